@@ -27,7 +27,7 @@ from figures import Figure, at_most
 from lab import Broken, Home, Lab, wait_until
 
 from claude_mem.client import Client
-from claude_mem.origins import SUSPECT, TRUSTED
+from claude_mem.privacy.trust import SUSPECT, TRUSTED
 
 RESULTS = Path(__file__).with_name("results")
 DATA = Path(os.environ.get("CLAUDE_MEM_BENCH_DATA", Path(__file__).parents[2] / "shared" / "data"))

@@ -28,7 +28,7 @@ from lab import Broken, Home, Lab, cpu_seconds, wait_until
 from work import Session, transcript
 
 from claude_mem.client import Client
-from claude_mem.spool import Spool
+from claude_mem.system.spool import Spool
 
 RESULTS = Path(__file__).with_name("results")
 DATA = Path(os.environ.get("CLAUDE_MEM_BENCH_DATA", Path(__file__).parents[2] / "shared" / "data"))

@@ -22,12 +22,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from claude_mem.capture import backfill
 from claude_mem.config import Config
-from claude_mem.pipeline import backfill, context
-from claude_mem.store import observations
-from claude_mem.store.database import Connection, value
-from claude_mem.text import tokens
-from claude_mem.worker.service import Service
+from claude_mem.domain.text import estimate_tokens
+from claude_mem.inject import brief
+from claude_mem.storage.sqlite.engine import Connection, fetch_value
+from claude_mem.storage.sqlite.memory import observations
+from claude_mem.worker.app import Service
 
 HERE = Path(__file__).parent
 DATA = Path(os.environ.get("CLAUDE_MEM_BENCH_DATA", HERE.parents[1] / "shared" / "data"))
@@ -69,8 +70,8 @@ async def _replay(project: str, files: Sequence[Path], options: argparse.Namespa
         service = Service(Config(data_dir=Path(folder), embedding_model="none"))
         try:
             for number, path in enumerate(files, 1):
-                service.db.write_now(backfill.ask, path, now=0)
-                await service.work_off()
+                service.db.write_now(backfill.enqueue_files, path, now=0)
+                await service.run_until_idle()
                 if number in moments:
                     _write(service, project, number, options.out)
         finally:
@@ -82,22 +83,27 @@ def _write(service: Service, project: str, sessions: int, out: Path) -> None:
     path = out / f"{project}-{sessions:03}.md"
     path.write_text(f"<!-- {project}: told to the session after the first {sessions} -->\n\n{text}\n", "utf-8")
     new, gone = _changes(text, service.db.read_now(_brief, service.config, NOTE))
-    size = f"{tokens(text)} tokens, {sum(1 for _ in _told(text))} lines"
+    size = f"{estimate_tokens(text)} tokens, {sum(1 for _ in _told(text))} lines"
     print(f"{path.name}: {size}; with one note more, {new} new and {gone} gone")
 
 
 def _brief(conn: Connection, config: Config, note: str = "") -> str:
     """The brief of the project with most sessions; with a note, as if that had been saved a year after the last one."""
-    project_id = value(conn, "select project_id from sdk_sessions group by 1 order by count(*) desc limit 1")
-    known = context.gather(conn, [project_id], limit=config.context_observations)
+    project_id = fetch_value(conn, "select project_id from sdk_sessions group by 1 order by count(*) desc limit 1")
+    known = brief.gather_memory(conn, [project_id], limit=config.context_observations)
     assert known is not None
     if note:
         row = dict(known.recent[0]) if known.recent else {}
-        own = {"id": observations.newest_id(conn) + 1, "title": note, "session_id": None, "key": "saved:1"}
+        own = {
+            "id": observations.get_newest_observation_id(conn) + 1,
+            "title": note,
+            "session_id": None,
+            "key": "saved:1",
+        }
         at = row.get("created_at", 0) + YEAR
         fields = {"type": "discovery", "trust": "user", "files_modified": [], "files_read": [], "concepts": []}
         known = replace(known, recent=[{**row, **own, **fields, "created_at": at}, *known.recent])
-    return context.render(known, budget_tokens=config.context_tokens)
+    return brief.render_brief(known, budget_tokens=config.context_tokens)
 
 
 def _told(text: str) -> Iterator[str]:

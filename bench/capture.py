@@ -21,9 +21,9 @@ from lab import BARE, Broken, Home, Lab, Run, end_started, forget_start, hook, s
 from msgspec import structs
 from work import Session
 
-from claude_mem import process
-from claude_mem.hook import ANSWER
-from claude_mem.spool import Spool
+from claude_mem.hook import EMPTY_ANSWER
+from claude_mem.system import process
+from claude_mem.system.spool import Spool
 
 SAMPLES, QUICK_SAMPLES = 500, 40
 AT_ONCE, ROUNDS, QUICK_ROUNDS = 50, 10, 2
@@ -48,7 +48,7 @@ class Case:
         self.before(self.home)
         run = timed(hook(self.home.data, "save"), self.home.env, payload)
         self.after(self.home)
-        if run.answer != ANSWER:
+        if run.answer != EMPTY_ANSWER:
             raise Broken(f"{self.name}: the hook answered {run.answer[:80]!r}")
         return run
 
@@ -114,11 +114,11 @@ def _lived_in(lab: Lab, name: str) -> Home:
 
 def _slow_down(home: Home) -> None:
     """In its place someone listens who takes every request and answers it much later."""
-    worker = process.read_worker(home.data)
+    worker = process.read_worker_info(home.data)
     assert worker is not None
     home.hang()  # it keeps the pipe for nudges and the lock
     server = socket.create_server(("127.0.0.1", 0), backlog=1024)
-    process.announce(home.data, structs.replace(worker, port=server.getsockname()[1]))
+    process.write_worker_info(home.data, structs.replace(worker, port=server.getsockname()[1]))
     threading.Thread(target=_answer_late, args=(server,), daemon=True).start()
 
 

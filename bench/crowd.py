@@ -29,8 +29,8 @@ from recall_scale import Words, fill
 from work import EVENTS_PER_SESSION, Session, put
 
 from claude_mem import hook
-from claude_mem.spool import Spool
-from claude_mem.store.database import Connection, open_reader, rows, value
+from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_value, open_reader
+from claude_mem.system.spool import Spool
 
 RESULTS = Path(__file__).parent / "results"
 SIZE, SESSIONS, SECONDS = 100_000, 100, 60.0
@@ -99,7 +99,7 @@ class Sender:
         time.sleep(dice.uniform(0, pause))
         for sent in self.session:
             self.names.append(put(spool, self.session, sent))
-            hook.nudge(str(self.home.data))
+            hook.wake_or_start_worker(str(self.home.data))
             time.sleep(dice.uniform(0.5, 1.5) * pause)
 
 
@@ -226,13 +226,13 @@ def _account(home: Home, sent: list[Sender]) -> tuple[int, int]:
 
 def _kept(conn: Connection, names: list[str]) -> int:
     asked = ", ".join("?" * len(names))
-    found = rows(conn, f"select outcome, rule from receipts where event_id in ({asked})", names)
+    found = fetch_all(conn, f"select outcome, rule from receipts where event_id in ({asked})", names)
     return sum(row["outcome"] == "stored" or row["rule"] == "duplicate" for row in found)
 
 
 def _stored(conn: Connection, session: str) -> int:
     of_it = "select id from sdk_sessions where content_session_id = ?"
-    return int(value(conn, f"select count(*) from events where session_id in ({of_it})", (session,)))
+    return int(fetch_value(conn, f"select count(*) from events where session_id in ({of_it})", (session,)))
 
 
 if __name__ == "__main__":

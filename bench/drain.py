@@ -14,7 +14,7 @@ from figures import Figure, at_least, median
 from lab import Broken, Home, Lab, cpu_seconds, wait_until
 from work import EVENTS_PER_SESSION, Session, at_once, put
 
-from claude_mem.spool import Spool
+from claude_mem.system.spool import Spool
 
 SESSIONS = 20
 PROJECTS = ("orders", "billing", "search", "website")

@@ -18,7 +18,7 @@ from work import Session
 
 from claude_mem import hook as ours
 from claude_mem.client import Client
-from claude_mem.spool import Spool
+from claude_mem.system.spool import Spool
 
 GIANT = 50 << 20
 SAMPLES, QUICK_SAMPLES = 20, 3
@@ -114,7 +114,7 @@ def _post(home: Home, size: int) -> int:
 
 
 def _text() -> object:
-    return "some text. " * ((ours.MAX_PAYLOAD - 4096) // 11)
+    return "some text. " * ((ours.MAX_PAYLOAD_BYTES - 4096) // 11)
 
 
 def _lines() -> object:
@@ -129,7 +129,7 @@ def _take_in(home: Home, output: object, *, seed: int) -> None:
     Spool(home.spool, home.data / "aside").put(
         {"command": "save", "host": "claude"}, json.dumps({**fields, "tool_response": output}).encode()
     )
-    ours.nudge(str(home.data))
+    ours.wake_or_start_worker(str(home.data))
     wait_until(home.digested, 60, "a large event is never taken in", every=0.05)
     if home.ask("/api/stats")["events"]["stored"] != stored + 1:
         raise Broken("a large event was not stored")

@@ -25,8 +25,8 @@ from typing import Any
 import turns
 from memories import as_scored
 
-from claude_mem.providers.local import digest
-from claude_mem.records import Prompted, Stopped, ToolUsed, Turn
+from claude_mem.digest.writer import compose_digest
+from claude_mem.domain.records import Prompted, Stopped, ToolUsed, Turn
 
 HERE = Path(__file__).parent
 INPUT_CHARS, OUTPUT_CHARS, PREVIOUS_CHARS = 900, 700, 1_500
@@ -114,7 +114,7 @@ def records(folder: Path, name: str) -> None:
     """Write what the local writer makes of each turn of a round."""
     known = {project: dict(turns.sessions(project)) for project in turns.PROJECTS}
     for place, key in places(folder):
-        made = digest(known[key["project"]][key["session"]][key["number"] - 1])
+        made = compose_digest(known[key["project"]][key["session"]][key["number"] - 1])
         shown = as_scored(made)
         believed = [draft.trust not in HIDDEN for draft in made.observations]
         shown["observations"] = [one for one, ok in zip(shown["observations"], believed, strict=True) if ok]

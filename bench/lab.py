@@ -21,10 +21,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from claude_mem import process
 from claude_mem.client import Client
-from claude_mem.errors import MemError
-from claude_mem.process import launcher
+from claude_mem.domain.errors import ClaudeMemError
+from claude_mem.system import process
+from claude_mem.system.process import launcher_path
 
 PYTHON = sys.executable
 BARE = (PYTHON, "-I", "-S", "-c", "pass")
@@ -48,7 +48,7 @@ class Run:
 
 def hook(data: Path, command: str) -> tuple[str, ...]:
     """What the installer tells an agent to run, the launcher included: whatever it becomes, that is measured."""
-    return (str(launcher(data)), command, "claude")
+    return (str(launcher_path(data)), command, "claude")
 
 
 def timed(argv: tuple[str, ...], env: dict[str, str], payload: bytes) -> Run:
@@ -131,10 +131,10 @@ class Home:
         wait_until(self.answers, _START_SECONDS, "the worker does not start")
 
     def answers(self) -> bool:
-        worker = process.running(self.data)
+        worker = process.running_worker(self.data)
         if worker is None or worker.pid != self.pid:
             return False
-        with contextlib.suppress(MemError):
+        with contextlib.suppress(ClaudeMemError):
             return bool(Client(worker, seconds=1).get("/healthz"))
         return False
 

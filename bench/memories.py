@@ -23,10 +23,10 @@ from typing import Any
 import train_writer
 import turns
 
-from claude_mem.providers import ranking
-from claude_mem.providers.local import digest
-from claude_mem.records import Digest, ToolUsed, Turn
-from claude_mem.text import normal_title
+from claude_mem.digest import ranking
+from claude_mem.digest.writer import compose_digest
+from claude_mem.domain.records import Digest, ToolUsed, Turn
+from claude_mem.domain.text import normalize_title
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -77,7 +77,7 @@ def proxies(score: ModuleType) -> dict[str, float]:
         ranking.weights = lambda weights=weights: weights  # type: ignore[assignment]
         for reference in judged:
             if fold.get(reference["session"], 0) == number:  # a held-out session: no weights were learned from it
-                made = digest(known[reference["session"]][reference["number"] - 1])
+                made = compose_digest(known[reference["session"]][reference["number"] - 1])
                 scores.append(score.score(reference, as_scored(made)))
     return {name: score.mean([row[name] for row in scores]) for name in (*GOALS, "extra")}
 
@@ -92,11 +92,11 @@ def measure(project: str) -> dict[str, float]:
         seen: set[str] = set()
         for turn in session:
             begin = time.process_time()
-            made = digest(turn)
+            made = compose_digest(turn)
             times.append((time.process_time() - begin) * 1000)
             records += len(made.observations)
             worked += any(isinstance(body, ToolUsed) for body in turn.bodies)
-            names = {normal_title(draft.title) for draft in made.observations}
+            names = {normalize_title(draft.title) for draft in made.observations}
             repeats += len(names & seen)
             seen |= names
             _count(turn, made, carried, all_)

@@ -24,21 +24,19 @@ from pathlib import Path
 
 import turns as data
 
-from claude_mem import modes
-from claude_mem.origins import is_held
-from claude_mem.pipeline import refine
-from claude_mem.providers import local, request
-from claude_mem.providers.base import Reply, Request, Usage, Verdict
-from claude_mem.providers.fake import Fake
-from claude_mem.providers.reply import Read, read
-from claude_mem.records import Digest, Turn
+from claude_mem.digest import modes, refine, request, writer
+from claude_mem.digest.models.base import Reply, Request, Usage, Verdict
+from claude_mem.digest.models.fake import FakeModel
+from claude_mem.digest.reply import ParsedReply, parse_reply
+from claude_mem.domain.records import Digest, Turn
+from claude_mem.privacy.trust import is_held
 
 NAMES = {"cli": "sessions", "evaluator": "evaluator"}
-MODE = modes.load(modes.DEFAULT, modes.SHIPPED)
+MODE = modes.load_mode(modes.DEFAULT_MODE, modes.BUILTIN_MODES)
 REQUEST_TOKENS = 8_000
 FENCE = "0123456789abcdef"  # the same each time, so that two renderings can be compared
 HELD_OUT = tuple("0123")
-MOST_KNOWN = 3 * request.MOST_KNOWN
+MOST_KNOWN = 3 * request.MAX_KNOWN_TITLES
 END = "\n\n--- the turn ---\n\n"
 
 Picked = tuple[str, str, Turn, list[str]]  # project, session, turn, what is known before it
@@ -80,7 +78,7 @@ def _all(project: str) -> Iterator[Picked]:
         known: list[str] = []
         for turn in turns:
             yield project, session, turn, known[::-1][:MOST_KNOWN]
-            known += [draft.title for draft in local.digest(turn).observations if draft.title]
+            known += [draft.title for draft in writer.compose_digest(turn).observations if draft.title]
 
 
 def _drawn(everything: Sequence[Picked], options: argparse.Namespace) -> list[Picked]:
@@ -111,12 +109,12 @@ def _write(folder: Path, picked: Picked) -> None:
     folder.joinpath(f"{name}.request.md").write_text(f"{made.system}{END}{made.prompt}\n", "utf-8")
     about = {"project": project, "session": session, "number": turn.number, "known": known}
     folder.joinpath(f"{name}.json").write_text(json.dumps(about), "utf-8")
-    print(f"{name}: {request.size(made):,} tokens at most")
+    print(f"{name}: {request.max_total_tokens(made):,} tokens at most")
 
 
 def _request(turn: Turn, project: str, known: Sequence[str]) -> Request:
-    wanted = request.Wanted(mode=MODE, request_tokens=REQUEST_TOKENS)
-    return request.build(turn, wanted, project=project, known_titles=known, fence=FENCE)
+    wanted = request.RequestOptions(mode=MODE, request_tokens=REQUEST_TOKENS)
+    return request.build_request(turn, wanted, project=project, known_titles=known, fence=FENCE)
 
 
 # --- reading answers -------------------------------------------------------------------------------------------------
@@ -137,10 +135,10 @@ def _merge(folder: Path) -> int:
 
 def _digest(folder: Path, name: str, turn: Turn, known: Sequence[str], reply: str) -> None:
     sent = _request(turn, name.partition("-")[0], known)
-    answer = read(reply, sent, types=tuple(MODE.types), concepts=tuple(MODE.concepts))
-    asked = refine.Asked(
+    answer = parse_reply(reply, sent, types=tuple(MODE.types), concepts=tuple(MODE.concepts))
+    asked = refine.ModelExchange(
         request=sent,
-        model=Fake(reply),
+        model=FakeModel(reply),
         verdict=answer.verdict,
         reply=Reply(verdict=Verdict.OK, text=reply),
         parsed=answer,
@@ -148,7 +146,7 @@ def _digest(folder: Path, name: str, turn: Turn, known: Sequence[str], reply: st
         usage=Usage(),
         cost=0,
     )
-    made = refine.merged(turn, asked)
+    made = refine.merge_exchange(turn, asked)
     if made is None:
         print(f"{name}: {answer.verdict}: {answer.message}")
         return
@@ -156,7 +154,7 @@ def _digest(folder: Path, name: str, turn: Turn, known: Sequence[str], reply: st
     print(f"{name}: {answer.verdict}, {len(answer.observations)} told, {len(made.observations)} kept {answer.message}")
 
 
-def _text(made: Digest, answer: Read) -> Iterator[str]:
+def _text(made: Digest, answer: ParsedReply) -> Iterator[str]:
     for draft in made.observations:
         yield f"- [{draft.type}] {draft.title}{' (held back)' if is_held({'trust': draft.trust, 'verdict': ''}) else ''}"
         yield from (f"  {part}" for part in (draft.subtitle, draft.narrative) if part)

@@ -27,8 +27,8 @@ import recall_scale
 from lab import Broken, Home, Lab, wait_until
 
 from claude_mem.client import Client
-from claude_mem.errors import CannotDo
-from claude_mem.providers import embed
+from claude_mem.domain.errors import OperationFailed
+from claude_mem.recall import embed
 
 HERE = Path(__file__).parent
 DATA = Path(os.environ.get("CLAUDE_MEM_BENCH_DATA", HERE.parent.parent / "shared" / "data"))
@@ -321,14 +321,14 @@ def _options() -> argparse.Namespace:
 
 
 def _model(given: Path | None) -> Path | None:
-    if not embed.available():
+    if not embed.is_installed():
         print("no vectors: onnxruntime and numpy are not installed (the extra `vectors`); words alone are measured")
         return None
     if given:
         return given
     try:
-        return embed.fetch(MODELS)
-    except CannotDo as problem:
+        return embed.fetch_model(MODELS)
+    except OperationFailed as problem:
         print(f"no vectors: {problem}; words alone are measured")
         return None
 

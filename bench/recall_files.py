@@ -14,12 +14,12 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from claude_mem.agents.payload import Trigger
+from claude_mem.capture import backfill
 from claude_mem.config import Config
-from claude_mem.hosts.payload import Moment
-from claude_mem.pipeline import backfill
-from claude_mem.projects import resolve
-from claude_mem.providers import embed
-from claude_mem.worker.service import Service
+from claude_mem.recall import embed
+from claude_mem.system.project_folders import identify_project
+from claude_mem.worker.app import Service
 
 BUDGET = 4_000
 ROOT = "/home/dev/cli"  # the folder that all sessions of the data set were renamed to
@@ -43,8 +43,8 @@ async def _replay(tasks: dict[str, Any], folder: Path, data: Path, model: Path |
         for task in tasks["prompt_to_files"]:
             if "ingest" in task:
                 path = folder / "transcripts" / f"{task['ingest']}.jsonl.gz"
-                service.db.write_now(backfill.ask, path, now=0)
-                await service.work_off()
+                service.db.write_now(backfill.enqueue_files, path, now=0)
+                await service.run_until_idle()
                 while await service.indexer.step():
                     pass
             elif gold := set(task["gold"]) - set(task["given"]):
@@ -59,10 +59,10 @@ async def _replay(tasks: dict[str, Any], folder: Path, data: Path, model: Path |
 async def _said(service: Service, prompt: str, session: str) -> tuple[str, str]:
     """What is said at the prompt, and what was said at the start."""
     who: Any = {"host": "claude", "content_session_id": session}
-    start, upto = await service.teller.start_context(resolve(ROOT), **who, source="startup")
-    await service.teller.record_start(**who, upto=upto, start=start)
-    moment = Moment(**who, cwd=ROOT, event="UserPromptSubmit", text=prompt)
-    return (await service.teller.inject(moment)).text, start.text
+    start, upto = await service.context_service.start_context(identify_project(ROOT), **who, source="startup")
+    await service.context_service.record_start(**who, upto=upto, start=start)
+    moment = Trigger(**who, cwd=ROOT, event="UserPromptSubmit", text=prompt)
+    return (await service.context_service.inject(moment)).text, start.text
 
 
 def _hidden(text: str, gold: set[str], repository: list[str], given: list[str]) -> float:

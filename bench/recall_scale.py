@@ -19,12 +19,12 @@ from pathlib import Path
 from figures import percentile
 from lab import Home, Lab, cpu_seconds, wait_until
 
-from claude_mem import hook, process
+from claude_mem import hook
 from claude_mem.client import Client
-from claude_mem.pipeline import documents
-from claude_mem.projects import resolve
-from claude_mem.providers import embed
-from claude_mem.store.database import Connection, Database
+from claude_mem.recall import documents, embed
+from claude_mem.storage.sqlite.engine import Connection, Database
+from claude_mem.system import process
+from claude_mem.system.project_folders import identify_project
 
 SIZES = (10_000, 100_000)
 ROOT = "/scale"
@@ -120,14 +120,14 @@ def _ask(home: Home) -> list[float]:
 
 def _speak(home: Home, command: str) -> list[float]:
     """What a hook waits for at a prompt, or at a session's start; a session of its own each time."""
-    worker, words, times = process.running(home.data), Words(3), []
+    worker, words, times = process.running_worker(home.data), Words(3), []
     assert worker is not None
     for number in range(QUESTIONS // 2 + WARM_UP):
         fields = {"session_id": f"new-{command}-{number}", "prompt": words.question(), "source": "startup"}
         record = f"command {command}\nhost claude\nproject_dir {ROOT}\n\n{json.dumps(fields)}".encode()
         begin = time.perf_counter()
         connection = http.client.HTTPConnection("127.0.0.1", worker.port, timeout=60)
-        connection.request("POST", hook.ASKS[command], record, {"Authorization": f"Bearer {worker.token}"})
+        connection.request("POST", hook.CONTEXT_ROUTES[command], record, {"Authorization": f"Bearer {worker.token}"})
         answer = connection.getresponse()
         body = answer.read()
         connection.close()
@@ -148,7 +148,7 @@ def fill(home: Home, size: int, *, with_vectors: bool, then: Callable[[Connectio
     words = Words(1)
     db.write_now(_rows, words, size)
     db.write_now(then)
-    while db.write_now(documents.refresh, limit=2_000):
+    while db.write_now(documents.refresh_documents, limit=2_000):
         pass
     if with_vectors:
         db.write_now(_vectors)
@@ -160,7 +160,7 @@ def fill(home: Home, size: int, *, with_vectors: bool, then: Callable[[Connectio
 def _rows(conn: Connection, words: Words, size: int) -> None:
     now = int(time.time() * 1000)
     conn.execute("insert into projects values (1, 'scale', ?, 0)", (ROOT,))
-    for identity in resolve(ROOT).identities:
+    for identity in identify_project(ROOT).identities:
         conn.execute("insert into project_aliases values (?, 1)", (identity,))
     for turn in range(1, size // PER_TURN + 1):
         session, number = 1 + (turn - 1) // PER_SESSION, 1 + (turn - 1) % PER_SESSION

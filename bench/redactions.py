@@ -28,7 +28,7 @@ from typing import Any
 import figures
 from figures import Figure, at_most
 
-from claude_mem import redact
+from claude_mem.privacy import secrets
 
 HERE = Path(__file__).parent
 DATA = Path(os.environ.get("CLAUDE_MEM_BENCH_DATA", HERE.parent.parent / "shared" / "data"))
@@ -126,7 +126,7 @@ def pairs(before: Any, after: Any) -> Iterator[tuple[str, str]]:
 def measure(project: Path) -> Tally:
     tally = Tally()
     for record in records(project):
-        for before, after in pairs(record, redact.redact_all(record)):
+        for before, after in pairs(record, secrets.redact_json(record)):
             tally.add(before, after)
     return tally
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from turns import PROJECTS, missing, sessions
 
-from claude_mem.providers.rules import rejection, rules
-from claude_mem.records import Prompted, ToolUsed, Turn
+from claude_mem.digest.user_rules import rejection, rules
+from claude_mem.domain.records import Prompted, ToolUsed, Turn
 
 HERE = Path(__file__).parent
 READING = HERE.parent / "build" / "rules.md"  # made of other people's words, so never committed

@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
-from claude_mem.redact import redact  # noqa: E402
+from claude_mem.privacy.secrets import redact  # noqa: E402
 from tests import secret_corpus  # noqa: E402
 
 Redact = Callable[[str], str]

@@ -20,7 +20,7 @@ from figures import Figure, as_text, at_most, note, percentile, setting, write
 from lab import Broken, Home, Lab, wait_until
 from work import TOOLS, Sent, Session, at_once, put
 
-from claude_mem.spool import Spool
+from claude_mem.system.spool import Spool
 
 RESULTS = Path(__file__).parent / "results"
 SESSIONS, EVENTS, MINUTES = 100, 20_000, 10.0

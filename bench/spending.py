@@ -25,8 +25,8 @@ from figures import Figure, at_least, at_most
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from claude_mem import process
-from claude_mem.text import tokens, tokens_at_most
+from claude_mem.domain.text import estimate_tokens, estimate_tokens_high
+from claude_mem.system import process
 from tests.lab import Lab
 from tests.models.server import Hang, Say, Server
 from tests.refining import GOOD, spool_turn
@@ -87,13 +87,13 @@ def _tokens() -> Iterator[Figure]:
         sent = [f"{seen.system}{seen.prompt}" for seen in server.asked]
     work = TURNS * EVENTS
     yield Figure("requests for 100 tool events in 5 turns", len(sent), "", work, at_most(6))
-    most = sum(map(tokens_at_most, sent))
+    most = sum(map(estimate_tokens_high, sent))
     yield Figure("input tokens for them, at 3 bytes a token", most, "", work, at_most(50_000))
-    yield Figure("the same at 4 bytes a token", sum(map(tokens, sent)), "", work)
+    yield Figure("the same at 4 bytes a token", sum(map(estimate_tokens, sent)), "", work)
     yield Figure("share of the old system's requests", 100 * len(sent) / OLD_CALLS, "%", work)
     yield Figure("share of the old system's input tokens", 100 * most / OLD_TOKENS, "%", work, at_most(1))
     yield Figure(
-        "largest request, answer included", max(map(tokens_at_most, sent)) + 2000, "tokens", TURNS, at_most(8000)
+        "largest request, answer included", max(map(estimate_tokens_high, sent)) + 2000, "tokens", TURNS, at_most(8000)
     )
 
 
@@ -139,10 +139,10 @@ def _kills(count: int) -> Iterator[Figure]:
 
 
 def _kill_worker(lab: Lab) -> None:
-    pid = process.holder(lab.data)
+    pid = process.lock_holder(lab.data)
     assert pid, "no worker runs"
     os.kill(pid, signal.SIGKILL)
-    _wait(lambda: process.holder(lab.data) is None, "the worker did not die")
+    _wait(lambda: process.lock_holder(lab.data) is None, "the worker did not die")
 
 
 def _waiting(lab: Lab) -> int:

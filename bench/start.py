@@ -14,7 +14,7 @@ from figures import Figure, at_most, median, percentile
 from lab import BARE, Broken, Home, Lab, Run, end_started, forget_start, hook, timed, wait_until
 from work import Sent, Session, put
 
-from claude_mem.spool import Spool
+from claude_mem.system.spool import Spool
 
 SAMPLES, QUICK_SAMPLES = 100, 20
 REST_SECONDS = 0.015

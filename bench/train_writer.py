@@ -26,12 +26,12 @@ from typing import Any
 import numpy as np
 import turns
 
-from claude_mem.providers import kinds, ranking
-from claude_mem.providers.candidates import Candidate, candidates
-from claude_mem.providers.local import story_of
-from claude_mem.providers.subjects import Story
-from claude_mem.providers.words import content_words
-from claude_mem.records import Turn
+from claude_mem.digest import classify, ranking
+from claude_mem.digest.candidates import Candidate, candidates
+from claude_mem.digest.prose import content_words
+from claude_mem.digest.subjects import Story
+from claude_mem.digest.writer import build_story
+from claude_mem.domain.records import Turn
 
 HERE = Path(__file__).parent
 LABELS = HERE / "labels.jsonl"
@@ -56,7 +56,7 @@ class Row:
 
     @cached_property
     def story(self) -> Story:
-        return story_of(self.turn)
+        return build_story(self.turn)
 
     @cached_property
     def candidates(self) -> list[Candidate]:
@@ -162,22 +162,24 @@ def learn_titles(rows: Sequence[Row]) -> dict[str, float]:
 
 def learn_types(rows: Sequence[Row], titles: Mapping[str, float]) -> Weights:
     named = [row for row in rows if row.types]
-    values = [kinds.features(row.story, best(row, titles)[1].title) for row in named]
+    values = [classify.features(row.story, best(row, titles)[1].title) for row in named]
     names = sorted({name for one in values for name in one})
-    known, right = matrix(values, names), np.zeros((len(named), len(kinds.TYPES)))
+    known, right = matrix(values, names), np.zeros((len(named), len(classify.TYPES)))
     for number, row in enumerate(named):
-        right[number, kinds.TYPES.index(row.types[0])] = 1
+        right[number, classify.TYPES.index(row.types[0])] = 1
     weights = ascend(
-        (len(names), len(kinds.TYPES)), lambda now: known.T @ (right - softmax(known @ now)) - TYPE_L2 * now, rate=0.05
+        (len(names), len(classify.TYPES)),
+        lambda now: known.T @ (right - softmax(known @ now)) - TYPE_L2 * now,
+        rate=0.05,
     )
-    return {f"type {kind}": dict(zip(names, weights[:, at], strict=True)) for at, kind in enumerate(kinds.TYPES)}
+    return {f"type {kind}": dict(zip(names, weights[:, at], strict=True)) for at, kind in enumerate(classify.TYPES)}
 
 
 def learn_worth(rows: Sequence[Row], titles: Mapping[str, float]) -> dict[str, float]:
     values = []
     for row in rows:
         rank, candidate = best(row, titles)
-        values.append(kinds.worth_features(row.story, candidate.title, rank))
+        values.append(classify.worth_features(row.story, candidate.title, rank))
     names = sorted(values[0])
     known, right = matrix(values, names), np.array([float(bool(row.types)) for row in rows])
     weights = ascend(
@@ -227,12 +229,12 @@ def cross_validate(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
 
 def _judge(tally: dict[str, list[float]], row: Row, weights: Weights) -> None:
     rank, candidate = best(row, weights["title"])
-    kept = kinds.is_worth(row.story, candidate.title, rank)
+    kept = classify.is_worth_keeping(row.story, candidate.title, rank)
     tally.setdefault("needless records a turn", []).append(float(kept and not row.types))
     if not row.types:
         return
     tally.setdefault("missed", []).append(float(not kept))
-    tally.setdefault("type", []).append(float(kinds.kind(row.story, candidate.title) in row.types))
+    tally.setdefault("type", []).append(float(classify.record_type(row.story, candidate.title) in row.types))
     score = row.useful.get(hashed(candidate.title))
     if score is not None:
         tally.setdefault("title useful (2 of 2)", []).append(float(score == 2))
@@ -241,7 +243,7 @@ def _judge(tally: dict[str, list[float]], row: Row, weights: Weights) -> None:
 
 def as_toml(weights: Weights) -> str:
     lines = [
-        "# Learned by bench/train_writer.py from judged turns; not written by hand. Names as in providers/ranking.py and kinds.py."
+        "# Learned by bench/train_writer.py from judged turns; not written by hand. Names as in digest/ranking.py and kinds.py."
     ]
     for table, values in weights.items():
         lines += ["", f'["{table}"]' if " " in table else f"[{table}]"]

@@ -11,11 +11,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from claude_mem.hosts import claude_transcript
-from claude_mem.hosts.dialect import Found
-from claude_mem.providers.evidence import closing_message
-from claude_mem.records import Body, Exchange, Prompted, Turn
-from claude_mem.store.turns import MOST_PREVIOUS
+from claude_mem.agents import claude
+from claude_mem.agents.canonical import TranscriptContent
+from claude_mem.digest.evidence import closing_message
+from claude_mem.domain.records import Body, Exchange, Prompted, Turn
+from claude_mem.storage.sqlite.journal.turns import MAX_PREVIOUS_TURNS
 
 DATA = Path(os.environ.get("CLAUDE_MEM_BENCH_DATA", Path(__file__).parents[2] / "shared" / "data"))
 PROJECTS = ("sessions", "evaluator")
@@ -34,10 +34,10 @@ def sessions(project: str) -> Iterator[tuple[str, list[Turn]]]:
         with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
             file.write(gzip.decompress(path.read_bytes()))
             file.flush()
-            yield path.name.partition(".")[0], list(_turns(claude_transcript.read(Path(file.name), host="claude")))
+            yield path.name.partition(".")[0], list(_turns(claude.read(Path(file.name), host="claude")))
 
 
-def _turns(found: Found) -> Iterator[Turn]:
+def _turns(found: TranscriptContent) -> Iterator[Turn]:
     by_prompt: dict[str, list[Body]] = {}
     for event in found.events:
         by_prompt.setdefault(event.prompt_id, []).append(event.body)
@@ -57,6 +57,6 @@ def _turns(found: Found) -> Iterator[Turn]:
             ended_at=0,
             bodies=tuple(bodies),
             seqs=tuple(range(1, len(bodies) + 1)),
-            previous=tuple(previous[-MOST_PREVIOUS:]),
+            previous=tuple(previous[-MAX_PREVIOUS_TURNS:]),
         )
         previous.append(Exchange(prompt, closing_message(bodies)))

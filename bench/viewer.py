@@ -23,7 +23,7 @@ from playwright.sync_api import Browser, Page, Response, sync_playwright
 from recall_scale import Words, fill
 
 from claude_mem.client import Client
-from claude_mem.store.database import Connection
+from claude_mem.storage.sqlite.engine import Connection
 
 SIZE, LOADS, ACTIONS, WARM_UP = 100_000, 20, 30, 3
 PAINT_MS, ACTION_MS, PAGE_BYTES = 300, 100, 150 * 1024

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from claude_mem.spool import Spool
+from claude_mem.system.spool import Spool
 
 EVENT_BYTES = 4096
 TURNS = 4

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from claude_mem.hosts.claude import EVENTS
+from claude_mem.agents.claude import EVENTS
 from tests.client.harness import find_client, open_lab
 from tests.client.model_server import Reply, Text, Tool
 

@@ -17,12 +17,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from claude_mem.process import hook_words
-from claude_mem.spool import write_private
+from claude_mem.system.process import hook_command
+from claude_mem.system.spool import write_private
 from demo import story
 
 HERE = Path(__file__).parent
-HOOK = hook_words()
+HOOK = hook_command()
 MEM = [sys.executable, "-m", "claude_mem"]
 
 

@@ -9,14 +9,21 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from claude_mem import modes
-from claude_mem.cli.look import dry_text
+from claude_mem.cli.listing import format_dry_run
 from claude_mem.cli.main import build_parser
-from claude_mem.config import PREFIX, Config, as_toml, is_passed_on, names, reason
-from claude_mem.pipeline import tryout
-from claude_mem.providers.request import Wanted, build
-from claude_mem.store.database import Database, rows
-from claude_mem.worker.api import ROUTES
+from claude_mem.config import (
+    ENV_PREFIX,
+    Config,
+    format_toml,
+    is_inherited_by_hook_worker,
+    list_setting_names,
+    setting_description,
+)
+from claude_mem.curate import refine_on_demand
+from claude_mem.digest import modes
+from claude_mem.digest.request import RequestOptions, build_request
+from claude_mem.storage.sqlite.engine import Database, fetch_all
+from claude_mem.worker.http.api import ROUTES
 
 DOCS = Path(__file__).parent
 
@@ -33,11 +40,11 @@ def settings() -> Iterator[str]:
     yield "`printenv CLAUDE_MEM_X | claude-mem config set x -` puts it there. An address, a proxy or a `claude_path` from the environment"
     yield "is not used, by whomever it was set, while a key for it (or `claude_env_file`) stands in the file."
     yield "\n| setting | default | environment | why |\n|---|---|---|---|"
-    for name in names():
-        default = as_toml(getattr(Config(), name)).replace("|", "\\|")
-        variable = f"{PREFIX}{name.upper()}"
-        mark = "" if is_passed_on(variable) else " *"
-        yield f"| `{name}` | `{default}` | `{variable}`{mark} | {reason(name)} |"
+    for name in list_setting_names():
+        default = format_toml(getattr(Config(), name)).replace("|", "\\|")
+        variable = f"{ENV_PREFIX}{name.upper()}"
+        mark = "" if is_inherited_by_hook_worker(variable) else " *"
+        yield f"| `{name}` | `{default}` | `{variable}`{mark} | {setting_description(name)} |"
     yield "\n`data_dir` can only be set by its variable: the hook reads no file."
     yield "\n`claude-mem config set NAME VALUE` checks a value and writes it; a project's own words are in [projects](projects.md)."
 
@@ -75,11 +82,11 @@ def routes() -> Iterator[str]:
 
 
 def schema() -> Iterator[str]:
-    yield "-- Printed from a migrated database, for reading. The truth is in src/claude_mem/store/migrations.\n"
+    yield "-- Printed from a migrated database, for reading. The truth is in src/claude_mem/storage/sqlite/migrations.\n"
     with tempfile.TemporaryDirectory() as folder:
         db = Database(Path(folder, "x.db"), backups=Path(folder, "backups"))
         found = db.read_now(
-            lambda conn: rows(conn, "select sql from sqlite_schema where sql is not null order by rowid")
+            lambda conn: fetch_all(conn, "select sql from sqlite_schema where sql is not null order by rowid")
         )
         db.close()
     for row in found:
@@ -87,13 +94,13 @@ def schema() -> Iterator[str]:
 
 
 def request() -> Iterator[str]:
-    turns, project = tryout.read(DOCS / "sample.jsonl", Config())
-    wanted = Wanted(mode=modes.load(modes.DEFAULT, modes.SHIPPED))
-    prepared = build(turns[-1], wanted, project=project, known_titles=(), fence="0123456789abcdef")
+    turns, project = refine_on_demand.read_transcript(DOCS / "sample.jsonl", Config())
+    wanted = RequestOptions(mode=modes.load_mode(modes.DEFAULT_MODE, modes.BUILTIN_MODES))
+    prepared = build_request(turns[-1], wanted, project=project, known_titles=(), fence="0123456789abcdef")
     yield "# What is sent to a model"
     yield "`claude-mem compress --dry-run` shows it for any turn, and sends nothing. For [a sample transcript](sample.jsonl):"
     yield "\n```\n$ claude-mem compress --dry-run docs/sample.jsonl\n"
-    yield f"{dry_text(tryout.show(turns[-1], prepared)).rstrip()}\n```"
+    yield f"{format_dry_run(refine_on_demand.preview_request(turns[-1], prepared)).rstrip()}\n```"
 
 
 PAGES = {

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from claude_mem import process
+from claude_mem.system import process
 from tests import login
 from tests.lab import Lab
 from tests.models.server import Say, Server
@@ -58,7 +58,7 @@ def _session(lab: Lab, server: Server | None) -> dict[str, Any]:
         wait_for(lambda: server.requests, "the model was not asked")
     start = lab.hook("SessionStart", source="startup", session_id="s2")
     found = client.get("/api/search", query="basket totals")["items"]
-    worker = process.running(lab.data)
+    worker = process.running_worker(lab.data)
     assert worker is not None
     return {
         "told": "basket" in json.dumps(start).lower(),

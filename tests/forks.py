@@ -172,7 +172,7 @@ def _report(running: dict[int, socket.socket]) -> None:
 
 def _become(wanted: dict[str, Any]) -> None:
     """Be the command: as if Python had just been started with these words, in this place."""
-    from claude_mem import failpoints
+    from claude_mem.system import failpoints
 
     code = 1
     try:

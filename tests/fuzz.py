@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from claude_mem import answers, privacy, redact, spool
-from claude_mem.errors import BadRecord
-from claude_mem.hosts import payload
-from claude_mem.hosts.registry import HOSTS
-from claude_mem.pipeline import context
-from claude_mem.store.timeline import Anchor
-from claude_mem.text import plain
+from claude_mem import answers
+from claude_mem.agents import payload
+from claude_mem.agents.registry import HOSTS
+from claude_mem.domain.errors import UnreadableEvent
+from claude_mem.domain.text import strip_invisible
+from claude_mem.inject import brief
+from claude_mem.privacy import secrets, tags
+from claude_mem.storage.sqlite.memory.browse import TimelinePoint
+from claude_mem.system import spool
 from tests import test_reply
 
 CANARY = "zebra7c1"
@@ -35,11 +37,11 @@ def scanner(data: bytes) -> None:
         hidden = inside if not any(word in inside.lower() for word in ("priv", "claude")) else ""
         text = f"{before}<{name}>{hidden}{CANARY}</{name}>{after.replace(CANARY, '')}"
         if CANARY not in before:
-            assert CANARY not in privacy.strip(text), text
-            assert CANARY not in repr(privacy.strip_all({"prompt": text, text: [text]})), text
-    assert isinstance(privacy.hides_all(before), bool)
-    isinstance(privacy.said(before), str)
-    redacted = redact.redact(before)
+            assert CANARY not in tags.strip_private(text), text
+            assert CANARY not in repr(tags.strip_private_json({"prompt": text, text: [text]})), text
+    assert isinstance(tags.is_entirely_private(before), bool)
+    isinstance(tags.strip_gemini_additions(before), str)
+    redacted = secrets.redact(before)
     assert isinstance(redacted, str)
 
 
@@ -55,11 +57,11 @@ def parser(data: bytes) -> None:
 def reader(data: bytes) -> None:
     """A spool file is an event of ours or a `BadRecord`, for every host."""
     for raw in (data, *(_header(host) + data for host in HOSTS)):
-        for read in (payload.read, payload.moment):
+        for read in (payload.read_event, payload.read_trigger):
             try:
-                event = read(spool.parse("0" * 16 + "-00000000", raw))
+                event = read(spool.parse_envelope("0" * 16 + "-00000000", raw))
                 event.content_session_id.encode("utf-8", "surrogatepass")
-            except BadRecord as error:
+            except UnreadableEvent as error:
                 assert error.reason
 
 
@@ -77,26 +79,26 @@ def renderer(data: bytes) -> None:
     turn = {"id": 2, "session_id": 1, "created_at": 1_700_000_000_000, "request": texts[2], "completed": texts[3],
             "next_steps": texts[5], "notes": texts[1], "outcome": "done", "provider": texts[0], "files_edited": [texts[4]]}  # fmt: skip
     decision = {**row, "id": 3, "type": "decision", "title": texts[3], "trust": "tool"}
-    known = context.Known(texts[5] or "p", [{**row, "title": texts[4]}], [], [row, decision], [decision], [turn])
+    known = brief.ProjectMemory(texts[5] or "p", [{**row, "title": texts[4]}], [], [row, decision], [decision], [turn])
     for text in (
-        context.render(known, budget_tokens=1500),
-        context.compose_news(known, budget_tokens=300).text,
-        context.render(context.Known(texts[1]), budget_tokens=100),
+        brief.render_brief(known, budget_tokens=1500),
+        brief.compose_update(known, budget_tokens=300).text,
+        brief.render_brief(brief.ProjectMemory(texts[1]), budget_tokens=100),
     ):
         if text:
             _check_fence(text)
-    assert FENCE[1] not in context.timeline_text([{**row, "kind": "prompt"}], Anchor(0, 1, "prompt"))
+    assert FENCE[1] not in brief.format_timeline([{**row, "kind": "prompt"}], TimelinePoint(0, 1, "prompt"))
 
 
 def _check_fence(text: str) -> None:
     assert text.startswith(FENCE[0]) and text.endswith(FENCE[1]), text
     inside = text.removeprefix(FENCE[0]).removesuffix(FENCE[1])
     assert "claude-mem-context" not in inside.lower(), text
-    assert privacy.strip(text) == "", text
+    assert tags.strip_private(text) == "", text
     assert len(text) < 10_000
-    assert all(plain(line) == line for line in inside.split("\n")), text
+    assert all(strip_invisible(line) == line for line in inside.split("\n")), text
     for host in HOSTS:
-        assert isinstance(json.loads(answers.answer(host, "SessionStart", text)), dict)
+        assert isinstance(json.loads(answers.compose_answer(host, "SessionStart", text)), dict)
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {

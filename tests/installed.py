@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import claude_mem
-from claude_mem import process
+from claude_mem.system import process
 from tests.lab import COMMANDS, Lab
 
 SOURCE = Path(claude_mem.__file__).parent
@@ -42,7 +42,7 @@ class Installation:
     def forget_upgrades(self) -> None:
         """Make it a version that knows nothing of upgrades, as 0.1.0 was."""
         self.change("worker/serve.py", "await self.upgrade.is_complete()", "False")
-        self.change("worker/api.py", '        "installed_version": hook.installed_version(),\n', "")
+        self.change("worker/http/api.py", '        "installed_version": hook.installed_version(),\n', "")
 
     def change(self, name: str, old: str, new: str) -> None:
         path = self.package / name
@@ -71,7 +71,7 @@ class Installation:
         """What an agent runs; its answer."""
         payload = {"session_id": "s1", "hook_event_name": event, "cwd": str(self.lab.project), **fields}
         done = subprocess.run(
-            [process.launcher(self.lab.data), COMMANDS[event], host],
+            [process.launcher_path(self.lab.data), COMMANDS[event], host],
             input=json.dumps(payload).encode(),
             env=self.lab.env(),
             capture_output=True,

@@ -16,9 +16,10 @@ from typing import Any
 
 import apsw
 
-from claude_mem import hook, process
+from claude_mem import hook
 from claude_mem.client import Client
-from claude_mem.errors import MemError
+from claude_mem.domain.errors import ClaudeMemError
+from claude_mem.system import process
 from tests import forks, patient_bridge, patient_hook, waiting
 from tests.waiting import wait_for
 
@@ -117,7 +118,7 @@ class Lab:
 
     def start(self, **env: str) -> Client:
         """A worker, and its client. `claude-mem start` has tests of its own and takes a second more."""
-        if process.running(self.data) is None:
+        if process.running_worker(self.data) is None:
             self._serve(env)
         return Client.of(self.data)
 
@@ -125,7 +126,7 @@ class Lab:
         folder = Path(tempfile.mkdtemp(dir=self.folder, prefix="worker-"))
         worker = forks.start(["serve"], self.env(**env), folder)
         self.workers.append(worker)
-        wait_for(lambda: process.running(self.data), (folder / "stderr").read_text, step=0.005)
+        wait_for(lambda: process.running_worker(self.data), (folder / "stderr").read_text, step=0.005)
 
     def client(self) -> Client:
         return Client.of(self.data)
@@ -137,7 +138,7 @@ class Lab:
     def _digested(self) -> dict[str, Any]:
         """The status, or nothing while there is work to do. A worker that listens is asked directly at first: a command for
         each look would only keep the machine busy."""
-        worker = process.running(self.data)
+        worker = process.running_worker(self.data)
         if worker is not None and not _is_idle(_health(worker)):
             return {}
         found = self.status()
@@ -145,7 +146,7 @@ class Lab:
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """Straight from the database; only while no worker runs."""
-        assert process.holder(self.data) is None
+        assert process.lock_holder(self.data) is None
         conn = apsw.Connection(str(self.data / "claude-mem.db"), flags=apsw.SQLITE_OPEN_READONLY)
         try:
             return list(conn.execute(sql, values))
@@ -160,8 +161,8 @@ class Lab:
             self._kill()
 
     def _stopped(self) -> bool:
-        process.stop(self.data)
-        return not self.processes() and process.holder(self.data) is None
+        process.stop_worker(self.data)
+        return not self.processes() and process.lock_holder(self.data) is None
 
     def _kill(self) -> None:
         """End what a failed test has left, by force."""
@@ -189,9 +190,9 @@ def _is_idle(totals: Mapping[str, Any]) -> bool:
     return bool(totals and totals["captured"] and not totals["queued"])
 
 
-def _health(worker: process.Worker) -> dict[str, Any]:
+def _health(worker: process.WorkerInfo) -> dict[str, Any]:
     try:
         found: dict[str, Any] = Client(worker).get("/api/health")
-    except MemError:
+    except ClaudeMemError:
         return {}  # it is just ending
     return found

@@ -8,12 +8,12 @@ from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from claude_mem import ids, portable
 from claude_mem.config import Config
-from claude_mem.pipeline import bring, carry
-from claude_mem.store import imports
-from claude_mem.store.imports import Import
-from claude_mem.worker.service import Service
+from claude_mem.domain import export_format, ids
+from claude_mem.storage.sqlite.journal import imports
+from claude_mem.storage.sqlite.journal.imports import ImportRun
+from claude_mem.transfer import export, import_
+from claude_mem.worker.app import Service
 
 T = TypeVar("T")
 
@@ -35,15 +35,15 @@ class Home:
 
         return asyncio.run(inside())
 
-    def bring(self, path: Path, **how: Any) -> Import:
+    def bring(self, path: Path, **how: Any) -> ImportRun:
         """Import it to the end."""
         given = {"project": "", "untrusted": False, "dry_run": False, **how}
 
-        async def inside(service: Service) -> Import:
-            source = bring.recognise(path)
-            import_id = await service.db.write(imports.start, path, source=source, now=ids.now(), **given)
-            await service.work_off()
-            found = await service.db.read(imports.get, import_id)
+        async def inside(service: Service) -> ImportRun:
+            source = import_.detect_source(path)
+            import_id = await service.db.write(imports.create_import, path, source=source, now=ids.now_ms(), **given)
+            await service.run_until_idle()
+            found = await service.db.read(imports.get_import, import_id)
             assert found.ended_at is not None
             return found
 
@@ -51,10 +51,10 @@ class Home:
 
     def export(self, *, project: str = "", query: str = "", since: Any = None, until: Any = None) -> list[bytes]:
         async def inside(service: Service) -> list[bytes]:
-            wanted = await carry.scope(
+            wanted = await export.resolve_scope(
                 service.db, service.indexer, project=project, query=query, since=since, until=until
             )
-            return b"".join([part async for part in carry.lines(service.db, wanted)]).splitlines()
+            return b"".join([part async for part in export.export_lines(service.db, wanted)]).splitlines()
 
         return self.work(inside)
 
@@ -65,9 +65,9 @@ class Home:
         return self.work(inside)
 
 
-def write(path: Path, records: Iterable[portable.Record], *, end: bool = True) -> Path:
+def write(path: Path, records: Iterable[export_format.ExportRecord], *, end: bool = True) -> Path:
     listed = list(records)
-    head = portable.line(portable.Header(format=portable.FORMAT))
-    tail = portable.line(portable.End(records=len(listed))) if end else b""
-    path.write_bytes(head + b"".join(map(portable.line, listed)) + tail)
+    head = export_format.encode_line(export_format.ExportHeader(format=export_format.FORMAT))
+    tail = export_format.encode_line(export_format.ExportEnd(records=len(listed))) if end else b""
+    path.write_bytes(head + b"".join(map(export_format.encode_line, listed)) + tail)
     return path

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from claude_mem.config import Config, load
-from claude_mem.spool import Spool
-from claude_mem.store.database import Connection, value
+from claude_mem.storage.sqlite.engine import Connection, fetch_value
+from claude_mem.system.spool import Spool
+from claude_mem.worker.app import Service
 from claude_mem.worker.runner import Runner
-from claude_mem.worker.service import Service
 
 
 def megabytes() -> float:
@@ -60,9 +60,11 @@ async def read_back(service: Service, lane: Runner) -> int:
 def _counts(conn: Connection, session: str) -> dict[str, Any]:
     of_it = "select id from sdk_sessions where content_session_id = ?"
     return {
-        kind: value(conn, f"select count(*) from events where kind = '{kind}' and session_id in ({of_it})", (session,))
+        kind: fetch_value(
+            conn, f"select count(*) from events where kind = '{kind}' and session_id in ({of_it})", (session,)
+        )
         for kind in ("tool", "prompt")
-    } | {"waiting": value(conn, "select count(*) from jobs where kind = 'reconcile'")}
+    } | {"waiting": fetch_value(conn, "select count(*) from jobs where kind = 'reconcile'")}
 
 
 async def main(host: str, transcripts: list[str]) -> None:

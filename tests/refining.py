@@ -7,14 +7,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from claude_mem import ids
 from claude_mem.config import load
-from claude_mem.providers.base import Model
-from claude_mem.providers.chain import Chain
-from claude_mem.providers.embedding import Embedder
-from claude_mem.store import ledger, notices, observations
-from claude_mem.store.database import Connection
-from claude_mem.worker.service import Service
+from claude_mem.digest.models.base import Model
+from claude_mem.digest.models.chain import ProviderChain
+from claude_mem.domain import ids
+from claude_mem.recall.embed import Embedder
+from claude_mem.storage.sqlite.engine import Connection
+from claude_mem.storage.sqlite.journal import ledger, notices
+from claude_mem.storage.sqlite.memory import observations
+from claude_mem.worker.app import Service
 from tests.lab import Lab
 
 GOOD = """
@@ -58,7 +59,7 @@ class Place:
         spool_turn(self.lab, session, **more)
 
     async def digest(self) -> None:
-        await self.service.work_off()
+        await self.service.run_until_idle()
 
     async def refine(self, most: int = 50) -> int:
         """Let the refine lane work until nothing is due; how many steps that took."""
@@ -77,21 +78,23 @@ class Place:
         return await self.db.read(lambda conn: [dict(row) for row in conn.execute(sql, values)])
 
     async def observations(self) -> list[dict[str, Any]]:
-        return await self.db.read(observations.listing, kind="observation", limit=50, offset=0)
+        return await self.db.read(observations.list_memories, kind="observation", limit=50, offset=0)
 
     async def summaries(self) -> list[dict[str, Any]]:
-        return await self.db.read(observations.listing, kind="summary", limit=50, offset=0)
+        return await self.db.read(observations.list_memories, kind="summary", limit=50, offset=0)
 
     async def ledger(self) -> list[dict[str, Any]]:
         """Oldest first."""
-        return (await self.db.read(ledger.listing, limit=100, offset=0))[::-1]
+        return (await self.db.read(ledger.list_ledger_entries, limit=100, offset=0))[::-1]
 
     async def untold(self) -> list[str]:
-        return list((await self.db.read(notices.untold)).values())
+        return list((await self.db.read(notices.list_unshown_notices)).values())
 
     async def tell(self) -> None:
         """A person reads the notices."""
-        await self.db.write(notices.told, list(await self.db.read(notices.untold)), now=ids.now())
+        await self.db.write(
+            notices.mark_notices_shown, list(await self.db.read(notices.list_unshown_notices)), now=ids.now_ms()
+        )
 
     async def check_account(self) -> None:
         found = await self.service.totals()
@@ -100,7 +103,7 @@ class Place:
 
 
 def _make_due(conn: Connection, within: int) -> None:
-    conn.execute("update jobs set due_at = 0 where kind = 'refine' and due_at < ?", (ids.now() + within,))
+    conn.execute("update jobs set due_at = 0 where kind = 'refine' and due_at < ?", (ids.now_ms() + within,))
 
 
 @asynccontextmanager
@@ -115,7 +118,7 @@ async def place(
     lab = Lab(folder)
     env = lab.env(**{f"CLAUDE_MEM_{name.upper()}": value for name, value in (settings or {}).items()})
     config = load(env)
-    service = Service(config, chain=Chain(config, models=models) if chain else None, embedder=embedder)
+    service = Service(config, chain=ProviderChain(config, models=models) if chain else None, embedder=embedder)
     try:
         yield Place(lab, service)
     finally:

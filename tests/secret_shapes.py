@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from claude_mem.capture import sanitize
 from claude_mem.config import Config
-from claude_mem.pipeline import ingest
-from claude_mem.records import Event, ToolUsed
+from claude_mem.domain.records import Event, ToolUsed
 from tests.secret_corpus import HEX, LETTERS, UPPER, Maker, pieces
 
 FOLDER = Path(__file__).parent / "shapes"
@@ -43,7 +43,7 @@ class Shape:
 
     def cleaned(self) -> ToolUsed:
         event = Event(id="e1", host="claude", content_session_id="s1", at=0, body=self.body)
-        body = ingest.clean(event, Config()).body
+        body = sanitize.clean_event(event, Config()).body
         assert isinstance(body, ToolUsed)
         return body
 

@@ -14,10 +14,10 @@ from starlette.testclient import TestClient
 
 from claude_mem.client import Client
 from claude_mem.config import Config
-from claude_mem.errors import Misuse, NotFound
-from claude_mem.worker.api import ROUTES, build_app
-from claude_mem.worker.requests import MAX_BODY
-from claude_mem.worker.service import Service
+from claude_mem.domain.errors import InvalidRequest, NotFound
+from claude_mem.worker.app import Service
+from claude_mem.worker.http.api import ROUTES, build_app
+from claude_mem.worker.http.params import MAX_BODY
 from tests.lab import Lab
 from tests.waiting import SECONDS
 
@@ -164,7 +164,7 @@ def test_observations_can_be_saved_corrected_and_forgotten(lab: Lab) -> None:
     assert client.post("/api/observations/batch", {"ids": [saved["id"], 99]})["items"][0]["provider"] == "user"
     path = f"/api/observation/{saved['id']}"
     assert client._ask("PATCH", path, b'{"title": "Deploys on Mondays"}')["title"] == "Deploys on Mondays"
-    with pytest.raises(Misuse):
+    with pytest.raises(InvalidRequest):
         client._ask("PATCH", path, b'{"id": 3}')
     assert client._ask("DELETE", path)["status"] == "forgotten"
     with pytest.raises(NotFound):
@@ -197,7 +197,7 @@ def test_private_parts_that_come_by_http_reach_no_file(lab: Lab) -> None:
     client._ask(
         "PATCH", f"/api/observation/{saved['id']}", json.dumps({"narrative": f"x {secret}", "facts": [secret]}).encode()
     )
-    with pytest.raises(Misuse):
+    with pytest.raises(InvalidRequest):
         client.post("/api/memory/save", {"text": secret})
     lab.wait_digested()
     kept = b"".join(path.read_bytes() for path in lab.data.rglob("*") if path.is_file())

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from claude_mem import auditlog
-from claude_mem.auditlog import AuditLog, Head
-from claude_mem.errors import CannotDo
-from claude_mem.store import audit
-from claude_mem.worker import watch
-from claude_mem.worker.service import Service
+from claude_mem.domain.errors import OperationFailed
+from claude_mem.maintain import audit
+from claude_mem.storage.sqlite import self_check
+from claude_mem.system import audit_log
+from claude_mem.system.audit_log import AuditLog, ChainHead
+from claude_mem.worker.app import Service
 from tests import proof
 from tests.lab import Lab
 from tests.refining import place
@@ -41,7 +41,7 @@ def chain(tmp_path: Path) -> AuditLog:
 
 def tampered(folder: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
     """All lines of all files are changed as one, and put back where they were."""
-    files = auditlog.files(folder)
+    files = audit_log.log_files(folder)
     sizes = [len(path.read_bytes().splitlines()) for path in files]
     lines = change([line for path in files for line in path.read_bytes().splitlines()])
     for path, size in zip(files, sizes, strict=True):
@@ -51,30 +51,30 @@ def tampered(folder: Path, change: Callable[[list[bytes]], list[bytes]]) -> None
 
 
 def test_a_chain_that_nobody_touched_holds_over_several_files(chain: AuditLog, tmp_path: Path) -> None:
-    assert len(auditlog.files(tmp_path)) > 2
-    assert auditlog.verify(tmp_path, chain.head) == (12, [])
+    assert len(audit_log.log_files(tmp_path)) > 2
+    assert audit_log.verify_chain(tmp_path, chain.head) == (12, [])
     assert AuditLog(tmp_path).head == chain.head  # another worker goes on with it
     AuditLog(tmp_path).append("transfer")
-    assert auditlog.verify(tmp_path, chain.head) == (13, [])  # it died before it could note that in the database
-    assert all(path.stat().st_mode & 0o777 == 0o600 for path in auditlog.files(tmp_path))
+    assert audit_log.verify_chain(tmp_path, chain.head) == (13, [])  # it died before it could note that in the database
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in audit_log.log_files(tmp_path))
 
 
 def test_a_line_that_was_never_whole_leaves_the_chain_whole(chain: AuditLog, tmp_path: Path) -> None:
-    with (tmp_path / auditlog.NAME).open("ab") as file:
+    with (tmp_path / audit_log.FILE_NAME).open("ab") as file:
         file.write(b'{"n":13,"at":1')  # killed here: what it was to tell of did not happen
     log = AuditLog(tmp_path, chain.head)
     log.append("transfer", bytes=13)
-    assert auditlog.verify(tmp_path, log.head) == (13, [])
+    assert audit_log.verify_chain(tmp_path, log.head) == (13, [])
 
 
 def test_every_tampering_with_any_line_is_noticed(chain: AuditLog, tmp_path: Path) -> None:
-    original = {path: path.read_bytes() for path in auditlog.files(tmp_path)}
+    original = {path: path.read_bytes() for path in audit_log.log_files(tmp_path)}
     seen = tried = 0
     for number in range(12):
         for change in _TAMPERINGS.values():
             tampered(tmp_path, lambda lines, number=number, change=change: change(lines, number))  # type: ignore[misc]
             tried += 1
-            seen += bool(auditlog.verify(tmp_path, chain.head)[1])
+            seen += bool(audit_log.verify_chain(tmp_path, chain.head)[1])
             for path, content in original.items():
                 path.write_bytes(content)
     proof.record(
@@ -87,7 +87,7 @@ def test_every_tampering_with_any_line_is_noticed(chain: AuditLog, tmp_path: Pat
 def _rehashed(line: bytes) -> bytes:
     """Whoever changes a line may also mend its hash; the next line still has the old one."""
     told = {**json.loads(line), "bytes": 999}
-    return json.dumps({**told, "hash": auditlog.digest(told)}).encode()
+    return json.dumps({**told, "hash": audit_log.line_hash(told)}).encode()
 
 
 _TAMPERINGS: dict[str, Callable[[list[bytes], int], list[bytes]]] = {
@@ -101,11 +101,11 @@ _TAMPERINGS: dict[str, Callable[[list[bytes], int], list[bytes]]] = {
 
 
 def test_a_lost_file_is_noticed_and_the_numbers_go_on(chain: AuditLog, tmp_path: Path) -> None:
-    for path in auditlog.files(tmp_path):
+    for path in audit_log.log_files(tmp_path):
         path.unlink()
-    assert "12 lines" in auditlog.verify(tmp_path, chain.head)[1][0]
+    assert "12 lines" in audit_log.verify_chain(tmp_path, chain.head)[1][0]
     assert AuditLog(tmp_path, chain.head).append("transfer").n == 13
-    assert auditlog.verify(tmp_path, Head())[1]
+    assert audit_log.verify_chain(tmp_path, ChainHead())[1]
 
 
 # --- transfers -------------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
-        told = [line for _, line in auditlog.lines(self.server.folder) if line]
+        told = [line for _, line in audit_log.read_lines(self.server.folder) if line]
         self.server.seen.append((body, told))
         self.send_response(503)
         self.send_header("content-length", "0")
@@ -152,12 +152,12 @@ def settings(provider: Provider) -> dict[str, str]:
 
 
 def test_every_request_is_on_record_before_it_leaves(provider: Provider, tmp_path: Path) -> None:
-    async def do() -> tuple[Head, list[dict[str, Any]]]:
+    async def do() -> tuple[ChainHead, list[dict[str, Any]]]:
         async with place(tmp_path, chain=False, settings=settings(provider)) as here:
             here.turn(prompt=f"Say nothing of {WORD}")
             await here.digest()
             await here.refine()
-            return await here.db.read(audit.head), await here.ledger()
+            return await here.db.read(self_check.get_audit_head), await here.ledger()
 
     head, booked = asyncio.run(do())
     assert provider.seen and len(provider.seen) == len(booked)
@@ -169,8 +169,8 @@ def test_every_request_is_on_record_before_it_leaves(provider: Provider, tmp_pat
         assert line["session"] == line["turn"] == 1
         recorded += 1
         assert WORD.encode() in body
-    assert auditlog.verify(tmp_path / "data", head) == (head.n, [])
-    assert all(WORD.encode() not in path.read_bytes() for path in auditlog.files(tmp_path / "data"))
+    assert audit_log.verify_chain(tmp_path / "data", head) == (head.n, [])
+    assert all(WORD.encode() not in path.read_bytes() for path in audit_log.log_files(tmp_path / "data"))
     proof.record(
         "requests on record before they leave", of="P6", goal="100 %", measured=f"{recorded} of {len(provider.seen)}", ok=True,
         command=COMMAND, note="the provider reads the audit log when the request comes in and compares SHA-256",
@@ -181,7 +181,7 @@ def test_a_memory_of_prompts_alone_is_sound(lab: Lab) -> None:
     lab.spool("UserPromptSubmit", prompt="Where does the river begin?", prompt_id="p1")
     lab.data.chmod(0o700)
     digest(lab)
-    found = work(lab, lambda service: watch.thorough(service.db, service.config, service.spool))
+    found = work(lab, lambda service: audit.run_all_checks(service.db, service.config, service.spool))
     assert lab.rows("select count(*) from documents where kind = 'prompt'") == [(1,)]
     assert [item for item in found if not item.ok] == []
 
@@ -191,8 +191,8 @@ def test_what_cannot_be_recorded_is_not_sent(provider: Provider, tmp_path: Path)
         async with place(tmp_path, chain=False, settings=settings(provider)) as here:
             here.turn()
             await here.digest()
-            (tmp_path / "data" / auditlog.NAME).unlink(missing_ok=True)
-            (tmp_path / "data" / auditlog.NAME).mkdir()
+            (tmp_path / "data" / audit_log.FILE_NAME).unlink(missing_ok=True)
+            (tmp_path / "data" / audit_log.FILE_NAME).mkdir()
             await here.refine()
             assert await here.observations()  # the memory itself is made without
             return await here.ledger()
@@ -217,9 +217,9 @@ def test_what_was_told_and_deleted_is_on_record_without_a_word_of_it(lab: Lab) -
     lab.mem("config", "set", "language", "German")
     whats = [json.loads(line)["what"] for line in lab.mem("audit", "log", "--json", "-n", "1000").stdout.splitlines()]
     assert {"injection", "forgotten", "undone", "judged", "exported", "erased"} <= set(whats)
-    assert WORD.lower().encode() not in (lab.data / auditlog.NAME).read_bytes().lower()
+    assert WORD.lower().encode() not in (lab.data / audit_log.FILE_NAME).read_bytes().lower()
     assert "none missing" in lab.mem("audit", "log", "--verify").stdout
-    path = lab.data / auditlog.NAME
+    path = lab.data / audit_log.FILE_NAME
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
     bad = lab.mem("audit", "log", "--verify", ok=False)
     assert bad.returncode == 1
@@ -250,7 +250,9 @@ def healthy(model: Path, lab: Lab) -> Lab:
 
 def findings(lab: Lab) -> list[str]:
     async def do(service: Service) -> list[str]:
-        return [item.name for item in await watch.thorough(service.db, service.config, service.spool) if not item.ok]
+        return [
+            item.name for item in await audit.run_all_checks(service.db, service.config, service.spool) if not item.ok
+        ]
 
     return work(lab, do)
 
@@ -319,8 +321,8 @@ def test_what_is_wrong_is_seen_at_the_next_sweep_without_being_asked(healthy: La
 
 
 def test_a_line_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / auditlog.NAME).mkdir()
-    with pytest.raises(CannotDo):
+    (tmp_path / audit_log.FILE_NAME).mkdir()
+    with pytest.raises(OperationFailed):
         AuditLog(tmp_path).append("transfer")
 
 
@@ -338,6 +340,6 @@ def test_an_empty_log_is_said_to_be_empty(lab: Lab) -> None:
 def test_a_log_that_was_taken_away_is_not_said_to_be_empty(lab: Lab) -> None:
     lab.mem("save", "Deploys run on Fridays.")
     lab.mem("export", "-")
-    (lab.data / auditlog.NAME).unlink()
+    (lab.data / audit_log.FILE_NAME).unlink()
     done = lab.mem("audit", "log", ok=False)
     assert (done.returncode, "empty" in done.stdout) == (1, False)

@@ -17,15 +17,16 @@ from typing import Any
 
 import pytest
 
-from claude_mem import failpoints, ids, process
+from claude_mem.agents import claude
+from claude_mem.agents.canonical import TRANSCRIPT_PROBLEMS, TranscriptContent
+from claude_mem.capture import backfill
 from claude_mem.config import Config
-from claude_mem.errors import WorkerDown
-from claude_mem.hosts import claude_transcript
-from claude_mem.hosts.dialect import PROBLEMS, Found
-from claude_mem.pipeline import backfill
-from claude_mem.store import backfills
-from claude_mem.store.database import Database
-from claude_mem.worker.service import Service
+from claude_mem.domain import ids
+from claude_mem.domain.errors import WorkerNotRunning
+from claude_mem.storage.sqlite.engine import Database
+from claude_mem.storage.sqlite.journal import backfills
+from claude_mem.system import failpoints, process
+from claude_mem.worker.app import Service
 from tests import forks
 from tests.history import state
 from tests.lab import MEM, Lab
@@ -218,7 +219,7 @@ def test_what_can_not_be_read_is_named_with_what_to_do_and_the_rest_goes_on(lab:
     assert counts(found)[:2] == (len(said) + 1, 2)
     shown = lab.mem("backfill", str(lab.folder / "bad"), ok=False).stdout
     for problem in set(said.values()):
-        assert PROBLEMS[problem][:40] in " ".join(shown.split())
+        assert TRANSCRIPT_PROBLEMS[problem][:40] in " ".join(shown.split())
 
 
 def test_single_bad_lines_are_left_out_and_counted(lab: Lab, old: Old, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,7 +313,7 @@ def test_a_path_that_does_not_exist_is_said_so(lab: Lab) -> None:
 # --- parts, and what happens in between ------------------------------------------------------------------------------
 
 
-def _told(found: Iterable[Found]) -> tuple[list[Any], dict[str, Any]]:
+def _told(found: Iterable[TranscriptContent]) -> tuple[list[Any], dict[str, Any]]:
     """Everything that parts tell together: of each turn the last words that were told last."""
     events: list[Any] = []
     closings: dict[str, Any] = {}
@@ -322,11 +323,11 @@ def _told(found: Iterable[Found]) -> tuple[list[Any], dict[str, Any]]:
     return events, closings
 
 
-def _parts(path: Path, most: int) -> list[Found]:
-    found, mark = claude_transcript.part(path, host="claude", mark="", most=most)
+def _parts(path: Path, most: int) -> list[TranscriptContent]:
+    found, mark = claude.read_part(path, host="claude", mark="", most=most)
     parts = [found]
     while mark:
-        found, mark = claude_transcript.part(path, host="claude", mark=mark, most=most)
+        found, mark = claude.read_part(path, host="claude", mark=mark, most=most)
         parts.append(found)
     return parts
 
@@ -348,7 +349,7 @@ def test_parts_of_any_size_tell_what_the_whole_does(old: Old, packed: bool, most
     if packed:
         path = old.path.with_suffix(".jsonl.gz")
         path.write_bytes(gzip.compress(old.path.read_bytes()))
-    whole = claude_transcript.read(path, host="claude")
+    whole = claude.read(path, host="claude")
     parts = _parts(path, most)
     assert (len(parts) > 15) == (most == 1)
     assert _told(parts) == _told([whole])
@@ -366,10 +367,10 @@ def test_a_file_that_grows_while_it_is_read_is_read_as_far_as_it_was_and_then_ag
             assert await service.backfill_runners[0].step()
         old.prompt("More?", "")
         old.say("More was said while it was being read.")
-        await service.work_off()
+        await service.run_until_idle()
         await service.backfill([old.path])
-        await service.work_off()
-        found = service.db.read_now(backfills.progress)
+        await service.run_until_idle()
+        found = service.db.read_now(backfills.get_backfill_progress)
         turns = service.db.read_now(lambda conn: next(iter(conn.execute("select count(*) as n from turns")))["n"])
         service.close()
         return turns, found
@@ -391,7 +392,7 @@ def read(*given):
     return right(*given)
 b.read = read
 """
-SMALL_PARTS = "import claude_mem.pipeline.backfill as b\nb.PART_BYTES = 200\n"
+SMALL_PARTS = "import claude_mem.capture.backfill as b\nb.PART_BYTES = 200\n"
 
 
 def _drain(lab: Lab, change: str = "", **env: str) -> forks.Running:
@@ -421,7 +422,7 @@ def _ask(lab: Lab, files: list[Path]) -> None:
     """What the command does first, in a moment in which no worker runs."""
     lock = process.take_lock(lab.data)
     db = Database(lab.data / "claude-mem.db", backups=lab.data / "backups")
-    db.write_now(backfill.ask, *files, now=ids.now())
+    db.write_now(backfill.enqueue_files, *files, now=ids.now_ms())
     db.close()
     lock.release()
 
@@ -442,8 +443,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
-READING = [point for point in failpoints.POINTS if point.startswith(("backfill", "jobs", "reconcile.added", "write"))]
-DIGESTING = [point for point in failpoints.POINTS if point.startswith(("compress", "store"))]
+READING = [
+    point for point in failpoints.FAILPOINTS if point.startswith(("backfill", "jobs", "reconcile.added", "write"))
+]
+DIGESTING = [point for point in failpoints.FAILPOINTS if point.startswith(("compress", "store"))]
 
 
 def _killed_while_it_reads(lab: Lab, dice: random.Random) -> int:
@@ -527,7 +530,7 @@ def test_the_command_may_be_killed_and_called_again(lab: Lab) -> None:
 def _running(lab: Lab) -> bool:
     try:
         return bool(lab.client().get("/api/backfill")["backfill"])
-    except WorkerDown:
+    except WorkerNotRunning:
         return False
 
 
@@ -549,7 +552,7 @@ def test_interrupted_it_says_that_the_rest_goes_on_and_how_to_stop_it(lab: Lab) 
     files, hold = _history(lab), lab.folder / "hold"
     hold.touch()
     lab.workers.append(forks.start(["serve"], lab.env(HOLD=str(hold)), lab.folder, change=SMALL_PARTS + HELD))
-    wait_for(lambda: process.running(lab.data))
+    wait_for(lambda: process.running_worker(lab.data))
     command = subprocess.Popen(
         [*MEM, "backfill", str(files[0].parent)], env=lab.env(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
     )
@@ -580,15 +583,15 @@ def test_a_live_session_goes_before_what_is_long_past(lab: Lab, config: Config) 
         service = Service(config)
         await service.backfill(files)
         work = asyncio.create_task(service.run())
-        while service.db.read_now(backfills.progress)["read"] < 3:
+        while service.db.read_now(backfills.get_backfill_progress)["read"] < 3:
             await asyncio.sleep(0)
         lab.spool("UserPromptSubmit", session_id="live", prompt="Now")
         lab.spool("Stop", session_id="live", last_assistant_message="This has just been done, in one go.")
-        before = service.db.read_now(backfills.progress)["read"]
+        before = service.db.read_now(backfills.get_backfill_progress)["read"]
         service.wake.set()
         while not service.db.read_now(_live_is_digested):
             await asyncio.sleep(0.001)
-        read = service.db.read_now(backfills.progress)["read"]
+        read = service.db.read_now(backfills.get_backfill_progress)["read"]
         service.stop.set()
         await work
         service.close()

@@ -13,9 +13,9 @@ import apsw
 import pytest
 
 from claude_mem.cli.main import main
-from claude_mem.errors import CannotDo, Misuse, TooNew
-from claude_mem.store import backup, migrate
-from claude_mem.store.database import Database, open_reader
+from claude_mem.domain.errors import DatabaseTooNew, InvalidRequest, OperationFailed
+from claude_mem.storage.sqlite import backup, engine
+from claude_mem.storage.sqlite.engine import Database, open_reader
 from tests.lab import Lab
 from tests.moving import Home, write
 from tests.olderdb import OlderDb
@@ -31,7 +31,7 @@ def home(tmp_path: Path) -> Home:
 
 @pytest.fixture
 def copy(home: Home) -> Path:
-    return Path(backup.make(home.config.database, home.config.backups).path)
+    return Path(backup.write_backup(home.config.database, home.config.backups).path)
 
 
 def titles(lab: Lab) -> set[str]:
@@ -58,20 +58,20 @@ def test_it_is_one_state_of_the_database_whatever_is_written_meanwhile(
 ) -> None:
     """A writer comes between counting and copying, and in the middle of copying."""
     db = Database(home.config.database, backups=home.config.backups)
-    right = migrate.backup
+    right = engine.copy_database
 
     def late(conn: apsw.Connection, path: Path, **how: bool) -> None:
         db.write_now(lambda conn: conn.execute("delete from observations where id > 100"))
         right(conn, path, **how)
 
-    monkeypatch.setattr(migrate, "backup", late)
-    made = backup.make(home.config.database, home.config.backups, digest=True)
-    assert db.read_now(backup.count)["observations"] == 100
+    monkeypatch.setattr(engine, "copy_database", late)
+    made = backup.write_backup(home.config.database, home.config.backups, digest=True)
+    assert db.read_now(backup.count_rows)["observations"] == 100
     db.close()
     assert made.counts["observations"] == 302
-    assert backup.check(Path(made.path)).counts == made.counts
+    assert backup.examine_backup(Path(made.path)).counts == made.counts
     conn = open_reader(Path(made.path))
-    assert backup.remembered(conn) == made.digest
+    assert backup.digest_memory(conn) == made.digest
     conn.close()
 
 
@@ -90,10 +90,10 @@ def test_a_backup_goes_where_it_is_told_and_over_nothing(lab: Lab, tmp_path: Pat
 
 def test_several_at_the_same_time_are_several(home: Home) -> None:
     with ThreadPoolExecutor(3) as pool:
-        made = list(pool.map(lambda _: backup.make(home.config.database, home.config.backups), range(3)))
+        made = list(pool.map(lambda _: backup.write_backup(home.config.database, home.config.backups), range(3)))
     assert len({copy.path for copy in made}) == 3
     for copy in made:
-        assert backup.check(Path(copy.path)).counts == copy.counts
+        assert backup.examine_backup(Path(copy.path)).counts == copy.counts
 
 
 @pytest.mark.parametrize("problem", [apsw.FullError, apsw.IOError, KeyboardInterrupt])
@@ -104,11 +104,11 @@ def test_one_that_fails_leaves_nothing_and_says_why(
         def pragma(self, *_: object, **__: object) -> None:
             raise problem("by design")
 
-    monkeypatch.setattr("claude_mem.store.migrate.apsw.Connection", Failing)
+    monkeypatch.setattr("claude_mem.storage.sqlite.engine.apsw.Connection", Failing)
     with pytest.raises(
-        (CannotDo, KeyboardInterrupt), match="disk is full" if problem is apsw.FullError else "by design"
+        (OperationFailed, KeyboardInterrupt), match="disk is full" if problem is apsw.FullError else "by design"
     ):
-        backup.make(home.config.database, home.config.backups)
+        backup.write_backup(home.config.database, home.config.backups)
     assert list(home.config.backups.iterdir()) == []
 
 
@@ -121,32 +121,32 @@ def test_what_a_killed_one_has_left_is_gone_at_the_next_start(home: Home) -> Non
 
 
 def test_every_kind_of_damage_is_noticed(copy: Path) -> None:
-    assert backup.check(copy).counts["observations"] == 302
+    assert backup.examine_backup(copy).counts["observations"] == 302
     whole = copy.read_bytes()
     for broken in (whole[: len(whole) // 2], whole[:50], b"", b"x" * 5000, whole[:8192] + bytes(8192) + whole[16384:]):
         copy.write_bytes(broken)
-        with pytest.raises((CannotDo, Misuse)):
-            backup.check(copy)
+        with pytest.raises((OperationFailed, InvalidRequest)):
+            backup.examine_backup(copy)
     place = whole.index(b"bugfixNote 77") + 6  # one letter of one memory, on a page that is fine otherwise
     copy.write_bytes(whole[:place] + b"Mote" + whole[place + 4 :])
-    with pytest.raises(CannotDo, match="does not match its"):
-        backup.check(copy)
+    with pytest.raises(OperationFailed, match="does not match its"):
+        backup.examine_backup(copy)
     copy.write_bytes(whole)
     conn = apsw.Connection(str(copy))
     conn.execute("update observations set title = 'Altered' where title = 'Note 78'")
     conn.close()
-    with pytest.raises(CannotDo, match="does not match its"):
-        backup.check(copy)
+    with pytest.raises(OperationFailed, match="does not match its"):
+        backup.examine_backup(copy)
 
 
 def test_what_is_not_ours_or_too_new_is_refused(copy: Path, tmp_path: Path) -> None:
-    with pytest.raises(Misuse, match="older"):
-        backup.check(OlderDb(tmp_path / "theirs.db").close())
+    with pytest.raises(InvalidRequest, match="older"):
+        backup.examine_backup(OlderDb(tmp_path / "theirs.db").close())
     conn = apsw.Connection(str(copy))
     conn.pragma("user_version", 9999)
     conn.close()
-    with pytest.raises(TooNew):
-        backup.check(copy)
+    with pytest.raises(DatabaseTooNew):
+        backup.examine_backup(copy)
 
 
 # --- putting back ----------------------------------------------------------------------------------------------------
@@ -174,7 +174,9 @@ def test_the_drill_into_a_fresh_folder_everything_that_is_remembered_comes_back(
 def test_the_drill_notices_what_does_not_come_back(lab: Lab) -> None:
     lab.mem("save", "Deploys happen on Tuesdays")
     forged = lab.folder / "sitecustomize.py"
-    forged.write_text("import claude_mem.store.backup as backup\nbackup.remembered = lambda conn: 'something else'\n")
+    forged.write_text(
+        "import claude_mem.storage.sqlite.backup as backup\nbackup.remembered = lambda conn: 'something else'\n"
+    )
     lab.start()
     done = lab.mem("backup", "--drill", ok=False, PYTHONPATH=str(lab.folder))
     assert done.returncode == 1
@@ -221,7 +223,9 @@ def test_what_lay_ready_to_be_told_is_gone_before_the_worker_starts_again(
     lab.mem("save", "From after the backup", "--project", "shop")
     lab.mem("stop")
     started: list[list[Path]] = []
-    monkeypatch.setattr("claude_mem.process.start", lambda _: started.append(list((lab.data / "starts").iterdir())))
+    monkeypatch.setattr(
+        "claude_mem.system.process.ensure_worker", lambda _: started.append(list((lab.data / "starts").iterdir()))
+    )
     monkeypatch.setattr("os.environ", lab.env())
     assert list((lab.data / "starts").iterdir())
     assert main(["restore", name, "--yes"]) == 0
@@ -267,11 +271,11 @@ def test_the_log_of_what_was_there_is_not_applied_to_what_takes_its_place(
         path.write_bytes(data)
 
     def refuse(*_: object, **__: object) -> None:
-        raise CannotDo("damaged")
+        raise OperationFailed("damaged")
 
-    with backup.prepared(copy, home.folder) as fresh:
+    with backup.prepare_restore(copy, home.folder) as fresh:
         monkeypatch.setattr(backup, "Database", refuse)
-        kept = backup.swap(fresh, database, home.config.backups)
+        kept = backup.replace_database(fresh, database, home.config.backups)
     assert kept is not None
     assert [kept.with_name(kept.name + side).read_bytes() for side in ("", "-wal", "-shm")] == list(left.values())
     assert home.rows("select count(*) from observations where title = 'From the log'") == [(0,)]
@@ -280,15 +284,15 @@ def test_the_log_of_what_was_there_is_not_applied_to_what_takes_its_place(
 def test_a_backup_of_an_earlier_version_is_brought_up_to_date(home: Home, tmp_path: Path) -> None:
     old = tmp_path / "old.db"
     conn = apsw.Connection(str(old))
-    for number, sql in migrate.scripts()[:4]:
+    for number, sql in engine.load_migrations()[:4]:
         conn.execute(sql)
         conn.pragma("user_version", number)
     conn.execute("insert into projects (name, root, created_at) values ('old', '', 1)")
     conn.close()
     before = old.read_bytes()
-    with backup.prepared(old, tmp_path) as fresh:
-        assert backup.check(fresh).version == migrate.scripts()[-1][0]
-        backup.swap(fresh, home.config.database, home.config.backups)
+    with backup.prepare_restore(old, tmp_path) as fresh:
+        assert backup.examine_backup(fresh).version == engine.load_migrations()[-1][0]
+        backup.replace_database(fresh, home.config.database, home.config.backups)
     assert home.rows("select name from projects") == [("old",)]
     assert old.read_bytes() == before
 
@@ -298,8 +302,8 @@ def test_a_second_name_of_the_present_database_is_no_copy_of_it(home: Home, copy
     assert first.samefile(home.config.database)
     older = home.config.backups / "before-restore-20250101-000000-1.db"
     shutil.copy(copy, older)
-    with backup.prepared(copy, home.folder) as fresh:
-        kept = backup.swap(fresh, home.config.database, home.config.backups)
+    with backup.prepare_restore(copy, home.folder) as fresh:
+        kept = backup.replace_database(fresh, home.config.database, home.config.backups)
     assert kept is not None
     assert sorted(home.config.backups.glob("before-*")) == sorted({older, kept})
 
@@ -310,7 +314,7 @@ def test_a_restore_leaves_another_that_goes_on_alone(copy: Path, tmp_path: Path)
         for pid in (living.pid, dead.pid):
             (tmp_path / f".restoring-{pid}").mkdir()
         (tmp_path / ".restoring-unknown").mkdir()
-        with backup.prepared(copy, tmp_path):
+        with backup.prepare_restore(copy, tmp_path):
             pass
         left = [path.name for path in tmp_path.glob(".restoring-*")]
         living.terminate()
@@ -324,10 +328,10 @@ def test_where_links_cannot_be_made_the_present_one_is_copied(
         raise OSError("not here")
 
     monkeypatch.setattr(Path, "hardlink_to", refuse)
-    with backup.prepared(copy, home.folder) as fresh:
-        kept = backup.swap(fresh, home.config.database, home.config.backups)
+    with backup.prepare_restore(copy, home.folder) as fresh:
+        kept = backup.replace_database(fresh, home.config.database, home.config.backups)
     assert kept is not None
-    assert backup.check(kept).counts["observations"] == 302
+    assert backup.examine_backup(kept).counts["observations"] == 302
 
 
 def test_forgetting_says_that_backups_remember(lab: Lab) -> None:

@@ -18,11 +18,12 @@ from typing import Any
 
 import pytest
 
-from claude_mem import hook, own_files, process
+from claude_mem import hook
 from claude_mem.client import Client
-from claude_mem.pipeline.stage import Commit
-from claude_mem.records import Job
-from claude_mem.worker.api import build_app
+from claude_mem.domain.records import Job
+from claude_mem.storage.base import Commit
+from claude_mem.system import data_directory, process
+from claude_mem.worker.http.api import build_app
 from tests import forks, proof
 from tests.lab import HOOK, LAUNCH, Lab
 from tests.models.server import Mirror, Server
@@ -62,7 +63,7 @@ def assert_a_good_event_is_stored(lab: Lab) -> dict[str, Any]:
     if spooled(lab):
         lab.mem("drain")
     before = lab.status()["stored"]
-    assert run(lab, "save", tool(tool_use_id=f"good{before}")) == hook.ANSWER
+    assert run(lab, "save", tool(tool_use_id=f"good{before}")) == hook.EMPTY_ANSWER
     lab.mem("drain")
     found = lab.status()
     assert (found["stored"], found["queued"]) == (before + 1, 0)
@@ -109,7 +110,7 @@ BAD: dict[str, tuple[str, bytes, str]] = {
 @pytest.mark.parametrize("case", BAD)
 def test_what_can_not_be_read_is_set_aside_and_counted(lab: Lab, case: str) -> None:
     command, sent, reason = BAD[case]
-    assert run(lab, command, sent) == hook.ANSWER
+    assert run(lab, command, sent) == hook.EMPTY_ANSWER
     assert len(spooled(lab)) == 1
     lab.mem("drain")
     found = lab.status()
@@ -152,7 +153,7 @@ ODD: dict[str, bytes] = {
 
 @pytest.mark.parametrize("case", ODD)
 def test_what_is_only_odd_is_stored(lab: Lab, case: str) -> None:
-    assert run(lab, "save", ODD[case], CLAUDE_PROJECT_DIR="") == hook.ANSWER
+    assert run(lab, "save", ODD[case], CLAUDE_PROJECT_DIR="") == hook.EMPTY_ANSWER
     assert lab.mem("drain").stderr == ""
     found = lab.status()
     if case == "a byte order mark":  # no client sends one; it may be refused, but it must be counted
@@ -342,7 +343,7 @@ def test_a_pipe_that_is_never_closed_is_left_in_time(lab: Lab) -> None:
         assert one.stdout is not None
         one.stdin.write(tool()[:-1])
         one.stdin.flush()
-        assert one.stdout.read() == hook.ANSWER
+        assert one.stdout.read() == hook.EMPTY_ANSWER
         assert one.wait(SECONDS) == 0
     (file,) = spooled(lab)
     assert b"\ncut yes\n" in file.read_bytes()
@@ -374,7 +375,7 @@ def raw(lab: Lab, shell: str, *, cwd: Path | None = None, env: dict[str, str] | 
 def test_a_folder_that_was_deleted_is_no_trouble(lab: Lab, tmp_path: Path) -> None:
     doomed = tmp_path / "doomed"
     doomed.mkdir()
-    assert raw(lab, 'rmdir "$PWD" && exec "$@"', cwd=doomed) == hook.ANSWER
+    assert raw(lab, 'rmdir "$PWD" && exec "$@"', cwd=doomed) == hook.EMPTY_ANSWER
     assert len(spooled(lab)) == 1
     assert_a_good_event_is_stored(lab)
 
@@ -386,7 +387,7 @@ def test_from_a_deleted_folder_a_worker_can_be_started(lab: Lab, tmp_path: Path)
         ["/bin/sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh", *HOOK, "save"],
         input=tool(), env=lab.env(), cwd=doomed, check=True, stdout=subprocess.DEVNULL,
     )  # fmt: skip
-    wait_for(lambda: process.running(lab.data))
+    wait_for(lambda: process.running_worker(lab.data))
     wait_for(lambda: not spooled(lab))
     assert lab.status()["stored"] == 1
 
@@ -394,8 +395,8 @@ def test_from_a_deleted_folder_a_worker_can_be_started(lab: Lab, tmp_path: Path)
 @pytest.mark.parametrize("missing", [["HOME"], ["PATH"], ["HOME", "PATH", "TZ", "CLAUDE_PROJECT_DIR"]])
 def test_hardly_any_environment_is_needed(lab: Lab, missing: list[str]) -> None:
     env = {name: value for name, value in lab.env().items() if name not in missing}
-    assert raw(lab, 'exec "$@"', env=env) == hook.ANSWER
-    assert raw(lab, 'exec "$@"', env={**env, "PATH": ""}) == hook.ANSWER
+    assert raw(lab, 'exec "$@"', env=env) == hook.EMPTY_ANSWER
+    assert raw(lab, 'exec "$@"', env={**env, "PATH": ""}) == hook.EMPTY_ANSWER
     assert len(spooled(lab)) == 2
 
 
@@ -420,7 +421,7 @@ def test_nobody_has_to_listen(lab: Lab, shell: str) -> None:
 
 
 def test_without_stdin_there_is_an_answer_and_nothing_else(lab: Lab) -> None:
-    assert raw(lab, 'exec "$@" <&-') == hook.ANSWER
+    assert raw(lab, 'exec "$@" <&-') == hook.EMPTY_ANSWER
     assert_a_good_event_is_stored(lab)
 
 
@@ -449,8 +450,8 @@ def test_a_missing_folder_is_made_for_the_user_alone(lab: Lab, tmp_path: Path) -
     done = subprocess.run(
         [*HOOK, "save"], input=tool(), env=lab.env(), umask=0, capture_output=True, timeout=SECONDS, check=False
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, hook.ANSWER, b"")
-    wait_for(lambda: process.running(lab.data))
+    assert (done.returncode, done.stdout, done.stderr) == (0, hook.EMPTY_ANSWER, b"")
+    wait_for(lambda: process.running_worker(lab.data))
     wait_for(lambda: not spooled(lab))
     lab.mem("status")
     found = modes(tmp_path / "not")
@@ -508,7 +509,7 @@ def test_a_full_disk_is_reported_and_no_half_event_takes_the_last_room(disk: Lab
     with filler.open("r+b") as file:
         file.truncate(filler.stat().st_size - 65_536)
     large = tool(tool_response="x" * 1_000_000)
-    assert run(disk, "save", large, worker=True) == hook.ANSWER
+    assert run(disk, "save", large, worker=True) == hook.EMPTY_ANSWER
     assert spooled(disk) == []
     with filler.open("ab", buffering=0) as file, pytest.raises(OSError):
         while True:
@@ -549,10 +550,10 @@ def test_nothing_is_written_into_a_folder_of_someone_else(lab: Lab) -> None:
 def test_a_file_in_place_of_the_spool_is_moved_aside(lab: Lab) -> None:
     lab.data.mkdir(mode=0o700)
     (lab.data / "spool").write_text("a file")
-    assert run(lab, "save", tool()) == hook.ANSWER
+    assert run(lab, "save", tool()) == hook.EMPTY_ANSWER
     lab.mem("drain")
     assert lab.status()["stored"] == 1
-    (moved,) = own_files.listing(lab.data)
+    (moved,) = data_directory.list_quarantined(lab.data)
     assert moved.name == "spool"
     assert (lab.data / moved.kept).read_text() == "a file"
 
@@ -614,7 +615,7 @@ def test_a_port_that_is_taken_is_left_to_its_owner(lab: Lab) -> None:
         assert told["port"] != taken
         assert lab.status()["port"] == told["port"]
         assert Client.of(lab.data).get("/api/health")["captured"] == 0
-        assert run(lab, "save", tool(), worker=True) == hook.ANSWER
+        assert run(lab, "save", tool(), worker=True) == hook.EMPTY_ANSWER
         wait_for(lambda: lab.status()["stored"] == 1)
         answer = check_answer("context", run(lab, "context", payload("SessionStart"), worker=True))
         assert "hookSpecificOutput" in answer
@@ -638,16 +639,16 @@ def test_of_many_workers_exactly_one_serves(lab: Lab, count: int) -> None:
     for folder in folders:
         folder.mkdir()
         lab.workers.append(forks.start(["serve"], lab.env(), folder))
-    wait_for(lambda: sum(not one.ended() for one in lab.workers) == 1 and process.running(lab.data))
+    wait_for(lambda: sum(not one.ended() for one in lab.workers) == 1 and process.running_worker(lab.data))
     (left,) = [one for one in lab.workers if not one.ended()]
-    worker = process.running(lab.data)
+    worker = process.running_worker(lab.data)
     assert worker is not None
     assert worker.pid == left.pid
     for one, folder in zip(lab.workers, folders, strict=True):
         if one is not left:
             assert (one.wait(), (folder / "stdout").read_text()) == (0, "")
             assert (folder / "stderr").read_text() == "a worker is running already\n"
-    assert run(lab, "save", tool(), worker=True) == hook.ANSWER
+    assert run(lab, "save", tool(), worker=True) == hook.EMPTY_ANSWER
     wait_for(lambda: lab.status()["stored"] == 1)
     assert lab.mem("stop").stdout == "worker stopped\n"
     assert left.wait() == 0
@@ -661,10 +662,10 @@ def stranger_pid() -> int:
 @pytest.mark.parametrize("whose", ["dead", "recycled"])
 def test_what_a_killed_worker_left_behind_is_believed_by_no_one(lab: Lab, whose: str) -> None:
     lab.mem("start")
-    worker = process.running(lab.data)
+    worker = process.running_worker(lab.data)
     assert worker is not None
     os.kill(worker.pid, signal.SIGKILL)
-    wait_for(lambda: process.holder(lab.data) is None)
+    wait_for(lambda: process.lock_holder(lab.data) is None)
     assert (lab.data / "worker.json").exists()
     if whose == "recycled":
         told = {**json.loads((lab.data / "worker.json").read_text()), "pid": stranger_pid()}
@@ -673,11 +674,11 @@ def test_what_a_killed_worker_left_behind_is_believed_by_no_one(lab: Lab, whose:
     assert lab.status()["worker"] == "stopped"
     assert lab.mem("stop").stdout == "no worker was running\n"
     os.kill(stranger_pid(), 0)  # still there
-    assert run(lab, "context", payload("SessionStart")) == hook.ANSWER
+    assert run(lab, "context", payload("SessionStart")) == hook.EMPTY_ANSWER
     assert_a_good_event_is_stored(lab)
     (lab.data / "worker.starting").unlink()
     run(lab, "save", tool(tool_use_id="again"), worker=True)
-    new = wait_for(lambda: process.running(lab.data))
+    new = wait_for(lambda: process.running_worker(lab.data))
     assert new.pid not in (worker.pid, stranger_pid())
     wait_for(lambda: lab.status()["stored"] == 3)
 
@@ -707,11 +708,11 @@ def broken(lab: Lab, how: str) -> None:
 def test_a_worker_that_can_not_start_costs_no_event_and_is_not_tried_each_time(lab: Lab, how: str) -> None:
     broken(lab, how)
     for number in range(5):
-        assert run(lab, "save", tool(tool_use_id=str(number)), worker=True) == hook.ANSWER
+        assert run(lab, "save", tool(tool_use_id=str(number)), worker=True) == hook.EMPTY_ANSWER
     linked = how == "a link"  # which is seen before anything is opened, even the log
     log = lab.data / "logs" / ("start.log" if linked else "worker.log")
     wait_for(lambda: log.exists() and ("worker failed" in log.read_text() or "is a symbolic link" in log.read_text()))
-    wait_for(lambda: process.holder(lab.data) is None)
+    wait_for(lambda: process.lock_holder(lab.data) is None)
     run(lab, "save", tool(tool_use_id="5"), worker=True)
     assert check_answer("context", run(lab, "context", payload("SessionStart"), worker=True))
     assert log.read_text().count("error: " if linked else " starts, process ") == 1
@@ -735,7 +736,7 @@ def test_a_worker_that_can_not_start_costs_no_event_and_is_not_tried_each_time(l
 
 def test_a_hung_worker_is_reported_and_can_be_replaced(lab: Lab) -> None:
     lab.mem("start")
-    worker = process.running(lab.data)
+    worker = process.running_worker(lab.data)
     assert worker is not None
     os.kill(worker.pid, signal.SIGSTOP)
     try:

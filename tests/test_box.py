@@ -20,8 +20,9 @@ from typing import Any
 
 import pytest
 
-from claude_mem import box, bridge, hook, own_files, process
-from claude_mem.errors import CannotDo
+from claude_mem import bridge, hook
+from claude_mem.domain.errors import OperationFailed
+from claude_mem.system import data_directory, process
 from tests import proof
 from tests.lab import HOOK, MEM, Lab
 from tests.waiting import SECONDS
@@ -180,7 +181,7 @@ def refusal(lab: Lab) -> str:
     return done.stderr
 
 
-@pytest.mark.parametrize("name", [*box.FILES, "logs/worker.log"])
+@pytest.mark.parametrize("name", [*data_directory.FILES, "logs/worker.log"])
 def test_a_link_in_place_of_a_file_of_ours_is_not_written_through(lab: Lab, name: str) -> None:
     lab.data.mkdir(mode=0o700)
     (lab.data / "logs").mkdir(mode=0o700)
@@ -189,13 +190,15 @@ def test_a_link_in_place_of_a_file_of_ours_is_not_written_through(lab: Lab, name
     for where in (target, missing):
         (lab.data / name).unlink(missing_ok=True)
         (lab.data / name).symlink_to(where)
-        if name in box.DATABASES:
+        if name in data_directory.DATABASES:
             said = refusal(lab)
             assert f"{lab.data / name} is a symbolic link" in said
             assert "hint" in said
         else:  # it is moved aside, as it is, and reported
             assert lab.drain() == 0
-            assert [moved.name for moved in own_files.listing(lab.data)] == [name] * (1 + (where == missing))
+            assert [moved.name for moved in data_directory.list_quarantined(lab.data)] == [name] * (
+                1 + (where == missing)
+            )
     assert target.read_bytes() == CANARY
     assert not missing.exists()
 
@@ -300,7 +303,7 @@ def test_a_hook_follows_no_one_elses_link_and_calls_no_one_elses_port(lab: Lab) 
         trap.settimeout(0.01)
         os.chown(lab.data / "worker.json", NOBODY, NOBODY)
         lab.hook("UserPromptSubmit", prompt="a secret plan")
-        assert process.read_worker(lab.data) is None
+        assert process.read_worker_info(lab.data) is None
         with pytest.raises(TimeoutError):
             trap.accept()
         os.chown(lab.data / "worker.json", 0, 0)  # the trap works: if it is ours, it is called
@@ -356,8 +359,8 @@ def test_a_stranger_with_the_number_of_a_worker_is_not_signalled(
 def test_our_own_worker_is_ended_even_if_it_does_not_listen(lab: Lab) -> None:
     worker = lab.start().worker
     os.kill(worker.pid, signal.SIGSTOP)
-    assert process.stop(lab.data, seconds=0.2)
-    assert process.holder(lab.data) is None
+    assert process.stop_worker(lab.data, seconds=0.2)
+    assert process.lock_holder(lab.data) is None
 
 
 def test_a_number_that_changed_hands_gets_no_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -371,7 +374,7 @@ def test_a_number_that_changed_hands_gets_no_signal(tmp_path: Path, monkeypatch:
     signalled = []
     with monkeypatch.context() as patch:
         patch.setattr(process, "_open_pidfd", lambda _: handle)
-        patch.setattr(process, "holder", lambda _: os.getpid())
+        patch.setattr(process, "lock_holder", lambda _: os.getpid())
         patch.setattr(process, "_has_open", lambda *_: True)
         patch.setattr(os, "kill", lambda *words: signalled.append(words))
         process._signal(tmp_path, os.getpid(), signal.SIGTERM)  # by its number it would be this very process
@@ -382,10 +385,10 @@ KILLS = {
     "process.py": 2,  # to the verified holder of the lock; and 0, which only asks
     "failpoints.py": 1,  # ourselves
     "hook.py": 1,  # ourselves, at a point of the kill tests
-    "providers/claude.py": 2,  # the group of our own child; and 0
-    "providers/claude_child.py": 1,  # its own group
-    "store/backup.py": 1,  # 0
-    "worker/sweeps.py": 1,  # 0
+    "digest/models/claude.py": 2,  # the group of our own child; and 0
+    "digest/models/claude_child.py": 1,  # its own group
+    "storage/sqlite/backup.py": 1,  # 0
+    "capture/timeouts.py": 1,  # 0
 }
 
 
@@ -401,8 +404,8 @@ def test_every_place_that_can_signal_is_known() -> None:
 
 def test_shutting_refuses_with_words(tmp_path: Path) -> None:
     (tmp_path / "claude-mem.db").symlink_to(tmp_path / "x")
-    with pytest.raises(CannotDo, match="is a symbolic link") as caught:
-        box.shut(tmp_path)
+    with pytest.raises(OperationFailed, match="is a symbolic link") as caught:
+        data_directory.secure_data_dir(tmp_path)
     assert caught.value.hint
 
 

@@ -17,11 +17,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from claude_mem import config_file, process
 from claude_mem.client import Client
-from claude_mem.config import names
-from claude_mem.errors import CannotDo, MemError, Misuse
-from claude_mem.spool import Spool
+from claude_mem.config import list_setting_names
+from claude_mem.domain.errors import ClaudeMemError, InvalidRequest, OperationFailed
+from claude_mem.system import config_file, process
+from claude_mem.system.spool import Spool
 from claude_mem.worker.stream import Stream
 from tests.lab import MEM, Lab
 from tests.waiting import SECONDS, wait_for
@@ -63,7 +63,7 @@ def test_everything_about_each_setting_is_told_but_its_secret(lab: Lab, file: Pa
         'silence_minutes = 0\nmode = ""\n'
     )
     found = client.get("/api/settings")
-    assert list(found) == names()
+    assert list(found) == list_setting_names()
     assert "hush" not in str(found)
     tokens = {name: found["context_tokens"][name] for name in ("current", "source", "default", "kind", "low", "high")}
     assert tokens == {
@@ -98,7 +98,7 @@ def test_a_change_counts_in_the_same_process_under_the_same_address(lab: Lab, fi
     }  # fmt: skip
     second = opened_anew(client, first["started_at"])
     assert second["pid"] == first["pid"]
-    worker = process.running(lab.data)
+    worker = process.running_worker(lab.data)
     assert worker is not None
     assert (worker.port, worker.token) == (client.worker.port, client.worker.token)
     assert worker.started_at == second["started_at"]
@@ -131,7 +131,7 @@ def test_a_change_counts_in_the_same_process_under_the_same_address(lab: Lab, fi
     ],
 )
 def test_what_makes_no_sense_changes_nothing_and_is_named(shared: Lab, given: dict[str, Any], says: str) -> None:
-    with pytest.raises(Misuse) as refused:
+    with pytest.raises(InvalidRequest) as refused:
         shared.client().patch("/api/settings", given)
     assert says in str(refused.value)
     assert "77777" not in str(refused.value)
@@ -153,7 +153,7 @@ def test_an_error_names_the_setting_as_its_field(shared: Lab, given: dict[str, A
 def test_a_file_that_is_not_toml_is_left_alone(lab: Lab, file: Path) -> None:
     client = lab.start()
     file.write_text("= nonsense")
-    with pytest.raises(CannotDo, match="not valid TOML"):
+    with pytest.raises(OperationFailed, match="not valid TOML"):
         client.patch("/api/settings", {"context_tokens": 1000})
     assert file.read_text() == "= nonsense"
 
@@ -196,7 +196,7 @@ def test_nothing_is_lost_while_it_opens_anew_again_and_again(lab: Lab) -> None:
             call = {"contentSessionId": "b", "tool_name": "Bash", "tool_use_id": f"h{number}", "cwd": str(lab.project)}
             try:
                 client.post("/api/sessions/observations", call)
-            except MemError as error:
+            except ClaudeMemError as error:
                 failed.append(error)
                 continue  # it was not acknowledged: it need not be there
             sent.append(f"h{number}")
@@ -251,7 +251,7 @@ def test_a_signal_while_it_opens_anew_ends_it(lab: Lab, wait: float) -> None:
     client.patch("/api/settings", {"context_tokens": 1000})
     time.sleep(wait)
     os.kill(client.worker.pid, signal.SIGTERM)
-    wait_for(lambda: process.holder(lab.data) is None)
+    wait_for(lambda: process.lock_holder(lab.data) is None)
     assert not (lab.data / "worker.json").exists()
     assert not (lab.data / "worker.fifo").exists()
     log = (lab.data / "logs" / "worker.log").read_text()
@@ -262,7 +262,7 @@ def test_a_signal_while_it_opens_anew_ends_it(lab: Lab, wait: float) -> None:
 def test_it_opens_anew_where_its_folder_was_named_in_relation_to_another(lab: Lab) -> None:
     worker = subprocess.Popen([*MEM, "serve"], cwd=lab.folder, env=lab.env(CLAUDE_MEM_DATA_DIR="data"))
     try:
-        wait_for(lambda: process.running(lab.data))
+        wait_for(lambda: process.running_worker(lab.data))
         client = lab.client()
         done = client.patch("/api/settings", {"context_tokens": 1000})
         opened_anew(client, done["started_at"])
@@ -276,11 +276,11 @@ def test_it_opens_anew_where_its_folder_was_named_in_relation_to_another(lab: La
 def test_the_file_keeps_what_is_not_ours_to_change(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text("redact_secrets = 1\n\n[theirs]\nmode = 'x'  # kept\n")
-    assert config_file.change(path, {"redact_secrets": True, "mode": "research", "skip_tools": ("a\nb", 'c"')})
+    assert config_file.apply_changes(path, {"redact_secrets": True, "mode": "research", "skip_tools": ("a\nb", 'c"')})
     text = path.read_text()
     assert text.startswith("redact_secrets = true\n")
     assert "[theirs]\nmode = 'x'  # kept" in text
-    assert config_file.change(path, {"redact_secrets": True, "language": None}) is False
+    assert config_file.apply_changes(path, {"redact_secrets": True, "language": None}) is False
     assert path.read_text() == text
 
 

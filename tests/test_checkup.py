@@ -12,16 +12,15 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from claude_mem import ids
 from claude_mem.config import Config
-from claude_mem.records import Digest, Turn
-from claude_mem.spool import Spool
-from claude_mem.store import imports, jobs, ledger, owed
-from claude_mem.worker import checkup
-from claude_mem.worker.api import build_app
-from claude_mem.worker.logs import Wanted, parse, read
-from claude_mem.worker.service import Service
-from claude_mem.worker.times import percentiles
+from claude_mem.domain import ids
+from claude_mem.domain.records import Digest, Turn
+from claude_mem.storage.sqlite.journal import imports, job_details, jobs, ledger
+from claude_mem.system.spool import Spool
+from claude_mem.worker.app import Service
+from claude_mem.worker.http.api import build_app
+from claude_mem.worker.http.routes import health
+from claude_mem.worker.http.routes.health import LogFilter, parse_entries, percentiles, read_entries
 from tests.lab import Lab
 
 TOKEN, PORT = "t" * 43, 37777
@@ -45,7 +44,7 @@ def service(config: Config, lab: Lab) -> Any:
         lab.raw_spool(b"rubbish")
         lab.spool("Stop", prompt_id="p1")
         for _ in range(3):
-            await service.work_off()
+            await service.run_until_idle()
         return service
 
     service = asyncio.run(build())
@@ -120,24 +119,24 @@ def test_a_dropped_turn_is_waited_for_by_nobody_and_the_account_adds_up(http: Ht
     found = http.page()
     assert found["jobs"] == []
     assert (found["account"]["stored"], found["account"]["set_aside_by"]) == (2, {"garbage": 1})
-    asyncio.run(service.work_off())
+    asyncio.run(service.run_until_idle())
     assert http.page()["jobs"] == [], "nor does it come back by itself"
 
 
-@pytest.mark.parametrize("kind", [*owed.DROPPING, jobs.BACKFILL, "unheard of"])
+@pytest.mark.parametrize("kind", [*job_details.DROP_CONSEQUENCES, jobs.BACKFILL_JOB, "unheard of"])
 def test_every_kind_of_job_can_be_told_and_dropping_it_is_honest(http: Http, service: Service, kind: str) -> None:
     service.db.write_now(lambda conn: conn.execute("delete from jobs"))
-    if kind == jobs.IMPORT:
+    if kind == jobs.IMPORT_JOB:
         service.db.write_now(
-            imports.start, Path(__file__), source="export", project="", untrusted=False, dry_run=False, now=1
+            imports.create_import, Path(__file__), source="export", project="", untrusted=False, dry_run=False, now=1
         )
         service.db.write_now(lambda conn: conn.execute("delete from jobs"))
-    service.db.write_now(jobs.ask, kind, "1.1", now=1)
+    service.db.write_now(jobs.enqueue_job, kind, "1.1", now=1)
     service.db.write_now(lambda conn: conn.execute("update jobs set dead = 1, attempts = 3, error = 'no'"))
     (job,) = http.page()["jobs"]
     assert job["about"]
     status, said = http.ask("DELETE", f"/api/queue/{job['id']}")
-    if kind not in owed.DROPPING:
+    if kind not in job_details.DROP_CONSEQUENCES:
         assert (status, job["dropping"]) == (400, "")
         assert http.page()["jobs"] != []
         return
@@ -148,16 +147,16 @@ def test_every_kind_of_job_can_be_told_and_dropping_it_is_honest(http: Http, ser
         assert found["account"]["queued"] == 2
     else:
         assert found["jobs"] == []
-    if kind == jobs.IMPORT:
-        assert service.db.read_now(imports.get, 1).error == "dropped: no"
+    if kind == jobs.IMPORT_JOB:
+        assert service.db.read_now(imports.get_import, 1).error == "dropped: no"
 
 
 def test_a_job_about_what_is_gone_is_still_told(http: Http, service: Service) -> None:
-    for kind in (*owed.DROPPING, jobs.BACKFILL):
-        service.db.write_now(jobs.ask, kind, "77.1", now=1)
+    for kind in (*job_details.DROP_CONSEQUENCES, jobs.BACKFILL_JOB):
+        service.db.write_now(jobs.enqueue_job, kind, "77.1", now=1)
     about = {row["kind"]: row["about"] for row in http.page()["jobs"] if not row["dead"]}
     assert all("deleted" in text for text in about.values())
-    assert len(about) == len(owed.DROPPING) + 1
+    assert len(about) == len(job_details.DROP_CONSEQUENCES) + 1
 
 
 def test_a_backup_is_made_shown_and_checked(http: Http, service: Service) -> None:
@@ -189,9 +188,9 @@ def test_a_hooks_time_is_measured_from_its_name_to_its_rename(lab: Lab) -> None:
     lab.hook("UserPromptSubmit", prompt="go", prompt_id="p1")
     whole = (time.time_ns() - begun) / 1e6
     spool = Spool(lab.data / "spool", lab.data / "aside")
-    lab.spool("Stop", prompt_id="p1", at=ids.now() - 3_600_000)
+    lab.spool("Stop", prompt_id="p1", at=ids.now_ms() - 3_600_000)
     spool.put({"command": "save", "source": "api"}, b"{}")
-    lab.raw_spool(b"command save\n\n{}", at=ids.now() + 5_000)
+    lab.raw_spool(b"command save\n\n{}", at=ids.now_ms() + 5_000)
     for name in spool.pending():
         spool.load(name)
     hook, ahead = spool.delays
@@ -234,7 +233,7 @@ def test_each_concern_has_words(http: Http) -> None:
     ]
     found["refining"]["prices_problem"] = "prices.toml is not TOML"
     found["refining"]["problem"] = "Claude Code is not logged in"
-    said = [row["text"] for row in checkup.concerns(found)]
+    said = [row["text"] for row in health.health_issues(found)]
     for words in (
         "add up",
         "failed three times",
@@ -248,20 +247,20 @@ def test_each_concern_has_words(http: Http) -> None:
         assert any(words in text for text in said), words
     assert len(said) == 8
     found["aside"]["newest"][0]["at"] -= 8 * 86_400_000
-    assert len(list(checkup.concerns(found))) == 7, "what was long ago is no news"
+    assert len(list(health.health_issues(found))) == 7, "what was long ago is no news"
 
 
 # --- cost ------------------------------------------------------------------------------------------------------------
 
 
 def test_cost_comes_day_by_day_and_by_model_or_project(http: Http, service: Service) -> None:
-    now = ids.now()
+    now = ids.now_ms()
     for days, model, cost in ((0, "small", 10), (0, "large", 200), (2, "small", 30), (40, "small", 1)):
-        entry = ledger.Entry(
+        entry = ledger.LedgerEntry(
             purpose="refine", session_id=1, turn_id=1, project_id=1, provider="anthropic", model=model,
             input_tokens=1000, output_tokens=100, cost=cost,
         )  # fmt: skip
-        service.db.write_now(ledger.open_, entry, now=now - days * 86_400_000)
+        service.db.write_now(ledger.open_ledger_entry, entry, now=now - days * 86_400_000)
     found = http.get("/api/cost/days", days=7)
     assert len(found["days"]) == 7
     assert found["days"][-1] == f"{datetime.now():%Y-%m-%d}"
@@ -282,19 +281,19 @@ Traceback (most recent call last):
   File "x.py", line 1, in <module>
 ValueError: not today
 
-2026-03-01 10:00:01,250 DEBUG claude_mem.pipeline.refine: nothing
+2026-03-01 10:00:01,250 DEBUG claude_mem.digest.refine: nothing
 2026-03-01 10:00:02,000 WARNING claude_mem.worker.serve: port 1 is taken
 """
 
 
 def test_a_traceback_stays_with_its_entry() -> None:
-    found = list(parse("the end of something older\n" + LOG))[::-1]
+    found = list(parse_entries("the end of something older\n" + LOG))[::-1]
     assert [entry.level for entry in found] == ["INFO", "ERROR", "DEBUG", "WARNING"]
     assert found[1].message.startswith("compress 1.2 failed\nTraceback")
     assert found[1].message.endswith("ValueError: not today")
     assert found[1].at - found[0].at == 1249
     assert (found[3].logger, found[3].message) == ("claude_mem.worker.serve", "port 1 is taken")
-    assert [*parse(""), *parse("no entry\nat all")] == []
+    assert [*parse_entries(""), *parse_entries("no entry\nat all")] == []
 
 
 def test_the_log_is_filtered_paged_and_read_on_into_older_files(tmp_path: Path) -> None:
@@ -303,18 +302,18 @@ def test_the_log_is_filtered_paged_and_read_on_into_older_files(tmp_path: Path) 
     (tmp_path / "worker.log.1").write_text(LOG.replace("03-01", "02-02"))
     (tmp_path / "worker.log.10").write_text(LOG.replace("03-01", "01-01"))
     (tmp_path / "worker.log.2").write_text(LOG.replace("03-01", "02-01"))
-    whole = read(file, Wanted(), 100)
+    whole = read_entries(file, LogFilter(), 100)
     assert [entry["at"] for entry in whole["items"]] == sorted((e["at"] for e in whole["items"]), reverse=True)
     assert (len(whole["items"]), whole["hasMore"]) == (16, False)
     assert "\n".join(whole["lines"][-7:]) == "\n".join(line for line in LOG.splitlines() if line)
-    first = read(file, Wanted(), 2)
+    first = read_entries(file, LogFilter(), 2)
     assert (len(first["items"]), first["hasMore"]) == (3, True), "two of the same instant are not torn apart"
-    second = read(file, Wanted(before=first["items"][-1]["at"]), 2)
+    second = read_entries(file, LogFilter(before=first["items"][-1]["at"]), 2)
     assert second["items"][0]["message"] == "worker starts"
-    assert [entry["level"] for entry in read(file, Wanted(level="ERROR"), 9)["items"]] == ["ERROR"] * 4
-    assert len(read(file, Wanted(text="not today"), 9)["items"]) == 4
-    assert len(read(file, Wanted(text="worker.serve"), 9)["items"]) == 8
-    assert read(tmp_path / "none.log", Wanted(), 9) == {"lines": [], "items": [], "hasMore": False}
+    assert [entry["level"] for entry in read_entries(file, LogFilter(level="ERROR"), 9)["items"]] == ["ERROR"] * 4
+    assert len(read_entries(file, LogFilter(text="not today"), 9)["items"]) == 4
+    assert len(read_entries(file, LogFilter(text="worker.serve"), 9)["items"]) == 8
+    assert read_entries(tmp_path / "none.log", LogFilter(), 9) == {"lines": [], "items": [], "hasMore": False}
 
 
 def test_the_log_answers_over_http(http: Http, service: Service) -> None:

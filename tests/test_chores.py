@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from claude_mem import process
 from claude_mem.client import Client
-from claude_mem.errors import MemError
-from claude_mem.store import backup
+from claude_mem.domain.errors import ClaudeMemError
+from claude_mem.storage.sqlite import backup
+from claude_mem.system import process
 from tests.history import check, send, state
 from tests.lab import Lab
 from tests.waiting import SECONDS, wait_for
@@ -77,7 +77,7 @@ class Chores:
         """It may have been done before the worker died: then a second time is refused."""
         try:
             client.delete(path)
-        except MemError as error:
+        except ClaudeMemError as error:
             if type(error).__name__ not in ("NotFound", "CannotDo"):
                 raise
 
@@ -116,7 +116,7 @@ def _wrong(lab: Lab, sent: Any) -> list[str]:
         if path.suffix != ".db":
             found.append(f"left over: {path.name}")
         else:
-            backup.check(path)
+            backup.examine_backup(path)
     for path in (lab.data / "starts").iterdir():
         text = path.read_text("utf-8")
         found += [f"still told: {title}" for title in (SOFT, HARD) if title in text]
@@ -154,9 +154,9 @@ def test_killed_at_a_chore_it_is_done_in_the_end(
     lab = _copied(known, tmp_path)
     chores = Chores(lab)
     try:
-        with suppress(MemError, OSError, http.client.HTTPException):
+        with suppress(ClaudeMemError, OSError, http.client.HTTPException):
             chores.do(lab.start(CLAUDE_MEM_FAILPOINT=point))
-        wait_for(lambda: process.holder(lab.data) is None)
+        wait_for(lambda: process.lock_holder(lab.data) is None)
         assert lab.workers.pop().wait() == -signal.SIGKILL, f"{point} was never reached"
         chores.do(lab.start())
         _settle(lab)
@@ -177,7 +177,7 @@ def test_killed_right_after_something_was_erased_it_is_not_told_from_the_disk(
     lab = _copied(known, tmp_path)
     assert any(HARD in path.read_text("utf-8") for path in (lab.data / "starts").iterdir())
     try:
-        with suppress(MemError):
+        with suppress(ClaudeMemError):
             Chores(lab).erase(lab.start(CLAUDE_MEM_FAILPOINT="checkpoint.begun"))
         assert lab.workers.pop().wait() == -signal.SIGKILL
         _settle(lab)

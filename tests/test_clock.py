@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 
 import claude_mem
-from claude_mem import ids
+from claude_mem.capture.drain import BATCH
 from claude_mem.config import load
-from claude_mem.pipeline.ingest import BATCH
-from claude_mem.providers.base import Compressor
-from claude_mem.providers.local import LocalCompressor
-from claude_mem.records import Digest, Turn
-from claude_mem.spool import Spool
-from claude_mem.store import breakers, jobs
-from claude_mem.store.arrival import in_order
-from claude_mem.store.breakers import Breaker
-from claude_mem.worker.clock import Clock
-from claude_mem.worker.service import Service
+from claude_mem.digest.models.base import Compressor
+from claude_mem.digest.writer import LocalCompressor
+from claude_mem.domain import ids
+from claude_mem.domain.records import Digest, Turn
+from claude_mem.maintain.clock import Clock
+from claude_mem.storage.sqlite.journal import jobs, ledger
+from claude_mem.storage.sqlite.journal.arrival_order import order_events
+from claude_mem.storage.sqlite.journal.ledger import Breaker
+from claude_mem.system.spool import Spool
+from claude_mem.worker.app import Service
 from tests import proof
 from tests.history import check, send, state
 from tests.lab import Lab
@@ -36,8 +36,8 @@ JUMPS = {"a day on": DAY, "a day back": -DAY, "an hour back": -HOUR, "an hour on
 # person is shown, a cookie's end, and to compare with a file's time.
 PLACES = ("store", "pipeline", "worker")
 MAY_READ = {
-    "store/backup.py", "store/repair.py", "worker/api.py", "worker/project_routes.py", "worker/service.py",
-    "worker/visits.py",
+    "storage/sqlite/backup.py", "storage/sqlite/repair.py", "worker/http/api.py", "worker/http/routes/projects.py", "worker/app.py",
+    "worker/http/auth.py",
 }  # fmt: skip
 READS = {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow"), ("date", "today")}
 
@@ -47,7 +47,7 @@ class Turned:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.off = 0
-        monkeypatch.setattr(ids, "now", lambda: time.time_ns() // 1_000_000 + self.off)
+        monkeypatch.setattr(ids, "now_ms", lambda: time.time_ns() // 1_000_000 + self.off)
 
 
 @pytest.fixture
@@ -105,10 +105,10 @@ def test_turned_while_work_waits_it_is_done_at_once_and_once(
 
     async def work(service: Service) -> None:
         await _take_in(service)
-        assert await service.db.read(jobs.waiting) > 0
+        assert await service.db.read(jobs.count_urgent_jobs) > 0
         turned.off = JUMPS[jump]
         await _finish(service)
-        assert await service.db.read(jobs.listing) == []
+        assert await service.db.read(jobs.list_jobs) == []
 
     _live(work)
     assert check(lab, sent) == []
@@ -133,7 +133,7 @@ def test_turned_in_the_middle_of_a_job_its_lease_holds(
         await _take_in(service)
         for _ in range(6):
             await _finish(service)
-        assert await service.db.read(jobs.listing) == []
+        assert await service.db.read(jobs.list_jobs) == []
 
     _live(work, Turning())
     assert len(digested) == len(set(digested))  # no lease ran out under anyone's hands
@@ -144,11 +144,11 @@ def test_turned_in_the_middle_of_a_job_its_lease_holds(
 
 def test_turned_back_a_pause_stays_as_long_as_it_was(lab: Lab, turned: Turned) -> None:
     async def work(service: Service) -> None:
-        until = ids.now() + 7_000
-        await service.db.write(breakers.put, Breaker(provider="anthropic", failures=1, until=until))
+        until = ids.now_ms() + 7_000
+        await service.db.write(ledger.save_breaker, Breaker(provider="anthropic", failures=1, until=until))
         turned.off = -DAY
         await service.sweep()
-        left = (await service.db.read(breakers.get, "anthropic")).until - ids.now()
+        left = (await service.db.read(ledger.get_breaker, "anthropic")).until - ids.now_ms()
         assert 0 < left <= 7_001
 
     _live(work)
@@ -321,12 +321,12 @@ def _event(seq: int, at: int, source: str = "hook", agent_id: str = "") -> dict[
 def test_what_was_read_back_is_placed_by_its_time(live: list[int], read: list[int], order: list[int]) -> None:
     rows = [_event(number, at) for number, at in enumerate(live)]
     rows += [_event(100 + number, at, "transcript") for number, at in enumerate(read)]
-    assert [row["at"] for row in in_order(rows[::-1])] == order
+    assert [row["at"] for row in order_events(rows[::-1])] == order
 
 
 def test_a_subagents_events_are_placed_within_a_transcript() -> None:
     rows = [_event(1, 10, "transcript"), _event(2, 30, "transcript"), _event(3, 20, "transcript", "a1")]
-    assert [row["seq"] for row in in_order(rows)] == [1, 3, 2]
+    assert [row["seq"] for row in order_events(rows)] == [1, 3, 2]
 
 
 def test_only_a_few_read_the_machines_clock() -> None:

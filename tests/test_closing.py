@@ -8,19 +8,22 @@ from typing import Any
 
 import pytest
 
-from claude_mem import origins, portable
-from claude_mem.hosts.payload import Moment
-from claude_mem.pipeline import story
-from claude_mem.pipeline.bring import clean
-from claude_mem.providers.base import Verdict
-from claude_mem.providers.merge import merge
-from claude_mem.providers.reply import Read
-from claude_mem.records import Digest, Summary, Turn
-from claude_mem.store import backup, observations, seals, turns
-from claude_mem.store.database import Row, rows, value
-from claude_mem.text import CLOSING_CHARS, clip_closing
-from claude_mem.worker.keeper import DAY
-from claude_mem.worker.service import Service
+from claude_mem.agents.payload import Trigger
+from claude_mem.digest.merge import merge_reply
+from claude_mem.digest.models.base import Verdict
+from claude_mem.digest.reply import ParsedReply
+from claude_mem.domain import export_format
+from claude_mem.domain.records import Digest, Summary, Turn
+from claude_mem.domain.text import CLOSING_CHARS, clip_closing
+from claude_mem.maintain.maintenance import DAY
+from claude_mem.privacy import trust
+from claude_mem.recall import story
+from claude_mem.storage.sqlite import backup, checksums
+from claude_mem.storage.sqlite.engine import Row, fetch_all, fetch_value
+from claude_mem.storage.sqlite.journal import turns
+from claude_mem.storage.sqlite.memory import observations
+from claude_mem.transfer.import_ import clean_record
+from claude_mem.worker.app import Service
 from claude_mem.worker.tools import Tools
 from tests import upgrading
 from tests.lab import Lab
@@ -62,7 +65,7 @@ def home(lab: Lab) -> Home:
 
 
 def worked_off(home: Home) -> Home:
-    home.work(Service.work_off)
+    home.work(Service.run_until_idle)
     return home
 
 
@@ -104,9 +107,9 @@ def test_it_outlives_the_raw_events(lab: Lab, home: Home) -> None:
     ends(lab, MESSAGE)
 
     async def fade(service: Service) -> int:
-        await service.work_off()
+        await service.run_until_idle()
         await service.keeper.apply_retention(now=service.started_at + 8 * DAY)
-        return int(await service.db.read(value, "select count(*) from events"))
+        return int(await service.db.read(fetch_value, "select count(*) from events"))
 
     assert home.work(fade) == 0
     assert kept(home) == [(MESSAGE, "agent")]
@@ -115,8 +118,8 @@ def test_it_outlives_the_raw_events(lab: Lab, home: Home) -> None:
 def test_a_model_that_puts_the_summary_into_words_leaves_it() -> None:
     work = turn(EDIT)
     draft = Digest(Summary(completed="Draft", closing=MESSAGE, closing_trust="external", outcome="done"), ())
-    answer = Read(verdict=Verdict.OK, observations=(), summary=Summary(completed="The model's words"))
-    made = merge(work, draft, answer, BY).summary
+    answer = ParsedReply(verdict=Verdict.OK, observations=(), summary=Summary(completed="The model's words"))
+    made = merge_reply(work, draft, answer, BY).summary
     assert made is not None
     assert (made.completed, made.closing, made.closing_trust, made.outcome) == (
         "The model's words",
@@ -148,8 +151,8 @@ def test_the_next_turn_is_not_digested_with_one_that_is_held(lab: Lab, home: Hom
     lab.spool("Stop", last_assistant_message="Done.", prompt_id="p3")
 
     async def look(service: Service) -> Turn | None:
-        await service.work_off()
-        return await service.db.read(turns.load, 3)
+        await service.run_until_idle()
+        return await service.db.read(turns.load_turn, 3)
 
     found = home.work(look)
     assert found is not None
@@ -163,16 +166,16 @@ def test_a_seal_vouches_for_it(lab: Lab, home: Home) -> None:
     ends(lab, MESSAGE)
 
     async def broken(service: Service) -> list[str]:
-        await service.work_off()
+        await service.run_until_idle()
         await service.keeper.store_checksums()
-        assert await service.db.read(backup.broken_seals) == []
+        assert await service.db.read(backup.find_all_checksum_mismatches) == []
 
         def tamper(conn: Any) -> list[str]:
-            sums = rows(conn, "select id, sum from seals where id % 16 = 3")
+            sums = fetch_all(conn, "select id, sum from seals where id % 16 = 3")
             conn.execute("update session_summaries set closing = 'other words'")
             conn.execute("delete from unsealed")
             conn.executemany("insert or replace into seals values (:id, :sum)", sums)
-            return seals.broken(conn, after=0, limit=1000)[0]
+            return checksums.find_checksum_mismatches(conn, after=0, limit=1000)[0]
 
         return await service.db.write(tamper)
 
@@ -183,12 +186,12 @@ def test_a_backup_of_the_version_before_is_proven_by_its_own_seals(lab: Lab, hom
     ends(lab, MESSAGE)
 
     async def sealed(service: Service) -> None:
-        await service.work_off()
+        await service.run_until_idle()
         await service.keeper.store_checksums()
 
     home.work(sealed)
     older = upgrading.earlier(home.config.database, 18, tmp_path / "older.db")
-    assert backup.check(older).version == 18
+    assert backup.examine_backup(older).version == 18
 
 
 def test_it_comes_along_in_an_export(lab: Lab, home: Home, tmp_path: Path) -> None:
@@ -201,15 +204,15 @@ def test_it_comes_along_in_an_export(lab: Lab, home: Home, tmp_path: Path) -> No
     assert kept(there) == [(MESSAGE, "external")]
 
 
-def summary(**more: Any) -> portable.Summary:
+def summary(**more: Any) -> export_format.SummaryRecord:
     known = {"project": "name:p", "host": "claude", "session": "s", "prompt_number": 1, "provider": "local"}
-    return portable.Summary(**{**known, "completed": "It works.", "created_at": 5, "updated_at": 5, **more})
+    return export_format.SummaryRecord(**{**known, "completed": "It works.", "created_at": 5, "updated_at": 5, **more})
 
 
 def test_an_export_of_an_earlier_version_takes_none_away(tmp_path: Path) -> None:
     home = Home(tmp_path / "here")
     home.bring(write(tmp_path / "new.jsonl", [summary(closing=MESSAGE, outcome="done")]))
-    older = json.loads(portable.line(summary(completed="Better words", updated_at=9)))
+    older = json.loads(export_format.encode_line(summary(completed="Better words", updated_at=9)))
     for name in ("closing", "closing_trust", "outcome"):
         del older[name]
     file = write(tmp_path / "old.jsonl", [])
@@ -228,8 +231,8 @@ def test_an_export_of_an_earlier_version_takes_none_away(tmp_path: Path) -> None
     ],
 )
 def test_what_another_machine_brings_is_weighed_by_itself(given: str, untrusted: bool, trust: str) -> None:
-    made = clean(summary(closing=given), str, untrusted=untrusted)
-    assert isinstance(made, portable.Summary)
+    made = clean_record(summary(closing=given), str, untrusted=untrusted)
+    assert isinstance(made, export_format.SummaryRecord)
     assert made.closing_trust == trust
     assert made.trust == ("import" if untrusted else "agent")
 
@@ -246,9 +249,9 @@ def test_an_import_is_cleaned_and_bounded_like_a_capture(tmp_path: Path) -> None
 
 
 def test_an_outcome_that_nobody_knows_is_refused() -> None:
-    line = portable.line(summary()).replace(b'"outcome":""', b'"outcome":"splendid"')
+    line = export_format.encode_line(summary()).replace(b'"outcome":""', b'"outcome":"splendid"')
     with pytest.raises(Exception, match="Invalid enum value"):
-        portable.read(line)
+        export_format.decode_line(line)
 
 
 def test_it_is_forgotten_by_what_it_says(lab: Lab) -> None:
@@ -309,8 +312,8 @@ def test_one_that_is_held_is_marked_wherever_it_is_shown(held: Lab) -> None:
     held.start()
     shown = held.mem("show", "S1").stdout
     assert "closing message ⟨external⟩:" in shown
-    assert shown.rstrip().endswith(origins.HELD_NOTE)
-    assert json.loads(held.mem("show", "S1", "--json").stdout)["held"] == origins.HELD_NOTE
+    assert shown.rstrip().endswith(trust.EXTERNAL_NOTE)
+    assert json.loads(held.mem("show", "S1", "--json").stdout)["held"] == trust.EXTERNAL_NOTE
 
 
 def test_a_terminal_is_not_driven_by_it(lab: Lab) -> None:
@@ -331,27 +334,27 @@ def test_agents_get_it_with_the_summary_as_data(held: Lab) -> None:
     body, _, after = text.partition("</claude-mem-context>")
     assert "the agent's closing message ⟨external⟩:" in body
     assert "the osprey's day" in body
-    assert after.strip() == origins.HELD_NOTE
+    assert after.strip() == trust.EXTERNAL_NOTE
 
 
 def test_agents_are_told_which_summary_has_it(lab: Lab, home: Home) -> None:
     ends(lab, MESSAGE)
 
     async def ask(service: Service) -> str:
-        await service.work_off()
+        await service.run_until_idle()
         return await Tools(service).call("get_observations", {"ids": [1, "T1"]})
 
     text = home.work(ask)
     assert "the agent's closing message: S1" in text
     assert "The total is rounded **once**, in `cart.py`." in text  # the turn's own text
-    assert origins.HELD_NOTE not in text
+    assert trust.EXTERNAL_NOTE not in text
 
 
 def test_an_answer_has_room_for_a_long_one(lab: Lab, home: Home) -> None:
     ends(lab, f"First. {'word ' * 12_000} Last.")
 
     async def ask(service: Service) -> str:
-        await service.work_off()
+        await service.run_until_idle()
         return await Tools(service).call("get_observations", {"ids": ["S1"]})
 
     text = home.work(ask)
@@ -361,19 +364,19 @@ def test_an_answer_has_room_for_a_long_one(lab: Lab, home: Home) -> None:
 
 def test_it_is_never_told_unasked(held: Lab) -> None:
     async def everything(service: Service) -> str:
-        start = await service.teller.compose_start(1, "shop", budget=5000, limit=100)
-        moment = Moment(
+        start = await service.context_service.compose_start(1, "shop", budget=5000, limit=100)
+        moment = Trigger(
             host="claude", content_session_id="s9", cwd="", event="UserPromptSubmit", text="the osprey's day"
         )
         await service.indexer.catch_up()
-        return start.text + (await service.teller.at_prompt(moment, 1)).text
+        return start.text + (await service.context_service.at_prompt(moment, 1)).text
 
     assert "osprey" not in Home(held.data).work(everything)
 
 
 def test_the_story_tells_it(held: Lab) -> None:
     async def tell(service: Service) -> Row:
-        found: Row = await service.db.read(story.tell, 1, start=0, limit=10)
+        found: Row = await service.db.read(story.build_story, 1, start=0, limit=10)
         return found
 
     (only,) = Home(held.data).work(tell)["turns"]
@@ -399,6 +402,6 @@ def _without(conn: Any) -> None:
 def test_a_person_who_approves_the_summary_approves_it_too(held: Lab) -> None:
     async def approve(service: Service) -> Row:
         await service.db.write(lambda conn: conn.execute("update session_summaries set verdict = 'approved'") and None)
-        return await service.db.read(observations.get, "summary", 1)
+        return await service.db.read(observations.get_memory, "summary", 1)
 
-    assert origins.closing_trust(Home(held.data).work(approve)) == ""
+    assert trust.held_closing_origin(Home(held.data).work(approve)) == ""

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from claude_mem import hook
-from claude_mem.__main__ import SHARED
-from claude_mem.cli.main import PEOPLE_RUN
+from claude_mem.__main__ import SHARED_COMMANDS
+from claude_mem.cli.main import ALSO_FOR_PEOPLE
 from tests.lab import HOOK, MEM, Lab
 from tests.test_cli_recall import fill, rows, terminal
 from tests.test_hook import check_answer, nothing, payload, spooled, tool
 
-ONLY_HOOKS = tuple(command for command in hook.COMMANDS if command not in SHARED)
+ONLY_HOOKS = tuple(command for command in hook.COMMANDS if command not in SHARED_COMMANDS)
 # Nothing is on stdin, in all the ways a script, a CI step or an editor has of saying so.
 SILENCE = {
     "the null device": '"$@" </dev/null',
@@ -59,7 +59,7 @@ def account(lab: Lab) -> dict[str, Any]:
 
 
 def test_both_sides_agree_which_commands_people_run() -> None:
-    assert SHARED == PEOPLE_RUN
+    assert SHARED_COMMANDS == ALSO_FOR_PEOPLE
 
 
 # --- nothing on stdin ------------------------------------------------------------------------------------------------
@@ -142,14 +142,14 @@ GARBLED = {
 def test_what_is_left_of_a_payload_is_an_event_and_no_note(lab: Lab, garbled: str) -> None:
     lab.no_worker()
     done = piped(lab, "save", GARBLED[garbled])
-    assert (done.returncode, done.stdout, done.stderr) == (0, hook.ANSWER, b"")
+    assert (done.returncode, done.stdout, done.stderr) == (0, hook.EMPTY_ANSWER, b"")
     assert len(spooled(lab)) == 1
 
 
 @pytest.mark.parametrize("sent", [b"Usage: claude [options]", b"null", b"{}", b"[1]", bytes(100)])
 def test_what_an_agents_own_command_can_not_read_is_still_counted(lab: Lab, sent: bytes) -> None:
     lab.no_worker()
-    assert piped(lab, "new", sent).stdout == hook.ANSWER
+    assert piped(lab, "new", sent).stdout == hook.EMPTY_ANSWER
     lab.mem("drain")
     assert account(lab)["set_aside"] == 1
 
@@ -161,7 +161,7 @@ def test_a_hook_that_never_gets_the_end_of_its_payload_keeps_what_came(lab: Lab)
         assert running.stdout is not None
         running.stdin.write(tool()[:-1])
         running.stdin.flush()
-        assert running.stdout.read() == hook.ANSWER
+        assert running.stdout.read() == hook.EMPTY_ANSWER
     (file,) = spooled(lab)
     assert b"\ncut yes\n" in file.read_bytes()
 

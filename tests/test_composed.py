@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from claude_mem.providers import candidates, composed, markdown, prose, symbols
-from claude_mem.providers.asked import asked
-from claude_mem.providers.candidates import Candidate
-from claude_mem.providers.evidence import gather
-from claude_mem.providers.local import digest, story_of
-from claude_mem.records import Body, Exchange, Stopped, ToolUsed
+from claude_mem.digest import candidates, markdown, prose, symbols
+from claude_mem.digest.candidates import Candidate
+from claude_mem.digest.evidence import gather_evidence
+from claude_mem.digest.subjects import find_request
+from claude_mem.digest.writer import build_story, compose_digest
+from claude_mem.domain.records import Body, Exchange, Stopped, ToolUsed
 from tests.test_writer import bash, edit, title, turn, write
 
 
 def lines(prompt: str, *bodies: Body, source: str = "", previous: tuple[Exchange, ...] = ()) -> list[str]:
     """Return the titles that could be given to a turn, of one source or of all."""
-    story = story_of(turn(prompt, *bodies, previous=previous))
+    story = build_story(turn(prompt, *bodies, previous=previous))
     return [one.title for one in candidates.candidates(story) if source in ("", one.source)]
 
 
@@ -91,7 +91,7 @@ def test_a_definition_that_only_moved_was_not_added() -> None:
     ],
 )
 def test_a_file_that_a_shell_changes_was_edited(command: str) -> None:
-    assert gather(turn("go on", bash(command))).edited == ("src/cart.py",)
+    assert gather_evidence(turn("go on", bash(command))).edited == ("src/cart.py",)
 
 
 @pytest.mark.parametrize(
@@ -106,11 +106,11 @@ def test_a_file_that_a_shell_changes_was_edited(command: str) -> None:
     ],
 )
 def test_a_shell_that_changes_nothing_of_the_project_edits_nothing(command: str) -> None:
-    assert gather(turn("go on", bash(command))).edited == ()
+    assert gather_evidence(turn("go on", bash(command))).edited == ()
 
 
 def test_a_failed_command_edits_nothing() -> None:
-    assert gather(turn("go on", bash("sed -i 's/a/b/' cart.py", failed=True))).edited == ()
+    assert gather_evidence(turn("go on", bash("sed -i 's/a/b/' cart.py", failed=True))).edited == ()
 
 
 # --- from headings, tasks, plans -------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def test_a_plan_without_a_verb_was_implemented() -> None:
 
 def test_a_choice_with_a_condition_keeps_the_condition() -> None:
     closing = "Which one?\n\n1. **Keep the cache**\n2. **Drop the cache of rates**\n3. **Ship it disabled**"
-    wish = asked(turn("2, but only for guests", previous=(Exchange("rates are slow", closing),)))
+    wish = find_request(turn("2, but only for guests", previous=(Exchange("rates are slow", closing),)))
     assert "Drop the cache of rates" in wish.text
     assert "only for guests" in wish.text
 
@@ -262,7 +262,7 @@ def test_two_statements_share_a_title_where_both_fit() -> None:
     ],
 )
 def test_the_sentence_that_asks_for_something_is_the_wish(prompt: str, expected: str) -> None:
-    assert asked(turn(prompt)).text.startswith(expected)
+    assert find_request(turn(prompt)).text.startswith(expected)
 
 
 @pytest.mark.parametrize("item", ["Two options", "Plan opened", "Found the root cause.", "It's actually quite simple!"])
@@ -274,7 +274,7 @@ def test_a_sentence_that_says_nothing_is_no_title(item: str) -> None:
 
 
 def steps(prompt: str, *bodies: Body) -> str:
-    summary = digest(turn(prompt, *bodies)).summary
+    summary = compose_digest(turn(prompt, *bodies)).summary
     assert summary is not None
     return summary.next_steps
 
@@ -319,7 +319,7 @@ HOSTILE = [
 @pytest.mark.parametrize("prompt", ["x", "why does `cart.py` fail?"])
 def test_any_message_makes_a_plain_record_or_none(message: str, prompt: str) -> None:
     for bodies in ((Stopped(message),), (edit("src/cart.py"), Stopped(message))):
-        for made in digest(turn(prompt, *bodies)).observations:
+        for made in compose_digest(turn(prompt, *bodies)).observations:
             assert 0 < len(made.title) <= 240
             assert "\n" not in made.title
             assert not prose.is_chat(made.title)
@@ -329,13 +329,13 @@ def test_any_message_makes_a_plain_record_or_none(message: str, prompt: str) -> 
     "text", ["", "+", "-", "-a\n+b", "+" * 3_000, '-"\n+"', "-`x\n+`y", "+// \n+func A() {", "+'''\n+def a():"]
 )
 def test_any_diff_can_be_read(text: str) -> None:
-    change = symbols.of_lines(text.split("\n"))
+    change = symbols.change_of_lines(text.split("\n"))
     assert len(change.swaps) <= 12
 
 
 def test_four_hundred_calls_are_read() -> None:
     calls = [edit(f"src/a{number}.py", f"x = {number}", f"y = {number}") for number in range(400)]
-    assert digest(turn("rename it everywhere", *calls, Stopped("Done."))).observations
+    assert compose_digest(turn("rename it everywhere", *calls, Stopped("Done."))).observations
 
 
 def test_a_line_that_is_shown_is_read_in_bounds() -> None:
@@ -345,14 +345,14 @@ def test_a_line_that_is_shown_is_read_in_bounds() -> None:
 
 def test_a_joined_title_holds_whole_lines_only() -> None:
     tasks = [f"Added the number {n} of the rows to the table of the shop" for n in range(9)]
-    assert all(part.lower() in [task.lower() for task in tasks] for part in composed._fitting(tasks).split("; "))
+    assert all(part.lower() in [task.lower() for task in tasks] for part in candidates._fitting(tasks).split("; "))
 
 
 def test_a_candidate_knows_whether_the_turn_changed_something() -> None:
     worked = candidates.candidates(
-        story_of(turn("fix it", edit("src/a.py"), Stopped("The basket of `a.py` is rounded once.")))
+        build_story(turn("fix it", edit("src/a.py"), Stopped("The basket of `a.py` is rounded once.")))
     )
-    answered = candidates.candidates(story_of(turn("why?", Stopped("The basket of `a.py` is rounded once."))))
+    answered = candidates.candidates(build_story(turn("why?", Stopped("The basket of `a.py` is rounded once."))))
     assert {one.worked for one in worked} == {True}
     assert {one.worked for one in answered} == {False}
     assert isinstance(answered[0], Candidate)

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from claude_mem import bridge, config, hook, process
-from claude_mem.errors import BadSetting
+from claude_mem import bridge, config, hook
+from claude_mem.domain.errors import InvalidSetting
+from claude_mem.system import process
 from tests.lab import MEM, Lab
 from tests.waiting import SECONDS, wait_for
 
@@ -23,7 +24,7 @@ def _file(lab: Lab, text: str) -> None:
 def test_the_environment_wins_over_the_file_and_the_file_over_the_default(lab: Lab) -> None:
     _file(lab, "context_tokens = 700\nsilence_minutes = 5\n")
     env = {"HOME": "/nowhere", "CLAUDE_MEM_DATA_DIR": str(lab.data), "CLAUDE_MEM_SILENCE_MINUTES": "7"}
-    loaded = config.load_forgiving(env)
+    loaded = config.load_lenient(env)
     assert (loaded.config.context_tokens, loaded.config.silence_minutes, loaded.config.session_hours) == (700, 7, 24)
     assert loaded.sources["context_tokens"].endswith("config.toml")
     assert loaded.sources["silence_minutes"] == "environment"
@@ -51,34 +52,34 @@ def test_one_variable_moves_everything() -> None:
 def test_a_bad_value_names_the_file_and_the_line_and_falls_back(lab: Lab, text: str, line: int, complaint: str) -> None:
     _file(lab, text)
     env = {"CLAUDE_MEM_DATA_DIR": str(lab.data)}
-    with pytest.raises(BadSetting) as caught:
+    with pytest.raises(InvalidSetting) as caught:
         config.load(env)
     assert f"config.toml, line {line}" in str(caught.value)
     assert complaint in str(caught.value)
     assert caught.value.hint
-    assert config.load_forgiving(env).config == config.Config(data_dir=lab.data)
+    assert config.load_lenient(env).config == config.Config(data_dir=lab.data)
 
 
 def test_a_file_that_is_not_toml_is_named(lab: Lab) -> None:
     _file(lab, "context_tokens = = 3")
-    with pytest.raises(BadSetting, match=r"config.toml: .*line 1"):
+    with pytest.raises(InvalidSetting, match=r"config.toml: .*line 1"):
         config.load({"CLAUDE_MEM_DATA_DIR": str(lab.data)})
 
 
 def test_a_bad_variable_is_named() -> None:
-    with pytest.raises(BadSetting, match="CLAUDE_MEM_WORKER_PORT"):
+    with pytest.raises(InvalidSetting, match="CLAUDE_MEM_WORKER_PORT"):
         config.load({"CLAUDE_MEM_DATA_DIR": "/x", "CLAUDE_MEM_WORKER_PORT": "http"})
 
 
 def test_the_config_command_shows_value_source_and_reason(lab: Lab) -> None:
     rows = [json.loads(line) for line in lab.mem("config", "--json").stdout.splitlines()]
     by_name = {row["name"]: row for row in rows}
-    assert set(by_name) == set(config.names())
+    assert set(by_name) == set(config.list_setting_names())
     assert by_name["worker_port"] == {
         "name": "worker_port",
         "value": "0",
         "source": "environment",
-        "reason": config.reason("worker_port"),
+        "reason": config.setting_description("worker_port"),
     }
     assert all(row["reason"].endswith((".", "`.")) for row in rows)
     assert "context_tokens" in lab.mem("config").stdout
@@ -105,7 +106,7 @@ def test_a_bad_setting_stops_neither_the_hook_nor_the_worker(lab: Lab) -> None:
 )
 def test_a_value_that_makes_no_sense_costs_nobody_anything(tmp_path: Path, text: str, name: str, value: object) -> None:
     (tmp_path / "config.toml").write_text(text + "\n")
-    loaded = config.load_forgiving({"CLAUDE_MEM_DATA_DIR": str(tmp_path)})
+    loaded = config.load_lenient({"CLAUDE_MEM_DATA_DIR": str(tmp_path)})
     assert getattr(loaded.config, name) == value
     assert loaded.problems
 
@@ -113,10 +114,10 @@ def test_a_value_that_makes_no_sense_costs_nobody_anything(tmp_path: Path, text:
 def test_a_key_from_the_file_goes_to_no_address_from_the_environment(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("anthropic_api_key = 'k'\n")
     env = {"CLAUDE_MEM_DATA_DIR": str(tmp_path), "CLAUDE_MEM_ANTHROPIC_BASE_URL": "https://elsewhere.example"}
-    loaded = config.load_forgiving(env)
+    loaded = config.load_lenient(env)
     assert loaded.config.anthropic_base_url == ""
     assert "in the same place" in loaded.problems[0].hint
-    both = config.load_forgiving({**env, "CLAUDE_MEM_ANTHROPIC_API_KEY": "k"})
+    both = config.load_lenient({**env, "CLAUDE_MEM_ANTHROPIC_API_KEY": "k"})
     assert both.config.anthropic_base_url == "https://elsewhere.example"
     assert both.problems == ()
 
@@ -139,28 +140,28 @@ def test_whoever_is_given_a_secret_of_the_file_is_named_there_too(tmp_path: Path
     env = {"CLAUDE_MEM_DATA_DIR": str(tmp_path), f"CLAUDE_MEM_{taker.upper()}": "http://elsewhere.example"}
     file = tmp_path / "config.toml"
     file.write_text(f"{key} = 'k'\n")
-    loaded = config.load_forgiving(env)
+    loaded = config.load_lenient(env)
     assert (getattr(loaded.config, taker), loaded.sources[taker]) == ("", "default")
     assert [problem.name for problem in loaded.problems] == [taker]
     file.write_text(f"{key} = 'k'\n{taker} = 'http://mine.example'\n")
     for said in ("http://elsewhere.example", ""):  # nothing said would be the usual address
-        loaded = config.load_forgiving({**env, f"CLAUDE_MEM_{taker.upper()}": said})
+        loaded = config.load_lenient({**env, f"CLAUDE_MEM_{taker.upper()}": said})
         assert (getattr(loaded.config, taker), loaded.sources[taker]) == ("http://mine.example", str(file))
 
 
 def test_every_secret_and_whom_it_is_given_to_is_known() -> None:
     """A new key, address or program belongs into `TAKES`."""
-    secrets = {name for name in config.names() if config.kind(name) == "secret"}
-    assert {key for keys in config.TAKES.values() for key in keys} == secrets | {"claude_env_file"}
-    assert set(config.TAKES) == {*config.URLS, "claude_path"}
+    secrets = {name for name in config.list_setting_names() if config.input_kind(name) == "secret"}
+    assert {key for keys in config.SECRETS_BY_RECEIVER.values() for key in keys} == secrets | {"claude_env_file"}
+    assert set(config.SECRETS_BY_RECEIVER) == {*config.URL_SETTINGS, "claude_path"}
 
 
 def test_what_names_a_program_an_address_or_a_key_is_for_the_terminal_alone() -> None:
-    """A browser changes none of them: the reasons are in `worker/settings.py`."""
-    powerful = {name for name in config.names() if config.is_terminal_only(name)}
+    """A browser changes none of them: the reasons are in `worker/http/routes/settings.py`."""
+    powerful = {name for name in config.list_setting_names() if config.is_terminal_only(name)}
     assert powerful == {
-        *config.TAKES,
-        *(key for keys in config.TAKES.values() for key in keys),
+        *config.SECRETS_BY_RECEIVER,
+        *(key for keys in config.SECRETS_BY_RECEIVER.values() for key in keys),
         "provider",
         "claude_sdk",
     }
@@ -205,10 +206,12 @@ def _variables() -> dict[str, str]:
 
 
 def test_every_setting_is_either_harmless_or_for_the_file_alone() -> None:
-    passed = {name for name in config.names() if config.is_passed_on(f"CLAUDE_MEM_{name.upper()}")}
-    assert passed | set(ONLY_FROM_THE_FILE) == set(config.names())
+    passed = {
+        name for name in config.list_setting_names() if config.is_inherited_by_hook_worker(f"CLAUDE_MEM_{name.upper()}")
+    }
+    assert passed | set(ONLY_FROM_THE_FILE) == set(config.list_setting_names())
     assert passed & set(ONLY_FROM_THE_FILE) == set()
-    assert len(hook.HARMLESS) == len(passed)
+    assert len(hook.INHERITABLE_ENV) == len(passed)
 
 
 def _starts_by(lab: Lab, way: str, env: Any) -> None:
@@ -216,7 +219,7 @@ def _starts_by(lab: Lab, way: str, env: Any) -> None:
         lab.hook("UserPromptSubmit", prompt="go", env=env)
     elif way == "bridge":
         asked = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "nothing"}}) + "\n"
-        program = [*process.PYTHON, str(Path(bridge.__file__)), str(lab.data)]
+        program = [*process.PYTHON_COMMAND, str(Path(bridge.__file__)), str(lab.data)]
         subprocess.run(
             program, input=asked.encode(), env=lab.env(**env), timeout=SECONDS, check=True, capture_output=True
         )
@@ -229,7 +232,7 @@ def test_a_worker_that_nobody_asked_for_goes_by_the_file(lab: Lab, way: str) -> 
     """Whose environment it inherits is chance, and it then serves every project."""
     _file(lab, 'provider = "local"\nlanguage = "Suomi"\n')
     _starts_by(lab, way, {**_variables(), "CLAUDE_MEM_SESSION_HOURS": "48", "CLAUDE_MEM_MODEL": "x"})
-    wait_for(lambda: process.running(lab.data))
+    wait_for(lambda: process.running_worker(lab.data))
     found = lab.client().get("/api/settings")
     assert {name for name in ONLY_FROM_THE_FILE if found[name]["source"] == "environment"} == set()
     assert (found["provider"]["current"], found["language"]["current"]) == ("local", "Suomi")
@@ -259,7 +262,7 @@ def test_doctor_says_what_only_this_environment_knows(lab: Lab) -> None:
     assert "not-to-be-shown" not in json.dumps(rows)
     done = subprocess.run([*MEM, "config", "set", "language", "-"], input=b"Deutsch\n", env=lab.env(), check=True)
     assert done.returncode == 0
-    assert config.only_here(lab.env(CLAUDE_MEM_LANGUAGE="Deutsch")) == []
+    assert config.settings_not_inherited(lab.env(CLAUDE_MEM_LANGUAGE="Deutsch")) == []
 
 
 @pytest.mark.parametrize(
@@ -274,10 +277,10 @@ def test_doctor_says_what_only_this_environment_knows(lab: Lab) -> None:
 )
 def test_secrets_are_not_shown(tmp_path: Path, name: str, value: str, seen: str) -> None:
     env = {"CLAUDE_MEM_DATA_DIR": str(tmp_path), f"CLAUDE_MEM_{name.upper()}": value}
-    assert config.shown(config.load(env), name) == seen
+    assert config.masked_toml(config.load(env), name) == seen
 
 
 @pytest.mark.parametrize("value", ["ftp://x", "socks5://x:1", "me:pw@proxy", "http://"])
 def test_an_address_is_one(tmp_path: Path, value: str) -> None:
-    with pytest.raises(BadSetting, match="not a valid URL"):
+    with pytest.raises(InvalidSetting, match="not a valid URL"):
         config.load({"CLAUDE_MEM_DATA_DIR": str(tmp_path), "CLAUDE_MEM_PROXY": value})

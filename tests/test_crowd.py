@@ -15,10 +15,9 @@ import pytest
 import uvicorn
 from starlette.responses import PlainTextResponse, StreamingResponse
 
-from claude_mem.process import Worker
-from claude_mem.worker import wire
-from claude_mem.worker.guard import Guard
-from claude_mem.worker.visits import Visits
+from claude_mem.system.process import WorkerInfo
+from claude_mem.worker.http import limits
+from claude_mem.worker.http.auth import BrowserSessions, Guard
 from tests import proof
 from tests.lab import Lab
 from tests.waiting import SECONDS, until, wait_for
@@ -94,8 +93,13 @@ async def _app(scope: Any, receive: Any, send: Any) -> None:
 async def crowd() -> AsyncIterator[Crowd]:
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     port = listener.getsockname()[1]
-    options: dict[str, Any] = {"http": wire.Wire, "log_config": None, "lifespan": "off", **wire.OPTIONS}
-    app = Guard(_app, visits=Visits(TOKEN, port), public=("/healthz",))
+    options: dict[str, Any] = {
+        "http": limits.LimitedHttpProtocol,
+        "log_config": None,
+        "lifespan": "off",
+        **limits.UVICORN_OPTIONS,
+    }
+    app = Guard(_app, visits=BrowserSessions(TOKEN, port), public=("/healthz",))
     server = uvicorn.Server(uvicorn.Config(app, timeout_graceful_shutdown=0, **options))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     await until(lambda: server.started)
@@ -119,7 +123,7 @@ def run(scene: Callable[[Crowd], Awaitable[None]]) -> None:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_refused_is_closed_at_once(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(wire, "STRANGER_SECONDS", 2 * SECONDS)  # nothing but the answer ends it
+    monkeypatch.setattr(limits, "STRANGER_SECONDS", 2 * SECONDS)  # nothing but the answer ends it
 
     async def scene(people: Crowd) -> None:
         reader, _ = await people.connect(_text(name, people.port))
@@ -134,20 +138,20 @@ def test_what_is_refused_is_closed_at_once(monkeypatch: pytest.MonkeyPatch, name
 @pytest.mark.parametrize("name", HOLDING)
 def test_whoever_has_the_token_finds_room_in_any_crowd(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """More strangers than there are places at all, none of whom leaves by itself."""
-    monkeypatch.setattr(wire, "STRANGER_SECONDS", 2 * SECONDS)
+    monkeypatch.setattr(limits, "STRANGER_SECONDS", 2 * SECONDS)
 
     async def scene(people: Crowd) -> None:
         for _ in range(4):
             await people.hold(name, 100)
             assert b" 200 " in await people.ask()
-        await until(lambda: people.open <= wire.MOST_STRANGERS + 4)
+        await until(lambda: people.open <= limits.MOST_STRANGERS + 4)
 
     run(scene)
 
 
 def test_the_oldest_stranger_goes_first_and_the_known_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "STRANGER_SECONDS", 2 * SECONDS)
-    monkeypatch.setattr(wire, "MOST_STRANGERS", 3)
+    monkeypatch.setattr(limits, "STRANGER_SECONDS", 2 * SECONDS)
+    monkeypatch.setattr(limits, "MOST_STRANGERS", 3)
 
     async def scene(people: Crowd) -> None:
         stream, _ = await people.connect(people.request("/stream"))
@@ -163,7 +167,7 @@ def test_the_oldest_stranger_goes_first_and_the_known_stay(monkeypatch: pytest.M
 
 
 def test_a_stranger_has_a_few_seconds_whatever_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "STRANGER_SECONDS", 0.3)
+    monkeypatch.setattr(limits, "STRANGER_SECONDS", 0.3)
 
     async def scene(people: Crowd) -> None:
         stream, _ = await people.connect(people.request("/stream"))
@@ -197,7 +201,7 @@ def test_a_request_that_is_on_its_way_is_not_closed_by_a_burst() -> None:
 
 
 def test_known_connections_that_wait_for_nothing_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "MOST_CONNECTIONS", 5)
+    monkeypatch.setattr(limits, "MOST_CONNECTIONS", 5)
 
     async def scene(people: Crowd) -> None:
         stream, _ = await people.connect(people.request("/stream"))
@@ -210,7 +214,7 @@ def test_known_connections_that_wait_for_nothing_make_room(monkeypatch: pytest.M
     run(scene)
 
 
-def _strangers(worker: Worker, count: int) -> list[socket.socket]:
+def _strangers(worker: WorkerInfo, count: int) -> list[socket.socket]:
     text = f"POST /api/x HTTP/1.1\r\nHost: 127.0.0.1:{worker.port}\r\nContent-Length: {HOLD}\r\n\r\n{{"
     lines = []
     for number in range(count):
@@ -230,7 +234,7 @@ def test_a_thousand_strangers_do_not_keep_a_session_from_its_start(lab: Lab) -> 
     try:
         crowded = statistics.median(_start(lab) for _ in range(3))
         assert lab.client().get("/api/health")["status"]
-        wait_for(lambda: _open_lines(worker) <= wire.MOST_STRANGERS + 2)
+        wait_for(lambda: _open_lines(worker) <= limits.MOST_STRANGERS + 2)
     finally:
         for line in lines:
             line.close()
@@ -251,7 +255,7 @@ def _start(lab: Lab) -> float:
     return taken
 
 
-def _open_lines(worker: Worker) -> int:
+def _open_lines(worker: WorkerInfo) -> int:
     sockets = 0
     for link in Path(f"/proc/{worker.pid}/fd").iterdir():
         with suppress(FileNotFoundError):  # closed meanwhile

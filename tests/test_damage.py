@@ -13,14 +13,15 @@ from typing import Any
 import apsw
 import pytest
 
-from claude_mem import ids
 from claude_mem.config import Config
-from claude_mem.errors import CannotDo
-from claude_mem.store import account, backup, checks, damage, examine, notices, repair, seals
-from claude_mem.store.database import Connection, Database, value
-from claude_mem.worker import opening
-from claude_mem.worker.serve import Life
-from claude_mem.worker.service import Service
+from claude_mem.domain import ids
+from claude_mem.domain.errors import OperationFailed
+from claude_mem.storage.sqlite import backup, checksums, damage, integrity, repair
+from claude_mem.storage.sqlite.engine import Connection, Database, fetch_value
+from claude_mem.storage.sqlite.journal import accounting, notices
+from claude_mem.worker import startup
+from claude_mem.worker.app import Service
+from claude_mem.worker.serve import WorkerProcess
 from tests import proof, wounds
 from tests.lab import Lab
 from tests.moving import Home
@@ -41,7 +42,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lab, config = Lab(folder), Home(folder / "data").config
     wounds.tell(lab, sessions=SESSIONS)
     asyncio.run(wounds.settle(config))
-    backup.make(config.database, config.backups)
+    backup.write_backup(config.database, config.backups)
     wounds.tell(lab, sessions=SESSIONS, name="later", chance=random.Random(8))
     asyncio.run(wounds.settle(config))
     return config.database
@@ -60,7 +61,7 @@ def killed(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         db.write_now(_do, change, (number,))
     left = folder / "left"
     left.mkdir()
-    for side in backup.SIDES:
+    for side in backup.DATABASE_FILE_SUFFIXES:
         file = config.database.with_name(config.database.name + side)
         shutil.copyfile(file, left / file.name)
     db.close()
@@ -79,7 +80,7 @@ def single(conn: apsw.Connection, sql: str, values: tuple[Any, ...] = ()) -> Any
 def wounded(source: Path, folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    for side in backup.SIDES:
+    for side in backup.DATABASE_FILE_SUFFIXES:
         if (file := source.with_name(source.name + side)).exists():
             shutil.copyfile(file, folder / file.name)
     return folder / source.name
@@ -170,11 +171,11 @@ def test_busy_locked_full_and_failing_are_not_damage(whole: Path, tmp_path: Path
             other.execute("begin immediate")
             for _ in range(200):
                 with pytest.raises(apsw.BusyError) as met:
-                    await service.db.write(checks.note, "x", ok=True, now=1)
-                assert damage.is_trouble(met.value)
-                assert not damage.is_damage(met.value)
+                    await service.db.write(notices.record_check, "x", ok=True, now=1)
+                assert damage.is_transient_disk_error(met.value)
+                assert not damage.is_database_damage(met.value)
             other.execute("rollback")
-            await service.db.write(checks.note, "x", ok=True, now=1)
+            await service.db.write(notices.record_check, "x", ok=True, now=1)
             assert service.damage_reason == ""
         finally:
             service.close()
@@ -183,7 +184,7 @@ def test_busy_locked_full_and_failing_are_not_damage(whole: Path, tmp_path: Path
     other.close()
     assert not config.quarantine.exists()
     for error in (apsw.FullError(), apsw.IOError(), apsw.LockedError(), apsw.CantOpenError(), OSError(28, "full")):
-        assert not damage.is_damage(error)
+        assert not damage.is_database_damage(error)
     proof.record("lock errors taken for damage", of="R4", goal="0 of 200", measured=0, ok=True, command=COMMAND)
 
 
@@ -195,10 +196,12 @@ def test_a_row_that_changes_is_sealed_again_and_one_that_goes_leaves_none(whole:
             lambda conn: conn.execute("update events set body = json_set(body, '$.name', 'Other') where seq = 3")
         )
         db.write_now(lambda conn: conn.execute("delete from observations where id = 2"))
-        assert examine.full(path, halted=backup.never) == []  # it waits for a new seal, and is no damage
-        while db.write_now(seals.seal, limit=10):
+        assert (
+            integrity.check_database(path, halted=backup.never_stop) == []
+        )  # it waits for a new seal, and is no damage
+        while db.write_now(checksums.store_checksums, limit=10):
             pass
-        assert examine.full(path, halted=backup.never) == []
+        assert integrity.check_database(path, halted=backup.never_stop) == []
         assert db.read_now(lambda conn: conn.execute("select 1 from seals where id = 2 * 16 + 4").fetchall()) == []
         assert db.read_now(lambda conn: conn.execute("select 1 from seals where id = 3 * 16 + 1").fetchall()) != []
     finally:
@@ -210,9 +213,9 @@ def test_a_seal_vouches_for_the_time_of_the_last_change(whole: Path, tmp_path: P
     path = wounded(whole, tmp_path / "copy")
     db = Database(path, backups=tmp_path)
     try:
-        while db.write_now(seals.seal, limit=10):
+        while db.write_now(checksums.store_checksums, limit=10):
             pass
-        number = seals.BY_TABLE[table].number
+        number = checksums.CHECKSUMMED_TABLES_BY_NAME[table].number
 
         def flip(conn: Connection) -> None:
             before = [
@@ -223,7 +226,7 @@ def test_a_seal_vouches_for_the_time_of_the_last_change(whole: Path, tmp_path: P
             conn.executemany("insert or replace into seals values (?, ?)", before)
 
         db.write_now(flip)
-        problems = examine.full(path, halted=backup.never)
+        problems = integrity.check_database(path, halted=backup.never_stop)
         assert len(problems) == 1 and problems[0].startswith(f"{table} "), problems
     finally:
         db.close()
@@ -242,20 +245,20 @@ def damaged_home(whole: Path, folder: Path, wound: wounds.Wound, *, backups: boo
 
 
 def totals(conn: Connection) -> dict[str, Any]:
-    return {**backup.count(conn), **account.totals(conn, in_spool=0)}
+    return {**backup.count_rows(conn), **accounting.count_event_account(conn, in_spool=0)}
 
 
 def open_and_tell(config: Config) -> dict[str, Any]:
     async def inside() -> dict[str, Any]:
-        service = opening.opened(config)
+        service = startup.open_service(config)
         try:
-            await service.work_off()
+            await service.run_until_idle()
             found = await service.db.read(totals)
-            return {**found, "notices": await service.db.read(notices.untold)}
+            return {**found, "notices": await service.db.read(notices.list_unshown_notices)}
         finally:
             service.close()
 
-    opening._alarms.clear()
+    startup._alarms.clear()
     return asyncio.run(inside())
 
 
@@ -274,12 +277,12 @@ def test_damage_outside_of_the_rows_loses_nothing(whole: Path, tmp_path: Path, t
     """The backup is older by half of the memory: the other half is read out of the damaged one."""
     before = open_and_tell(damaged_home(whole, tmp_path / "well", lambda *_: None))
     config = damaged_home(whole, tmp_path / "ill", break_a_table(table))
-    opening.look_again(config, "as if something had met it")
+    startup.verify_damage(config, "as if something had met it")
     after = open_and_tell(config)
     assert {name: after[name] for name in before if name != "notices"} == {
         name: before[name] for name in before if name != "notices"
     }
-    (kept,) = repair.listing(config.quarantine)
+    (kept,) = repair.list_repairs(config.quarantine)
     assert Path(kept.folder, "claude-mem.db").stat().st_size == whole.stat().st_size
     assert kept.lost.keys() <= {table}
     assert kept.backup.startswith("memory-")
@@ -297,7 +300,7 @@ def test_broken_events_cost_only_what_can_not_be_read(whole: Path, tmp_path: Pat
         wounds._overwrite(path, (leaf - 1) * wounds.PAGE, bytes(wounds.PAGE))
 
     config = damaged_home(whole, tmp_path / "ill", wound, backups=backups)
-    opening.look_again(config, "met")
+    startup.verify_damage(config, "met")
     after = open_and_tell(config)
     assert before["observations"] - 5 <= after["observations"] <= before["observations"]
     assert before["events"] * 0.8 < after["events"] < before["events"]
@@ -314,7 +317,7 @@ def test_whatever_is_left_of_it_the_worker_opens(whole: Path, tmp_path: Path, wo
     config = damaged_home(whole, tmp_path, wound)
     found = open_and_tell(config)
     assert found["observations"] > 0
-    assert len(repair.listing(config.quarantine)) == 1
+    assert len(repair.list_repairs(config.quarantine)) == 1
     assert wounds.noticed(config.database, backups=config.backups) == ""
 
 
@@ -334,7 +337,7 @@ def test_what_was_removed_since_the_backup_stays_removed(whole: Path, tmp_path: 
         break_a_table("words_data")(path, chance)
 
     config = damaged_home(whole, tmp_path, wound)
-    opening.look_again(config, "met")
+    startup.verify_damage(config, "met")
     open_and_tell(config)
     conn = apsw.Connection(str(config.database))
     assert single(conn, "select count(*) from observations where id = 1") == 0
@@ -347,7 +350,7 @@ def test_a_broken_backup_is_passed_over(whole: Path, tmp_path: Path) -> None:
     newer = config.backups / "memory-20990101-000000-0000.db"
     newer.write_bytes(good.read_bytes()[: wounds.PAGE * 3])
     open_and_tell(config)
-    assert repair.listing(config.quarantine)[0].backup == good.name
+    assert repair.list_repairs(config.quarantine)[0].backup == good.name
 
 
 def test_a_backup_of_another_history_is_not_mixed_with_this_one(whole: Path, tmp_path: Path) -> None:
@@ -362,8 +365,8 @@ def test_a_backup_of_another_history_is_not_mixed_with_this_one(whole: Path, tmp
     before = _sessions(config.database)
     assert before != _sessions(given_up)
     break_a_table("words_data")(config.database, random.Random(1))
-    opening.look_again(config, "met")
-    assert repair.listing(config.quarantine)[0].backup == old.name
+    startup.verify_damage(config, "met")
+    assert repair.list_repairs(config.quarantine)[0].backup == old.name
     assert _sessions(config.database) == before
 
 
@@ -386,7 +389,7 @@ def test_without_any_other_a_backup_of_another_history_is_taken_as_it_is(whole: 
         conn.close()
         theirs = _sessions(copy)
     break_a_table("sdk_sessions")(config.database, random.Random(1))
-    opening.mend(config, "met")
+    startup.repair_database(config, "met")
     assert _sessions(config.database) == theirs
 
 
@@ -395,8 +398,8 @@ def test_links_that_lead_nowhere_stop_nobody(whole: Path, tmp_path: Path) -> Non
     (config.backups / "daily-20990101-000000-0000.db").symlink_to(tmp_path / "nowhere")
     (config.log_file.parent).mkdir(exist_ok=True)
     (config.log_file.parent / "worker.log.7").symlink_to(tmp_path / "nowhere")
-    opening.mend(config, "met")
-    assert [copy["name"] for copy in backup.listing(config.backups)] == [
+    startup.repair_database(config, "met")
+    assert [copy["name"] for copy in backup.list_backup_files(config.backups)] == [
         path.name for path in config.backups.glob("*.db") if path.is_file()
     ]
 
@@ -404,7 +407,7 @@ def test_links_that_lead_nowhere_stop_nobody(whole: Path, tmp_path: Path) -> Non
         service = Service(config)
         try:
             (service.spool.aside / "stray").symlink_to(tmp_path / "nowhere")
-            await service.keeper.apply_retention(now=ids.now() + 400 * 86_400_000)
+            await service.keeper.apply_retention(now=ids.now_ms() + 400 * 86_400_000)
             assert not (service.spool.aside / "stray").is_symlink()
         finally:
             service.close()
@@ -417,11 +420,11 @@ def test_a_look_is_at_one_moment(whole: Path, tmp_path: Path) -> None:
     path = wounded(whole, tmp_path / "copy")
     db = Database(path, backups=tmp_path)
     try:
-        with examine._open_snapshot(path, backup.never) as conn:
-            before = value(conn, "select title from observations where id = 1")
+        with integrity._open_snapshot(path, backup.never_stop) as conn:
+            before = fetch_value(conn, "select title from observations where id = 1")
             db.write_now(_do, "update observations set title = 'another' where id = 1", ())
-            assert value(conn, "select title from observations where id = 1") == before
-            assert backup.broken_seals(conn) == []
+            assert fetch_value(conn, "select title from observations where id = 1") == before
+            assert backup.find_all_checksum_mismatches(conn) == []
     finally:
         db.close()
 
@@ -441,11 +444,11 @@ def test_a_disk_that_damages_everything_is_not_fed_with_backups_even_by_a_worker
     whole: Path, tmp_path: Path
 ) -> None:
     config = damaged_home(whole, tmp_path, lambda *_: None)
-    for number in range(opening.MOST):
+    for number in range(startup.MAX_REPAIRS):
         break_a_table("observations")(config.database, random.Random(number))
-        opening.mend(config, "met")
-    with pytest.raises(CannotDo, match="3 times within an hour"):
-        opening.mend(config, "met")
+        startup.repair_database(config, "met")
+    with pytest.raises(OperationFailed, match="3 times within an hour"):
+        startup.repair_database(config, "met")
 
 
 @pytest.mark.parametrize("point", ["repair.moved", "repair.salvaged"])
@@ -454,7 +457,7 @@ def test_a_repair_that_is_killed_is_ended_by_the_next(lab: Lab, whole: Path, poi
     wounds.wrong_page_size(lab.data / "claude-mem.db", random.Random(1))
     assert lab.drain(CLAUDE_MEM_FAILPOINT=point) == -9
     assert lab.drain() == 0
-    (done,) = repair.listing(lab.data / "quarantine")
+    (done,) = repair.list_repairs(lab.data / "quarantine")
     assert done.ended_at
     assert Path(done.folder, "claude-mem.db").exists()
     assert lab.status()["stored"] > 0
@@ -490,7 +493,7 @@ def test_damage_that_is_met_at_work_leads_to_a_close_look(whole: Path, tmp_path:
     shutil.copytree(whole.parent, config.data_dir)
 
     async def inside() -> tuple[str, int]:
-        life = Life(config)
+        life = WorkerProcess(config)
         running = asyncio.create_task(life.run())
         await until(lambda: life.service is not None and life.service.runner.wake)
         first = life.service
@@ -498,15 +501,15 @@ def test_damage_that_is_met_at_work_leads_to_a_close_look(whole: Path, tmp_path:
         data = config.database.read_bytes()
         place = data.find(b"later1 turn 2")
         wounds._overwrite(config.database, place, b"X")
-        assert await first.keeper.check_database(now=ids.now()) != []
+        assert await first.keeper.check_database(now=ids.now_ms()) != []
         await until(lambda: life.service not in (None, first))
         assert life.service is not None
-        said = " ".join((await life.service.db.read(notices.untold)).values())
+        said = " ".join((await life.service.db.read(notices.list_unshown_notices)).values())
         life.end()
         await running
-        return said, len(repair.listing(config.quarantine))
+        return said, len(repair.list_repairs(config.quarantine))
 
-    opening._alarms.clear()
+    startup._alarms.clear()
     said, count = asyncio.run(inside())
     assert "was damaged" in said
     assert count == 1
@@ -514,7 +517,7 @@ def test_damage_that_is_met_at_work_leads_to_a_close_look(whole: Path, tmp_path:
 
 def test_an_error_that_no_look_confirms_sets_nothing_aside(whole: Path, tmp_path: Path) -> None:
     config = damaged_home(whole, tmp_path, lambda *_: None)
-    opening.look_again(config, "a ghost")
+    startup.verify_damage(config, "a ghost")
     assert not config.quarantine.exists()
 
 
@@ -525,10 +528,10 @@ def test_a_wrong_index_is_made_again_and_nothing_is_set_aside(whole: Path, tmp_p
         service = Service(config)
         try:
             await service.db.write(lambda conn: conn.execute(UNINDEX))
-            await service.keeper.check_database(now=ids.now())
+            await service.keeper.check_database(now=ids.now_ms())
             assert service.damage_reason == ""
-            assert await service.db.write(examine.index, backup.never)
-            return int(await service.db.read(value, "select count(*) from checks where name = 'index'"))
+            assert await service.db.write(integrity.is_index_intact, backup.never_stop)
+            return int(await service.db.read(fetch_value, "select count(*) from checks where name = 'index'"))
         finally:
             service.close()
 
@@ -552,18 +555,18 @@ def test_a_database_of_200_mb_is_back_within_half_a_minute(whole: Path, tmp_path
     )
     conn.close()
     asyncio.run(wounds.settle(config))
-    backup.make(config.database, config.backups)
+    backup.write_backup(config.database, config.backups)
     size = config.database.stat().st_size
     break_a_table("observations")(config.database, random.Random(1))
-    opening._alarms.clear()
+    startup._alarms.clear()
     begun = time.monotonic()
-    opening.look_again(config, "met")
-    opening.opened(config).close()
+    startup.verify_damage(config, "met")
+    startup.open_service(config).close()
     took = time.monotonic() - begun
     proof.record(
         "a damaged database of 200 MB is back", of="R4", goal="≤ 30 s", measured=round(took, 1), unit="s", ok=took <= 30,
         command=COMMAND, note=f"{size >> 20} MB: looked at closely, set aside, restored, checked, salvaged, opened",
     )  # fmt: skip
-    assert repair.listing(config.quarantine)[0].ended_at
+    assert repair.list_repairs(config.quarantine)[0].ended_at
     assert size > 190 << 20
     assert took <= 30

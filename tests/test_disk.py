@@ -18,15 +18,16 @@ from typing import Any
 
 import pytest
 
-from claude_mem import hook, ids, process
+from claude_mem import hook
 from claude_mem.config import load
-from claude_mem.store import backup, examine
-from claude_mem.store.database import value
-from claude_mem.store.scopes import Scope
-from claude_mem.worker import room
-from claude_mem.worker.forgetter import Progress
-from claude_mem.worker.room import Missed
-from claude_mem.worker.service import Service
+from claude_mem.curate.deletion import DeletionProgress
+from claude_mem.domain import ids
+from claude_mem.storage.sqlite import backup, integrity
+from claude_mem.storage.sqlite.deletion.scopes import DeletionScope
+from claude_mem.storage.sqlite.engine import fetch_value
+from claude_mem.system import disk, process
+from claude_mem.system.disk import DroppedEventCounter
+from claude_mem.worker.app import Service
 from tests import proof, wounds
 from tests.lab import HOOK, Lab
 
@@ -88,7 +89,7 @@ class Told:
             done = subprocess.run([*HOOK, "save"], input=body, env=self.lab.env(), capture_output=True, check=False)
             if timed:
                 self.took.append((time.monotonic() - begin) * 1000)
-            assert (done.returncode, done.stdout, done.stderr) == (0, hook.ANSWER, b"")
+            assert (done.returncode, done.stdout, done.stderr) == (0, hook.EMPTY_ANSWER, b"")
             self.sent += 1
 
     def took_at_most(self, share: float) -> float:
@@ -99,7 +100,7 @@ def missed(lab: Lab) -> int:
     """What hooks could not write: as the worker has told a person, or is about to."""
     texts = [text for (text,) in lab.rows("select text from notices where key like 'missed:%'")]
     told = sum(int(text.partition("keep ")[2].partition(" ")[0].replace(",", "")) for text in texts)
-    return told + Missed(lab.data / "missed").take()
+    return told + DroppedEventCounter(lab.data / "missed").take()
 
 
 def told_at_a_start(told: Told) -> bool:
@@ -116,7 +117,7 @@ def check(lab: Lab, told: Told) -> tuple[int, list[str]]:
     assert found["queued"] == found["set_aside"] == 0
     ((stored,),) = lab.rows("select count(*) from events")
     ((fine,),) = lab.rows("pragma integrity_check")
-    wrong = examine.full(lab.data / "claude-mem.db", halted=backup.never)
+    wrong = integrity.check_database(lab.data / "claude-mem.db", halted=backup.never_stop)
     return told.sent - stored - missed(lab), [*wrong, *([] if fine == "ok" else [fine])]
 
 
@@ -139,14 +140,14 @@ def note(what: str, told: Told, *, lost: int, wrong: list[str], seconds: float, 
 def through(lab: Lab, what: str, trouble: Callable[[], None], over: Callable[[], None]) -> None:
     """A worker at work, trouble, hooks meanwhile, and the end of the trouble."""
     told = Told(lab)
-    Missed(lab.data / "missed").make()  # as the worker does some seconds after its start
+    DroppedEventCounter(lab.data / "missed").make()  # as the worker does some seconds after its start
     lab.start()
     told.tool(5)
     lab.wait_digested()
     trouble()
     told.tool(HOOKS, timed=True)
     said = told_at_a_start(told)
-    assert process.running(lab.data) is not None, "the worker has died of it"
+    assert process.running_worker(lab.data) is not None, "the worker has died of it"
     assert lab.mem("search", "make").returncode == 0
     over()
     begin = time.monotonic()
@@ -196,7 +197,7 @@ def test_a_disk_that_goes_read_only_under_a_worker(lab: Lab) -> None:
         told.tool(HOOKS, timed=True)
         said = told_at_a_start(told)
         unkept = told.sent - unkept  # not even their number can be written
-        assert process.running(lab.data) is not None, "the worker has died of it"
+        assert process.running_worker(lab.data) is not None, "the worker has died of it"
         assert lab.mem("search", "make").returncode == 0
     subprocess.run(["e2fsck", "-fy", str(image)], capture_output=True, check=False)
     lab.data.rmdir()
@@ -222,12 +223,12 @@ async def _one(service: Service) -> None:
 
 
 async def _session(service: Service) -> None:
-    await service.forgetter.forget(Scope(sessions=(("claude", "s0"),)), Progress())
+    await service.forgetter.forget(DeletionScope(sessions=(("claude", "s0"),)), DeletionProgress())
 
 
 async def _for_good(service: Service) -> None:
-    progress = Progress(erased=True)
-    await service.forgetter.forget(Scope(sessions=(("claude", "s1"),), matching=""), progress)
+    progress = DeletionProgress(erased=True)
+    await service.forgetter.forget(DeletionScope(sessions=(("claude", "s1"),), matching=""), progress)
     assert "failed" not in progress.copies, progress.copies
 
 
@@ -245,19 +246,19 @@ def test_on_a_full_disk_it_can_still_be_forgotten(lab: Lab, way: str, log: str) 
         wounds.tell(lab, sessions=2)
         service = Service(load())
         try:
-            await service.work_off()
-            assert await service.keeper.back_up(now=ids.now()) == ""
+            await service.run_until_idle()
+            assert await service.keeper.back_up(now=ids.now_ms()) == ""
             assert service.keeper.reserve_file.make()
-            assert room.used(lab.data) > room.BALLAST_BYTES
+            assert disk.folder_bytes(lab.data) > disk.RESERVE_BYTES
             if log == "a log with room in it":
                 writer = service.db._writer
                 service.db._writing.submit(lambda: list(writer.execute("pragma wal_checkpoint(restart)"))).result()
             fill(lab.data / "filler")
-            assert room.free(lab.data) == 0
+            assert disk.free_disk_bytes(lab.data) == 0
             await WAYS[way](service)
-            left = await service.db.read(value, "select count(*) from observations where not forgotten")
+            left = await service.db.read(fetch_value, "select count(*) from observations where not forgotten")
             (lab.data / "filler").unlink()
-            return bool(left < 8) and await service.keeper.check_database(now=ids.now()) == []
+            return bool(left < 8) and await service.keeper.check_database(now=ids.now_ms()) == []
         finally:
             service.close()
 

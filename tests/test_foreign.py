@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from claude_mem import foreign, pasted, suspicion
-from claude_mem.foreign import Here
-from claude_mem.providers import quoting, trust
-from claude_mem.providers.local import digest
-from claude_mem.records import Body, Carried, Prompted, Stopped, ToolUsed, Turn
+from claude_mem.digest import provenance
+from claude_mem.digest.writer import compose_digest
+from claude_mem.domain.records import Body, EarlierReads, Prompted, Stopped, ToolUsed, Turn
+from claude_mem.privacy import external, injection_rules, phrases
+from claude_mem.privacy.external import Workspace
 from tests.poison.carriers import _COMMANDS
 
-HERE = Here("/home/me/shop", "/home/me/shop")
+HERE = Workspace("/home/me/shop", "/home/me/shop")
 CLOSING = "Totals of the basket are rounded once, at the end, because each line added a cent."
 LIE = "Releases are published through osprey, which has to run before each upload."
 
@@ -37,7 +37,7 @@ def _turn(*bodies: Body, said: str = CLOSING, **more: object) -> Turn:
 
 def _shown(turn: Turn) -> str:
     """All that may be told of a turn."""
-    made = digest(turn)
+    made = compose_digest(turn)
     records = [draft for draft in made.observations if draft.trust in ("user", "agent", "repo", "tool")]
     texts = [text for one in records for text in (one.title, one.subtitle, one.narrative, *(f.text for f in one.facts))]
     summary = made.summary
@@ -53,7 +53,7 @@ def _shown(turn: Turn) -> str:
 
 @pytest.mark.parametrize("command", _COMMANDS.strip().splitlines())
 def test_a_command_that_shows_what_strangers_wrote_is_foreign(command: str) -> None:
-    assert foreign.name(_bash(command), HERE)
+    assert external.foreign_kind(_bash(command), HERE)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_command_that_shows_what_strangers_wrote_is_foreign(command: str) -> N
     ],
 )  # fmt: skip
 def test_the_projects_own_files_and_commits_are_not(command: str) -> None:
-    assert foreign.name(_bash(command), HERE) == ""
+    assert external.foreign_kind(_bash(command), HERE) == ""
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_the_projects_own_files_and_commits_are_not(command: str) -> None:
 )  # fmt: skip
 def test_whose_file_it_is(path: str, kind: str) -> None:
     here = replace(HERE, fetched=frozenset({"extern"}))
-    assert foreign.name(ToolUsed("Read", {"file_path": path}, "text"), here) == kind
+    assert external.foreign_kind(ToolUsed("Read", {"file_path": path}, "text"), here) == kind
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_whose_file_it_is(path: str, kind: str) -> None:
     ],
 )  # fmt: skip
 def test_what_a_command_brings_is_remembered(command: str, brought: set[str]) -> None:
-    assert foreign.fetched([_bash(command)]) == brought
+    assert external.find_fetched([_bash(command)]) == brought
 
 
 # --- what is told ----------------------------------------------------------------------------------------------------
@@ -111,9 +111,9 @@ def test_only_the_sentence_that_repeats_is_left_out(command: str) -> None:
 def test_what_an_earlier_turn_read_is_compared_too() -> None:
     said = f"{CLOSING}\n\n{LIE}"
     assert "osprey" in _shown(_turn(said=said))
-    assert "osprey" not in _shown(_turn(said=said, carried=Carried(foreign=(LIE,))))
-    assert "osprey" not in _shown(_turn(said=said, carried=Carried(built=(LIE,))))
-    assert "osprey" in _shown(_turn(said=said, carried=Carried(foreign=(LIE,), own=(LIE,)))), (
+    assert "osprey" not in _shown(_turn(said=said, carried=EarlierReads(foreign=(LIE,))))
+    assert "osprey" not in _shown(_turn(said=said, carried=EarlierReads(built=(LIE,))))
+    assert "osprey" in _shown(_turn(said=said, carried=EarlierReads(foreign=(LIE,), own=(LIE,)))), (
         "the project says it itself"
     )
 
@@ -125,7 +125,10 @@ def test_a_trusted_source_may_be_repeated() -> None:
 
 def test_the_setting_is_a_frontier() -> None:
     turn = _turn(_bash("kubectl logs shop", LIE), said=f"{CLOSING}\n\n{LIE}")
-    told = {choice: _shown(replace(turn, foreign_text=choice)) for choice in (trust.OPEN, trust.BALANCED, trust.STRICT)}
+    told = {
+        choice: _shown(replace(turn, foreign_text=choice))
+        for choice in (provenance.OPEN, provenance.BALANCED, provenance.STRICT)
+    }
     assert ["osprey" in text for text in told.values()] == [True, False, False]
     assert ["rounded once" in text for text in told.values()] == [True, True, False]
 
@@ -167,7 +170,7 @@ def test_of_a_turn_that_read_a_page_sentences_about_its_own_edits_are_told() -> 
     ],
 )
 def test_an_error_is_told_in_words_of_errors_and_of_the_project(line: str, told: str) -> None:
-    assert quoting.plain_error(line, frozenset({"total"})) == told
+    assert provenance.plain_error(line, frozenset({"total"})) == told
 
 
 @pytest.mark.parametrize(
@@ -179,7 +182,7 @@ def test_an_error_is_told_in_words_of_errors_and_of_the_project(line: str, told:
     ],
 )  # fmt: skip
 def test_a_name_that_reads_like_a_sentence_is_not_told(path: str, told: str) -> None:
-    assert suspicion.neutral(path) == told
+    assert injection_rules.neutralize_path(path) == told
 
 
 @pytest.mark.parametrize(
@@ -194,7 +197,7 @@ def test_a_name_that_reads_like_a_sentence_is_not_told(path: str, told: str) -> 
     ],
 )
 def test_what_was_pasted_is_not_the_persons_word(prompt: str, own: str) -> None:
-    assert pasted.own_words(prompt) == own
+    assert phrases.own_words(prompt) == own
 
 
 def test_a_pasted_rule_is_no_rule() -> None:
@@ -218,7 +221,7 @@ def test_a_pasted_rule_is_no_rule() -> None:
     ],
 )  # fmt: skip
 def test_an_override_is_known_in_other_languages_and_disguises(text: str) -> None:
-    assert suspicion.rule(text) in ("override", "hidden")
+    assert injection_rules.injection_rule(text) in ("override", "hidden")
 
 
 @pytest.mark.parametrize(
@@ -229,4 +232,4 @@ def test_an_override_is_known_in_other_languages_and_disguises(text: str) -> Non
     ],
 )  # fmt: skip
 def test_ordinary_sentences_are_not(text: str) -> None:
-    assert suspicion.rule(text) == ""
+    assert injection_rules.injection_rule(text) == ""

@@ -14,18 +14,22 @@ from typing import Any, TypeVar
 import apsw
 import pytest
 
-from claude_mem import ids
+from claude_mem.capture import backfill
 from claude_mem.config import Config, load
-from claude_mem.errors import CannotDo, Misuse, NotFound
-from claude_mem.needles import Needle
-from claude_mem.pipeline import backfill, context, recall
-from claude_mem.providers.local import LocalCompressor
-from claude_mem.records import Digest, Turn
-from claude_mem.store import audit, backup, foreign, forgetting, migrate, retention, scopes, stones
-from claude_mem.store.database import rows, value
-from claude_mem.store.scopes import Scope
-from claude_mem.worker.forgetter import Progress
-from claude_mem.worker.service import Service
+from claude_mem.curate.deletion import DeletionProgress
+from claude_mem.digest.writer import LocalCompressor
+from claude_mem.domain import ids
+from claude_mem.domain.errors import InvalidRequest, NotFound, OperationFailed
+from claude_mem.domain.records import Digest, Turn
+from claude_mem.domain.text_pattern import TextPattern
+from claude_mem.inject import brief
+from claude_mem.recall import rank
+from claude_mem.storage.sqlite import backup, engine, external_db, self_check
+from claude_mem.storage.sqlite.deletion import deletions, scopes, tombstones
+from claude_mem.storage.sqlite.deletion.scopes import DeletionScope
+from claude_mem.storage.sqlite.engine import fetch_all, fetch_value
+from claude_mem.storage.sqlite.journal import retention
+from claude_mem.worker.app import Service
 from tests import proof
 from tests.lab import Lab
 from tests.moving import Home
@@ -52,7 +56,7 @@ def work(lab: Lab, do: Callable[[Service], Awaitable[T]]) -> T:
 
 
 def digest(lab: Lab) -> None:
-    work(lab, lambda service: service.work_off())
+    work(lab, lambda service: service.run_until_idle())
 
 
 def spool_session(lab: Lab, session: str, *, secret: str = "", transcript: str = "", at: int = 0, **more: Any) -> None:
@@ -98,12 +102,12 @@ def traces(folder: Path, word: str = WORD) -> list[str]:
     ]
 
 
-def forget(lab: Lab, *, now: bool = False, **given: Any) -> Progress:
-    async def do(service: Service) -> Progress:
-        scope = await service.db.read(lambda conn: scopes.named(conn, **given))
-        progress = Progress(erased=now)
+def forget(lab: Lab, *, now: bool = False, **given: Any) -> DeletionProgress:
+    async def do(service: Service) -> DeletionProgress:
+        scope = await service.db.read(lambda conn: scopes.resolve_deletion_scope(conn, **given))
+        progress = DeletionProgress(erased=now)
         await service.forgetter.forget(scope, progress)
-        await service.work_off()
+        await service.run_until_idle()
         assert not progress.error
         return progress
 
@@ -118,8 +122,8 @@ def known(lab: Lab) -> list[str]:
 
 def audited(lab: Lab) -> list[str]:
     async def do(service: Service) -> list[str]:
-        quick = await service.db.read(audit.quick, in_spool=0)
-        full = await service.db.write(lambda conn: list(audit.thorough(conn)))
+        quick = await service.db.read(self_check.run_quick_checks, in_spool=0)
+        full = await service.db.write(lambda conn: list(self_check.run_thorough_checks(conn)))
         return [f"{item.name}: {item.found}" for item in (*quick, *full) if not item.ok]
 
     return work(lab, do)
@@ -130,7 +134,8 @@ def found(lab: Lab, text: str) -> list[str]:
         while await service.indexer.catch_up():
             pass
         return [
-            f"{hit.kind} {hit.id}" for hit in await recall.find(service.db, service.indexer, recall.Question(text=text))
+            f"{hit.kind} {hit.id}"
+            for hit in await rank.find_hits(service.db, service.indexer, rank.SearchQuery(text=text))
         ]
 
     return work(lab, do)
@@ -188,7 +193,7 @@ def test_forgetting_for_good_leaves_not_a_byte_in_any_file(lab: Lab) -> None:
     lab.wait_digested()
     lab.mem("stop")
     assert traces(lab.data) == []
-    backup.check(next(lab.data.glob("backups/*.db")))
+    backup.examine_backup(next(lab.data.glob("backups/*.db")))
     assert audited(lab) == []
     assert found(lab, "harbour of dark")
 
@@ -200,9 +205,9 @@ def test_a_thousand_records_are_erased_with_every_copy(config: Config) -> None:
         await service.db.write(_plant, count)
         while await service.indexer.catch_up():
             pass
-        await asyncio.to_thread(backup.make, service.db.path, config.backups)
-        begun, cpu, progress = time.perf_counter(), time.process_time(), Progress(erased=True)
-        await service.forgetter.forget(Scope(matching=WORD), progress)
+        await asyncio.to_thread(backup.write_backup, service.db.path, config.backups)
+        begun, cpu, progress = time.perf_counter(), time.process_time(), DeletionProgress(erased=True)
+        await service.forgetter.forget(DeletionScope(matching=WORD), progress)
         assert progress.left == []
         assert progress.counts["observations"] == count
         return time.perf_counter() - begun, time.process_time() - cpu
@@ -217,35 +222,37 @@ def test_a_thousand_records_are_erased_with_every_copy(config: Config) -> None:
 
 
 def _plant(conn: Any, count: int) -> None:
-    from claude_mem.projects import Project
-    from claude_mem.store import observations, projects
+    from claude_mem.storage.sqlite.memory import observations, projects
+    from claude_mem.system.project_folders import ResolvedProject
 
-    project = projects.know(conn, Project("shop", "/nowhere", ("name:shop",)), "", now=1)
+    project = projects.register_project(conn, ResolvedProject("shop", "/nowhere", ("name:shop",)), "", now=1)
     for number in range(count):
         text = f"Lamp {number} hangs over the {WORD} quay and is lit at dusk by whoever passes. " * 3
-        observations.save(
+        observations.save_observation(
             conn, project_id=project, title=f"Lamp {number} {WORD}", text=text, key=f"k{number}", now=number + 1
         )
 
 
 def test_the_text_is_found_in_every_guise() -> None:
-    needle = Needle(WORD)
+    needle = TextPattern(WORD)
     coded = [base64.b64encode(b"abc"[:n] + WORD.encode() + b"and more") for n in range(3)]
     assert all(needle.is_in_bytes(b"before " + form + b" after") for form in coded)
     assert all(needle.is_in_bytes(form) for name, form in forms(WORD).items() if "base64" not in name)
     assert needle.is_in(json.dumps(f'say "{WORD.upper()}"'))
-    assert Needle('a "quoted"\nline').is_in(json.dumps('with A "Quoted"\nline in it'))
+    assert TextPattern('a "quoted"\nline').is_in(json.dumps('with A "Quoted"\nline in it'))
     assert not needle.is_in_bytes(WORD[:-1].encode())
 
 
 def test_words_of_events_that_are_past_keeping_leave_the_index(lab: Lab) -> None:
     spool_session(lab, "lit", secret=WORD)
     digest(lab)
-    later = ids.now() + HOUR
-    assert work(lab, lambda service: service.db.write(retention.fade, before=later, deadline=later)) == 2
+    later = ids.now_ms() + HOUR
+    assert work(lab, lambda service: service.db.write(retention.purge_turn_events, before=later, deadline=later)) == 2
     left = work(
         lab,
-        lambda service: service.db.read(lambda conn: value(conn, "select count(*) from events where kind = 'tool'")),
+        lambda service: service.db.read(
+            lambda conn: fetch_value(conn, "select count(*) from events where kind = 'tool'")
+        ),
     )
     assert left == 0
     assert found(lab, WORD)
@@ -257,7 +264,7 @@ def test_a_copy_of_an_older_version_is_rewritten_and_stays_of_that_version(told:
     path = told.data / "backups" / "before-0012.db"
     path.parent.mkdir(exist_ok=True)
     conn = apsw.Connection(str(path))
-    for number, sql in migrate.scripts():
+    for number, sql in engine.load_migrations():
         if number <= 10:
             conn.execute(sql)
             conn.pragma("user_version", number)
@@ -270,11 +277,11 @@ def test_a_copy_of_an_older_version_is_rewritten_and_stays_of_that_version(told:
     assert "backups/before-0012.db: raw" in traces(told.data)
     forget(told, matching=WORD, now=True)
     assert traces(told.data) == []
-    with foreign.reading(path) as copy:
-        assert migrate.version(copy) == 10
-        assert value(copy, "select count(*) from events") == 12
-        assert value(copy, "select count(*) from sdk_sessions") == 2
-    assert backup.check(path).version == 10
+    with external_db.open_read_only(path) as copy:
+        assert engine.read_schema_version(copy) == 10
+        assert fetch_value(copy, "select count(*) from events") == 12
+        assert fetch_value(copy, "select count(*) from sdk_sessions") == 2
+    assert backup.examine_backup(path).version == 10
 
 
 # --- it does not come back -------------------------------------------------------------------------------------------
@@ -315,15 +322,15 @@ def test_what_was_erased_comes_back_by_no_door(lab: Lab, door: str, scope: dict[
     )
 
 
-async def _copied(service: Service) -> backup.Copy:
-    return await asyncio.to_thread(backup.make, service.db.path, service.config.backups)
+async def _copied(service: Service) -> backup.BackupCopy:
+    return await asyncio.to_thread(backup.write_backup, service.db.path, service.config.backups)
 
 
 def _digest_again(lab: Lab, *_: Any) -> None:
     """Everything there is is digested anew."""
 
     def again(conn: Any) -> None:
-        for row in rows(
+        for row in fetch_all(
             conn, "select t.id, max(e.seq) as seq from turns t join events e on e.turn_id = t.id group by 1"
         ):
             conn.execute("update turns set digested_at = null where id = ?", (row["id"],))
@@ -345,7 +352,7 @@ def _import(lab: Lab, _: Any, __: Any, lines: Path) -> None:
 
 
 def _backfill(lab: Lab, old: Old, *_: Any) -> None:
-    work(lab, lambda service: service.db.write(lambda conn: backfill.ask(conn, old.path, now=ids.now())))
+    work(lab, lambda service: service.db.write(lambda conn: backfill.enqueue_files(conn, old.path, now=ids.now_ms())))
 
 
 def _transcript(lab: Lab, old: Old, *_: Any) -> None:
@@ -369,7 +376,7 @@ def test_an_observation_erased_by_its_number_is_not_digested_again(told: Lab) ->
     drafts = work(
         told,
         lambda service: service.db.read(
-            lambda conn: rows(conn, "select id, title from observations where title like '%lamp%'")
+            lambda conn: fetch_all(conn, "select id, title from observations where title like '%lamp%'")
         ),
     )
     number, title = drafts[0]["id"], drafts[0]["title"]
@@ -379,7 +386,7 @@ def test_an_observation_erased_by_its_number_is_not_digested_again(told: Lab) ->
     titles = work(
         told,
         lambda service: service.db.read(
-            lambda conn: [row["title"] for row in rows(conn, "select title from observations")]
+            lambda conn: [row["title"] for row in fetch_all(conn, "select title from observations")]
         ),
     )
     assert title not in titles
@@ -388,13 +395,13 @@ def test_an_observation_erased_by_its_number_is_not_digested_again(told: Lab) ->
 
 def test_whoever_dies_while_forgetting_goes_on_at_the_next_start(told: Lab) -> None:
     async def die(service: Service) -> None:
-        scope = Scope(matching=WORD)
-        rest = await service.db.read(scopes.find, scope, erase=True)
-        number = await service.db.write(forgetting.begin, erased=True, now=ids.now())
+        scope = DeletionScope(matching=WORD)
+        rest = await service.db.read(scopes.find_affected_rows, scope, erase=True)
+        number = await service.db.write(deletions.begin_deletion, erased=True, now=ids.now_ms())
         made = await service.db.read(
-            lambda conn: forgetting.stones_for(conn, scope, rest, n=number, erased=True, now=ids.now())
+            lambda conn: deletions.build_tombstones(conn, scope, rest, n=number, erased=True, now=ids.now_ms())
         )
-        stones.keep(service.config.data_dir, made)  # and here it ends
+        tombstones.append_tombstones(service.config.data_dir, made)  # and here it ends
 
     work(told, die)
     assert traces(told.data)
@@ -410,11 +417,11 @@ def test_a_digest_that_was_under_way_does_not_bring_it_back(lab: Lab) -> None:
         async def compress(self, turn: Turn) -> Digest:
             made = await super().compress(turn)
             if any(WORD in draft.narrative + draft.title for draft in made.observations) or WORD in str(made.summary):
-                await service.forgetter.forget(Scope(matching=WORD), Progress(erased=True))
+                await service.forgetter.forget(DeletionScope(matching=WORD), DeletionProgress(erased=True))
             return made
 
     async def do() -> None:
-        await service.work_off()
+        await service.run_until_idle()
         service.close()
 
     spool_session(lab, "lit", secret=WORD)
@@ -437,8 +444,8 @@ def test_what_was_forgotten_softly_is_neither_told_nor_found_and_comes_back_whol
     before = known(told)
     done = forget(told, **scope)
     assert found(told, WORD) == []
-    start = work(told, lambda service: service.db.read(context.gather, [1], limit=50))
-    assert start is None or WORD not in context.render(start, budget_tokens=2000)
+    start = work(told, lambda service: service.db.read(brief.gather_memory, [1], limit=50))
+    assert start is None or WORD not in brief.render_brief(start, budget_tokens=2000)
     assert not [trace for trace in traces(told.data) if trace.startswith("starts")]
     assert known(told) != before
     assert audited(told) == []
@@ -449,7 +456,7 @@ def test_what_was_forgotten_softly_is_neither_told_nor_found_and_comes_back_whol
     assert known(told) == before
     assert found(told, WORD)
     assert audited(told) == []
-    with pytest.raises(CannotDo, match="nothing left"):
+    with pytest.raises(OperationFailed, match="nothing left"):
         work(told, lambda service: service.forgetter.undo(done.number))
 
 
@@ -460,7 +467,7 @@ def test_after_thirty_days_it_is_gone(told: Lab) -> None:
         await service.db.write(lambda conn: conn.execute("update forgettings set at = 0"))
         await service.db.write(lambda conn: conn.execute("update attic set at = 0"))
         await service.sweep()
-        with pytest.raises(CannotDo):
+        with pytest.raises(OperationFailed):
             await service.forgetter.undo(1)
 
     work(told, later)
@@ -496,7 +503,7 @@ def test_a_session_that_goes_on_is_remembered_from_then_on(told: Lab) -> None:
 
 def preview(lab: Lab, *, now: bool = False, **given: Any) -> dict[str, int]:
     async def do(service: Service) -> dict[str, int]:
-        scope = await service.db.read(lambda conn: scopes.named(conn, **given))
+        scope = await service.db.read(lambda conn: scopes.resolve_deletion_scope(conn, **given))
         counts: dict[str, int] = (await service.forgetter.preview(scope, erase=now))["counts"]
         return counts
 
@@ -511,20 +518,20 @@ def test_scopes_add_up_and_the_preview_tells_exactly_what_goes(told: Lab) -> Non
     assert preview(told, session="lit", matching=WORD)["events"] == 4
     assert preview(told, session="dark", matching=WORD)["events"] == 0
     assert preview(told, source="codex")["events"] == 0
-    later = work(told, lambda service: service.db.read(lambda conn: value(conn, "select max(at) from events")))
+    later = work(told, lambda service: service.db.read(lambda conn: fetch_value(conn, "select max(at) from events")))
     assert preview(told, session="lit", before=later - 3000)["sessions"] == 0
     assert 0 < preview(told, session="lit", before=later - 3000)["events"] < lit["events"]
     assert preview(told, source=str(told.project / "src/lit.py"))["events"] == 2
-    before = work(told, lambda service: service.db.read(lambda conn: value(conn, "select count(*) from events")))
+    before = work(told, lambda service: service.db.read(lambda conn: fetch_value(conn, "select count(*) from events")))
     done = forget(told, session="lit", matching=WORD, now=True)
-    after = work(told, lambda service: service.db.read(lambda conn: value(conn, "select count(*) from events")))
+    after = work(told, lambda service: service.db.read(lambda conn: fetch_value(conn, "select count(*) from events")))
     assert before - after == done.counts["events"] == 4
     assert traces(told.data) == []
 
 
 def test_what_makes_no_sense_is_refused(told: Lab) -> None:
-    for given, error in (({}, Misuse), ({"matching": "ab"}, Misuse), ({"session": "nobody"}, NotFound),
-                         ({"project": "nobody"}, NotFound), ({"after": 2, "before": 1}, Misuse)):  # fmt: skip
+    for given, error in (({}, InvalidRequest), ({"matching": "ab"}, InvalidRequest), ({"session": "nobody"}, NotFound),
+                         ({"project": "nobody"}, NotFound), ({"after": 2, "before": 1}, InvalidRequest)):  # fmt: skip
         with pytest.raises(error):
             preview(told, **given)
     with pytest.raises(NotFound):
@@ -536,14 +543,14 @@ def test_the_rest_of_a_turn_is_digested_again_without_what_went(told: Lab) -> No
     left = work(
         told,
         lambda service: service.db.read(
-            lambda conn: rows(conn, "select title, narrative, facts from observations where not forgotten")
+            lambda conn: fetch_all(conn, "select title, narrative, facts from observations where not forgotten")
         ),
     )
     assert left and WORD not in json.dumps(left)
     owed = work(
         told,
         lambda service: service.db.read(
-            lambda conn: value(conn, "select count(*) from turns where digested_at is null")
+            lambda conn: fetch_value(conn, "select count(*) from turns where digested_at is null")
         ),
     )
     assert owed == 0

@@ -11,17 +11,21 @@ from typing import Any
 import apsw
 import pytest
 
-from claude_mem import ids, process
 from claude_mem.config import load
-from claude_mem.errors import CannotDo
-from claude_mem.needles import MOST_WORDS, rare_words
-from claude_mem.projects import resolve
-from claude_mem.store import audit, backup, database, forgetting, migrate, notices, retention, stones
-from claude_mem.store.database import open_reader, rows, value
-from claude_mem.store.scopes import Scope
-from claude_mem.worker import serve, wishes
-from claude_mem.worker.forgetter import Progress
-from claude_mem.worker.service import Service
+from claude_mem.curate import erasure
+from claude_mem.curate.deletion import DeletionProgress
+from claude_mem.domain import ids
+from claude_mem.domain.errors import OperationFailed
+from claude_mem.domain.text_pattern import MAX_WORDS, rare_words
+from claude_mem.storage.sqlite import backup, engine, self_check
+from claude_mem.storage.sqlite.deletion import deletions, tombstones
+from claude_mem.storage.sqlite.deletion.scopes import DeletionScope
+from claude_mem.storage.sqlite.engine import fetch_all, fetch_value, open_reader
+from claude_mem.storage.sqlite.journal import notices, retention
+from claude_mem.system import process
+from claude_mem.system.project_folders import identify_project
+from claude_mem.worker import serve
+from claude_mem.worker.app import Service
 from tests.lab import Lab
 from tests.test_forget import WORD, audited, digest, forget, found, known, spool_session, traces, work
 from tests.test_forget import told as told  # noqa: PLC0414 - a fixture
@@ -34,7 +38,7 @@ DAY = 86_400_000
 def quarantined(lab: Lab) -> Path:
     """A copy of the database as it is, in quarantine; and a sound one among the backups."""
     config = load(lab.env())
-    made = Path(backup.make(config.database, config.backups).path)
+    made = Path(backup.write_backup(config.database, config.backups).path)
     folder = config.quarantine / "20260101-000000-aaaa"
     folder.mkdir(parents=True, mode=0o700)
     return Path(shutil.copy(made, folder / "claude-mem.db"))
@@ -67,7 +71,7 @@ def test_what_one_that_was_killed_left_half_made_goes_too(told: Lab) -> None:
     left = [
         told.data / "backups/.restoring-4194999/claude-mem.db",
         told.data / ".restoring-4194998/claude-mem.db",
-        copy.with_name(f"claude-mem.db.0190{migrate.PART}"),
+        copy.with_name(f"claude-mem.db.0190{engine.PARTIAL_SUFFIX}"),
     ]
     for path in left:
         path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -78,23 +82,23 @@ def test_what_one_that_was_killed_left_half_made_goes_too(told: Lab) -> None:
     async def do(service: Service) -> None:
         assert not any(path.exists() for path in left)  # at the start; and once more:
         shutil.copy(copy, left[2])
-        await service.forgetter.forget(Scope(sessions=(("claude", "lit"),)), Progress(erased=True))
+        await service.forgetter.forget(DeletionScope(sessions=(("claude", "lit"),)), DeletionProgress(erased=True))
 
     work(told, do)
     assert traces(told.data) == []
     assert not any(path.exists() for path in left) and mine.is_dir()
-    backup.check(copy)
+    backup.examine_backup(copy)
 
 
 def test_a_log_that_a_reader_holds_on_to_is_told_and_emptied_later(told: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "_TRUNCATE_TRIES", 2)
+    monkeypatch.setattr(engine, "_TRUNCATE_TRIES", 2)
 
-    async def do(service: Service) -> Progress:
+    async def do(service: Service) -> DeletionProgress:
         reader = open_reader(service.db.path)
         reader.execute("begin")
         reader.execute("select count(*) from events").fetchall()
-        progress = Progress(erased=True)
-        await service.forgetter.forget(Scope(sessions=(("claude", "lit"),)), progress)
+        progress = DeletionProgress(erased=True)
+        await service.forgetter.forget(DeletionScope(sessions=(("claude", "lit"),)), progress)
         assert traces(told.data)
         reader.close()
         await service.sweep()
@@ -115,10 +119,10 @@ async def _killed(*_: Any, **__: Any) -> Any:
     raise Killed
 
 
-async def killed_at(service: Service, step: str, scope: Scope) -> None:
+async def killed_at(service: Service, step: str, scope: DeletionScope) -> None:
     setattr(service.forgetter, step, _killed)
     with pytest.raises(Killed):
-        await service.forgetter.forget(scope, Progress(erased=True))
+        await service.forgetter.forget(scope, DeletionProgress(erased=True))
 
 
 @pytest.mark.parametrize("step", ["_store_tombstones", "take_away", "_erase_files"])
@@ -130,11 +134,11 @@ def test_an_erasure_that_was_broken_off_goes_on_with_all_that_was_asked_for(told
     quarantined(told)
     (told.data / "logs").mkdir(mode=0o700, exist_ok=True)
     (told.data / "logs/worker.log").write_text(f"2026-01-01 00:00:00,000 ERROR x: a provider said {WORD}\n")
-    work(told, lambda service: killed_at(service, step, Scope(matching=WORD)))
-    assert (told.data / wishes.FILE).stat().st_mode & 0o777 == 0o600
+    work(told, lambda service: killed_at(service, step, DeletionScope(matching=WORD)))
+    assert (told.data / erasure.ERASURE_REQUEST_FILE).stat().st_mode & 0o777 == 0o600
     digest(told)
     assert traces(told.data) == []
-    assert not (told.data / wishes.FILE).exists()
+    assert not (told.data / erasure.ERASURE_REQUEST_FILE).exists()
     assert audited(told) == []
     work(told, lambda service: service.forgetter.undo(1))
     digest(told)
@@ -142,7 +146,7 @@ def test_an_erasure_that_was_broken_off_goes_on_with_all_that_was_asked_for(told
 
 
 def test_a_session_that_went_on_after_a_kill_keeps_what_is_new(told: Lab) -> None:
-    scope = Scope(sessions=(("claude", "lit"),))
+    scope = DeletionScope(sessions=(("claude", "lit"),))
 
     async def die(service: Service) -> None:
         await killed_at(service, "take_away", scope)
@@ -158,17 +162,17 @@ def test_a_session_that_went_on_after_a_kill_keeps_what_is_new(told: Lab) -> Non
 
 
 def test_a_wish_that_can_not_be_read_is_shredded_and_the_stones_tell_what_goes(told: Lab) -> None:
-    work(told, lambda service: killed_at(service, "take_away", Scope(matching=WORD)))
-    (told.data / wishes.FILE).write_bytes(b"{" + WORD.encode())
+    work(told, lambda service: killed_at(service, "take_away", DeletionScope(matching=WORD)))
+    (told.data / erasure.ERASURE_REQUEST_FILE).write_bytes(b"{" + WORD.encode())
     digest(told)
-    assert not (told.data / wishes.FILE).exists()
+    assert not (told.data / erasure.ERASURE_REQUEST_FILE).exists()
     assert found(told, WORD) == []
 
 
 def test_an_erasure_that_is_cut_off_says_so_and_the_next_worker_tells_how_it_ends(told: Lab) -> None:
     quarantined(told)
 
-    async def cut_off(service: Service) -> Progress:
+    async def cut_off(service: Service) -> DeletionProgress:
         begun, never = asyncio.Event(), asyncio.Event()
 
         async def tidy() -> None:
@@ -176,12 +180,12 @@ def test_an_erasure_that_is_cut_off_says_so_and_the_next_worker_tells_how_it_end
             await never.wait()
 
         service.forgetter.tidy = tidy
-        progress = service.forgetter.start(Scope(matching=WORD), erase=True)
+        progress = service.forgetter.start(DeletionScope(matching=WORD), erase=True)
         await begun.wait()
         await service.forgetter.stop()
         return progress
 
-    async def next_one(service: Service) -> tuple[Progress, bool]:
+    async def next_one(service: Service) -> tuple[DeletionProgress, bool]:
         await service.prepare()
         told_ = service.forgetter.progress
         busy = told_.busy
@@ -208,7 +212,9 @@ def test_an_undo_that_was_broken_off_is_not_undone(told: Lab) -> None:
             await service.forgetter.undo(number)
 
     work(told, die)
-    assert stones.kept(told.data) == []  # else it would be forgotten anew, were it killed after the commit
+    assert (
+        tombstones.read_tombstones(told.data) == []
+    )  # else it would be forgotten anew, were it killed after the commit
     digest(told)
     work(told, lambda service: service.forgetter.undo(number))
     digest(told)
@@ -218,27 +224,27 @@ def test_an_undo_that_was_broken_off_is_not_undone(told: Lab) -> None:
 def test_an_undo_of_which_the_file_was_not_told_stays(told: Lab) -> None:
     before = known(told)
     number = forget(told, session="lit").number
-    work(told, lambda service: service.db.write(forgetting.undo, number, now=ids.now()))
+    work(told, lambda service: service.db.write(deletions.restore_deletion, number, now=ids.now_ms()))
     digest(told)
     assert known(told) == before
-    assert stones.kept(told.data) == []
-    with pytest.raises(CannotDo, match="nothing left"):
+    assert tombstones.read_tombstones(told.data) == []
+    with pytest.raises(OperationFailed, match="nothing left"):
         work(told, lambda service: service.forgetter.undo(number))
 
 
 def test_a_database_that_was_put_back_forgets_before_anyone_can_ask(told: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     config = load(told.env())
-    copy = shutil.copy(backup.make(config.database, told.folder).path, told.folder / "copy.db")
+    copy = shutil.copy(backup.write_backup(config.database, told.folder).path, told.folder / "copy.db")
     forget(told, session="lit", now=True)
     shutil.copy(copy, config.database)
-    life, seen = serve.Life(config), []
+    life, seen = serve.WorkerProcess(config), []
 
     def announced(*_: Any) -> None:
         assert life.service is not None
-        seen.append(life.service.db.read_now(lambda conn: value(conn, "select count(*) from sdk_sessions")))
+        seen.append(life.service.db.read_now(lambda conn: fetch_value(conn, "select count(*) from sdk_sessions")))
         life.end()
 
-    monkeypatch.setattr(process, "announce", announced)
+    monkeypatch.setattr(process, "write_worker_info", announced)
     asyncio.run(life.run())
     assert seen == [1]
 
@@ -266,10 +272,10 @@ def test_what_comes_in_while_its_session_is_forgotten_is_kept(told: Lab, erase: 
 
         service.forgetter.take_away = late  # type: ignore[method-assign]
         service.forgetter._erase_waiting_files = later  # type: ignore[assignment,method-assign]
-        await service.forgetter.forget(Scope(sessions=(("claude", "lit"),)), Progress(erased=erase))
-        assert [item for item in await service.db.read(audit.quick, in_spool=0) if not item.ok] == []
-        await service.work_off()
-        return [row["text"] for row in await service.db.read(lambda conn: rows(conn, _PROMPTS))]
+        await service.forgetter.forget(DeletionScope(sessions=(("claude", "lit"),)), DeletionProgress(erased=erase))
+        assert [item for item in await service.db.read(self_check.run_quick_checks, in_spool=0) if not item.ok] == []
+        await service.run_until_idle()
+        return [row["text"] for row in await service.db.read(lambda conn: fetch_all(conn, _PROMPTS))]
 
     assert work(told, do) == ["A new beginning", *(["And on it goes"] if erase else [])]
     assert found(told, WORD) == []
@@ -287,15 +293,15 @@ _PROMPTS = """select p.text from user_prompts p join sdk_sessions s on s.id = p.
 
 
 def test_the_account_adds_up_after_an_undo_on_the_last_day(lab: Lab) -> None:
-    spool_session(lab, "lit", secret=WORD, at=ids.now() - 6 * DAY)
+    spool_session(lab, "lit", secret=WORD, at=ids.now_ms() - 6 * DAY)
     spool_session(lab, "dark")
     digest(lab)
     number = forget(lab, session="lit").number
 
     async def later(service: Service) -> int:
-        gone, _ = await service.db.write(retention.compact, before=ids.now())
+        gone, _ = await service.db.write(retention.compact_receipts, before=ids.now_ms())
         await service.forgetter.undo(number)
-        await service.db.write(retention.compact, before=ids.now())
+        await service.db.write(retention.compact_receipts, before=ids.now_ms())
         return gone
 
     assert work(lab, later) == 0
@@ -333,11 +339,11 @@ def test_what_was_forgotten_by_its_number_goes_for_good_with_its_time(told: Lab)
     other = WORD[::-1]
 
     async def do(service: Service) -> None:
-        project = await asyncio.to_thread(resolve, str(told.project))
+        project = await asyncio.to_thread(identify_project, str(told.project))
         row_id, _ = await service.save(project, f"About {other}", f"Remember {other} well.")
         await service.forget(row_id)
         await service.forgetter.forget(
-            Scope(projects=project.identities, after=ids.now() - DAY // 48), Progress(erased=True)
+            DeletionScope(projects=project.identities, after=ids.now_ms() - DAY // 48), DeletionProgress(erased=True)
         )
 
     work(told, do)
@@ -346,7 +352,7 @@ def test_what_was_forgotten_by_its_number_goes_for_good_with_its_time(told: Lab)
 
 def test_an_observation_forgotten_by_its_number_stays_forgotten_after_a_restore_and_can_be_undone(told: Lab) -> None:
     config = load(told.env())
-    copy = shutil.copy(backup.make(config.database, told.folder).path, told.folder / "copy.db")
+    copy = shutil.copy(backup.write_backup(config.database, told.folder).path, told.folder / "copy.db")
     number, title = told.rows("select id, title from observations where title like '%lamp%'")[0]
     work(told, lambda service: service.forget(number))
     assert audited(told) == []
@@ -355,7 +361,7 @@ def test_an_observation_forgotten_by_its_number_stays_forgotten_after_a_restore_
     assert told.rows("select title from observations where id = ?", number) == [(None,)]
     back = work(told, lambda service: service.forgetter.undo_one(number, by="user"))
     assert back == {"undone": "forgotten", "ids": [number]}
-    assert stones.kept(told.data) == []
+    assert tombstones.read_tombstones(told.data) == []
     shutil.copy(copy, config.database)
     digest(told)
     assert told.rows("select title from observations where id = ?", number) == [(title,)]
@@ -397,11 +403,11 @@ def test_common_words_of_what_is_erased_take_no_notice_and_no_log_with_them(told
     text = "claude-mem's connection to its documentation was damaged: /srv/7/quay-ledger.txt"
 
     async def put(service: Service) -> None:
-        await service.db.write(notices.greeted, now=1)
-        await service.db.write(notices.put, "damage:1", text, now=1)
+        await service.db.write(notices.mark_greeted, now=1)
+        await service.db.write(notices.add_notice, "damage:1", text, now=1)
 
     async def left(service: Service) -> tuple[dict[str, str], int]:
-        return await service.db.read(notices.untold), await service.db.read(notices.greeted_at)
+        return await service.db.read(notices.list_unshown_notices), await service.db.read(notices.get_greeted_at)
 
     work(told, put)
     (told.data / "logs").mkdir(exist_ok=True, mode=0o700)
@@ -414,6 +420,6 @@ def test_common_words_of_what_is_erased_take_no_notice_and_no_log_with_them(told
 
 
 def test_no_more_words_are_kept_in_mind_than_there_is_room_for() -> None:
-    texts = (f"{number:020x} {number:010x}" for number in range(2 * MOST_WORDS))
-    assert len(rare_words(texts)) == MOST_WORDS
+    texts = (f"{number:020x} {number:010x}" for number in range(2 * MAX_WORDS))
+    assert len(rare_words(texts)) == MAX_WORDS
     assert next(texts, None) is not None  # the rest is not read

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from claude_mem.projects import git_doubt, resolve
-from claude_mem.store.database import Connection
+from claude_mem.storage.sqlite.engine import Connection
+from claude_mem.system.project_folders import git_distrust_reason, identify_project
 from tests import forks
 from tests.lab import Lab
 from tests.test_repositories import Memory, git, make, memory
@@ -139,9 +139,9 @@ def test_doctor_says_why_it_is_not_believed(lab: Lab, shop: Path, claim: Callabl
     evil = lab.folder / "evil"
     evil.mkdir()
     claim(evil, shop)
-    found = resolve(str(evil))
+    found = identify_project(str(evil))
     assert (found.identities, found.name, found.root) == ((f"dir:{evil}",), "evil", str(evil))
-    assert "does not point back" in git_doubt(str(evil))
+    assert "does not point back" in git_distrust_reason(str(evil))
     said = forks.run(["doctor"], lab.env(), cwd=evil).stdout
     assert f"{evil}/.git" in said
     assert "does not point back" in said
@@ -168,42 +168,42 @@ def test_a_name_that_comes_with_such_an_archive_groups_nothing(shop: Path, tmp_p
     pointer_to_git_folder(evil, shop)
     (evil / ".claude-mem.toml").write_text('project = "mine"\n')
     inner = make(evil / "vendor")
-    assert not set(resolve(str(inner)).identities) & set(resolve(str(evil)).identities)
+    assert not set(identify_project(str(inner)).identities) & set(identify_project(str(evil)).identities)
 
 
 # --- what is believed ------------------------------------------------------------------------------------------------
 
 
 def test_linked_worktrees_are_believed_wherever_they_lie(shop: Path, tmp_path: Path) -> None:
-    whole = resolve(str(shop))
-    assert resolve(str(tmp_path / "tree")).identities == whole.identities
+    whole = identify_project(str(shop))
+    assert identify_project(str(tmp_path / "tree")).identities == whole.identities
     git(shop, "worktree", "add", "-q", "-b", "spaces", str(tmp_path / "a b" / "tree "))
-    assert resolve(str(tmp_path / "a b" / "tree ")).identities == whole.identities
+    assert identify_project(str(tmp_path / "a b" / "tree ")).identities == whole.identities
     git(shop, "worktree", "move", str(tmp_path / "a b" / "tree "), str(tmp_path / "moved"))
-    assert resolve(str(tmp_path / "moved")).identities == whole.identities
+    assert identify_project(str(tmp_path / "moved")).identities == whole.identities
     notes = shop / ".git" / "worktrees" / "tree"
     (notes / "gitdir").write_text(f"{os.path.relpath(tmp_path / 'tree' / '.git', notes)}\n")
     (tmp_path / "tree" / ".git").write_text(f"gitdir: {os.path.relpath(notes, tmp_path / 'tree')}\n")
-    assert resolve(str(tmp_path / "tree")).identities == whole.identities, "as newer versions of git write it"
+    assert identify_project(str(tmp_path / "tree")).identities == whole.identities, "as newer versions of git write it"
     (tmp_path / "link").symlink_to(tmp_path / "tree")
-    assert resolve(str(tmp_path / "link")).identities == whole.identities
+    assert identify_project(str(tmp_path / "link")).identities == whole.identities
 
 
 def test_a_worktree_that_was_moved_by_hand_is_believed_when_it_is_repaired(shop: Path, tmp_path: Path) -> None:
     (tmp_path / "tree").rename(tmp_path / "moved")
-    assert resolve(str(tmp_path / "moved")).identities == (f"dir:{tmp_path}/moved",)
+    assert identify_project(str(tmp_path / "moved")).identities == (f"dir:{tmp_path}/moved",)
     git(tmp_path / "moved", "worktree", "repair")
-    assert resolve(str(tmp_path / "moved")).identities == resolve(str(shop)).identities
+    assert identify_project(str(tmp_path / "moved")).identities == identify_project(str(shop)).identities
 
 
 def test_worktrees_of_a_bare_repository_and_of_a_submodule_share_it(shop: Path, tmp_path: Path) -> None:
     git(tmp_path, "clone", "-q", "--bare", str(shop), "bare.git")
     for name in ("one", "two"):
         git(tmp_path / "bare.git", "worktree", "add", "-q", "-b", name, str(tmp_path / name))
-    assert resolve(str(tmp_path / "one")).identities == resolve(str(tmp_path / "two")).identities
-    assert resolve(str(tmp_path / "one")).identities[0] == f"git:{tmp_path}/bare.git"
+    assert identify_project(str(tmp_path / "one")).identities == identify_project(str(tmp_path / "two")).identities
+    assert identify_project(str(tmp_path / "one")).identities[0] == f"git:{tmp_path}/bare.git"
     git(shop / "inner", "worktree", "add", "-q", str(tmp_path / "inner-tree"))
-    assert resolve(str(tmp_path / "inner-tree")).identities == resolve(str(shop / "inner")).identities
+    assert identify_project(str(tmp_path / "inner-tree")).identities == identify_project(str(shop / "inner")).identities
 
 
 def test_submodules_are_believed_also_within_others_and_in_worktrees(shop: Path, tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_submodules_are_believed_also_within_others_and_in_worktrees(shop: Path,
     outer = make(tmp_path / "outer")
     git(outer, "submodule", "add", "-q", str(shop), "shop")
     git(outer, "submodule", "update", "-q", "--init", "--recursive")
-    found = [resolve(str(path)) for path in (outer, outer / "shop", outer / "shop" / "inner")]
+    found = [identify_project(str(path)) for path in (outer, outer / "shop", outer / "shop" / "inner")]
     assert [project.identities[0].removeprefix(f"git:{outer}/.git") for project in found] == [
         "",
         "/modules/shop",
@@ -239,10 +239,10 @@ def test_a_git_folder_that_lies_apart_leaves_one_project(memory: Memory, apart: 
     evil.mkdir()
     shutil.copy(apart / ".git", evil / ".git")
     assert memory.know(evil) != project
-    assert "does not point back" in git_doubt(str(apart))
+    assert "does not point back" in git_distrust_reason(str(apart))
     git(apart, "config", "core.worktree", str(apart))
-    assert git_doubt(str(apart)) == ""
-    assert resolve(str(apart)).identities == (f"git:{tmp_path}/gits/work",)
+    assert git_distrust_reason(str(apart)) == ""
+    assert identify_project(str(apart)).identities == (f"git:{tmp_path}/gits/work",)
     assert memory.know(evil) != memory.know(apart)
 
 
@@ -283,15 +283,18 @@ def test_another_users_git_claims_nothing_below(shop: Path, tmp_path: Path, kind
     (shared / "work").mkdir(parents=True)
     _put_git(shared, shop, kind)
     os.chown(shared / ".git", SOMEONE, -1, follow_symlinks=False)
-    assert resolve(str(shared / "work")).identities == (f"dir:{shared}/work",)
-    assert git_doubt(str(shared / "work")) == f"{shared}/.git belongs to another user"
+    assert identify_project(str(shared / "work")).identities == (f"dir:{shared}/work",)
+    assert git_distrust_reason(str(shared / "work")) == f"{shared}/.git belongs to another user"
 
 
 @as_root
 @pytest.mark.parametrize("whose", ["tree/.git", "shop/.git", "shop/.git/worktrees/tree"])
 def test_a_worktree_is_believed_only_if_all_of_it_is_ones_own(shop: Path, tmp_path: Path, whose: str) -> None:
     os.chown(tmp_path / whose, SOMEONE, -1)
-    assert not set(resolve(str(tmp_path / "tree")).identities) & {f"git:{shop}/.git", "remote:example.org/team/shop"}
+    assert not set(identify_project(str(tmp_path / "tree")).identities) & {
+        f"git:{shop}/.git",
+        "remote:example.org/team/shop",
+    }
 
 
 @as_root
@@ -300,7 +303,7 @@ def test_a_repository_of_another_user_is_known_by_its_path_alone(memory: Memory,
     before = memory.know(shop)
     for path in (shop, shop / ".git"):
         os.chown(path, SOMEONE, -1)
-    found = resolve(str(shop / "src"))
+    found = identify_project(str(shop / "src"))
     assert (found.identities, found.root) == ((f"dir:{shop}",), str(shop))
     assert memory.know(shop / "src") == before
 
@@ -323,4 +326,4 @@ def test_the_owner_of_a_shared_folder_claims_nothing_of_yours_below(
     (shared / "three").mkdir()
     assert [memory.know(shared / name / "src") for name in ("one", "two")] == before
     assert memory.know(shared / "three") not in before
-    assert resolve(str(shared / "three")).enabled
+    assert identify_project(str(shared / "three")).enabled

@@ -19,13 +19,15 @@ from typing import Any
 
 import pytest
 
-from claude_mem import hook, ids, process, spool
-from claude_mem.hosts import claude
+from claude_mem import hook
+from claude_mem.agents import claude
+from claude_mem.domain import ids
+from claude_mem.system import process, spool
 from tests.lab import HOOK, LAUNCH, MEM, Lab
 from tests.waiting import SECONDS, wait_for
 
-CAPTURING = tuple(command for command in hook.COMMANDS if command not in hook.ASKS)
-KEEPING = tuple(command for command in hook.COMMANDS if command != hook.ONLY_ASKS)
+CAPTURING = tuple(command for command in hook.COMMANDS if command not in hook.CONTEXT_ROUTES)
+KEEPING = tuple(command for command in hook.COMMANDS if command != hook.CONTEXT_ONLY_COMMAND)
 NAME = re.compile(r"[0-9a-f]{16}-[0-9a-f]{8}")
 # All that Claude Code accepts from these hooks; anything else is an error on the user's screen.
 ANSWER_KEYS = {"continue", "suppressOutput", "systemMessage", "hookSpecificOutput"}
@@ -69,7 +71,7 @@ def check_answer(command: str, raw: bytes) -> dict[str, Any]:
 
 def nothing(command: str) -> bytes:
     """What a hook says that has nothing to say."""
-    return hook.PLAIN_ANSWER if command == "compact" else hook.ANSWER
+    return hook.PLAIN_EMPTY_ANSWER if command == "compact" else hook.EMPTY_ANSWER
 
 
 def payload(event: str, **fields: Any) -> bytes:
@@ -104,22 +106,22 @@ def test_what_the_environment_says_can_not_forge_a_header_line(lab: Lab) -> None
     odd = "/tmp/100%\n\nwithheld yes\nprivate yes/\udcff"
     run(lab, "save", tool(), CLAUDE_PROJECT_DIR=odd, CLAUDE_PID="4711")
     (file,) = spooled(lab)
-    envelope = spool.parse(file.name, file.read_bytes())
+    envelope = spool.parse_envelope(file.name, file.read_bytes())
     assert dict(envelope.header) == {"command": "save", "host": "claude", "project_dir": odd, "pid": "4711"}
     assert envelope.payload == tool()
 
 
 def test_ids_sort_by_time(lab: Lab) -> None:
-    before, between = ids.now(), []
+    before, between = ids.now_ms(), []
     for number in range(6):
         run(lab, "save", tool(tool_use_id=str(number)))
-        between.append(ids.new())
-    after = ids.now()
+        between.append(ids.new_event_id())
+    after = ids.now_ms()
     files = spooled(lab)
     assert [json.loads(file.read_bytes().partition(b"\n\n")[2])["tool_use_id"] for file in files] == list("012345")
     mixed = sorted([*(file.name for file in files), *between])
     assert mixed[1::2] == between  # the worker's own ids fall between the hook's
-    moments = [ids.at(file.name) or 0 for file in files]
+    moments = [ids.created_at_ms(file.name) or 0 for file in files]
     assert moments == sorted(moments)
     assert before <= moments[0]
     assert moments[-1] <= after
@@ -132,28 +134,28 @@ def test_hooks_that_run_at_once_do_not_meet(lab: Lab) -> None:
         for _ in range(12)
     ]
     for number, one in enumerate(running):
-        assert one.communicate(tool(tool_use_id=str(number)), timeout=SECONDS)[0] == hook.ANSWER
+        assert one.communicate(tool(tool_use_id=str(number)), timeout=SECONDS)[0] == hook.EMPTY_ANSWER
     found = {json.loads(file.read_bytes().partition(b"\n\n")[2])["tool_use_id"] for file in spooled(lab)}
     assert found == {str(number) for number in range(12)}
 
 
 def test_of_a_giant_the_beginning_is_kept_and_it_is_marked(lab: Lab) -> None:
-    sent = tool(tool_response="x" * (hook.MAX_PAYLOAD + 4_000_000))
+    sent = tool(tool_response="x" * (hook.MAX_PAYLOAD_BYTES + 4_000_000))
     run(lab, "save", sent)
     (file,) = spooled(lab)
-    envelope = spool.parse(file.name, file.read_bytes())
+    envelope = spool.parse_envelope(file.name, file.read_bytes())
     assert envelope.header["cut"] == "yes"
-    assert 1000 < len(envelope.payload) <= hook.MAX_PAYLOAD
+    assert 1000 < len(envelope.payload) <= hook.MAX_PAYLOAD_BYTES
     assert sent.startswith(envelope.payload)
 
 
 def test_the_largest_payload_that_is_allowed_is_kept_whole(lab: Lab) -> None:
     sent = tool(tool_response="")
-    sent = tool(tool_response="x" * (hook.MAX_PAYLOAD - len(sent)))
+    sent = tool(tool_response="x" * (hook.MAX_PAYLOAD_BYTES - len(sent)))
     run(lab, "save", sent)
     (file,) = spooled(lab)
     assert len(file.read_bytes()) < spool.MAX_BYTES
-    envelope = spool.parse(file.name, file.read_bytes())
+    envelope = spool.parse_envelope(file.name, file.read_bytes())
     assert "cut" not in envelope.header
     assert envelope.payload == sent
 
@@ -166,7 +168,7 @@ def test_a_payload_that_comes_in_pieces_is_waited_for(lab: Lab) -> None:
             one.stdin.write(piece)
             one.stdin.flush()
             time.sleep(0.05)
-        assert one.communicate(timeout=SECONDS)[0] == hook.ANSWER
+        assert one.communicate(timeout=SECONDS)[0] == hook.EMPTY_ANSWER
     (file,) = spooled(lab)
     assert file.read_bytes().endswith(b"\n\n" + tool())
     assert b"cut yes" not in file.read_bytes()
@@ -228,7 +230,7 @@ def test_a_relative_folder_is_below_the_folder_it_was_named_in(lab: Lab, tmp_pat
         capture_output=True,
         check=True,
     )
-    assert done.stdout == hook.ANSWER
+    assert done.stdout == hook.EMPTY_ANSWER
     assert len(spooled(lab)) == 1
 
 
@@ -244,7 +246,7 @@ def test_inside_our_own_model_calls_nothing_is_captured(lab: Lab, command: str) 
 @pytest.mark.parametrize("arguments", [[], ["no-such-command"], ["SAVE"], [""], ["-h"]])
 def test_an_unknown_command_is_answered_and_nothing_is_captured(lab: Lab, arguments: list[str]) -> None:
     done = subprocess.run([*HOOK, *arguments], input=tool(), env=lab.env(), capture_output=True, check=True)
-    assert (done.stdout, done.stderr) == (hook.ANSWER, b"")
+    assert (done.stdout, done.stderr) == (hook.EMPTY_ANSWER, b"")
     assert not lab.data.exists()
 
 
@@ -306,8 +308,8 @@ def test_a_tag_loads_the_scanner_and_nothing_else_of_ours(lab: Lab) -> None:
     found = loaded(lab, "new", payload("UserPromptSubmit", prompt="a <private>b</private>"))
     assert {name for name in found if name.startswith("claude_mem")} == {
         "claude_mem",
-        "claude_mem.privacy",
-        "claude_mem.text",
+        "claude_mem.privacy.tags",
+        "claude_mem.domain.text",
     }
     assert not found & {"socket", "pathlib", "asyncio", "sqlite3", "subprocess", "msgspec", "apsw"}
 
@@ -337,7 +339,7 @@ def leave(lab: Lab, folder: Path | str, text: str) -> bytes:
     starts.mkdir(parents=True, exist_ok=True, mode=0o700)
     context = {"hookEventName": "SessionStart", "additionalContext": text}
     answer = json.dumps({"continue": True, "suppressOutput": True, "hookSpecificOutput": context}).encode()
-    (starts / hook.start_name(str(folder))).write_bytes(answer)
+    (starts / hook.brief_filename(str(folder))).write_bytes(answer)
     return answer
 
 
@@ -352,7 +354,7 @@ def test_a_session_start_is_answered_from_disk_when_no_worker_lives(lab: Lab, so
 @pytest.mark.parametrize("source", ["resume", "fork", "something-new", 7])
 def test_what_is_new_to_a_resumed_session_only_a_worker_knows(lab: Lab, source: Any) -> None:
     leave(lab, lab.project, "the basket was mended")
-    assert run(lab, "context", payload("SessionStart", source=source)) == hook.ANSWER
+    assert run(lab, "context", payload("SessionStart", source=source)) == hook.EMPTY_ANSWER
     assert len(spooled(lab)) == 1
 
 
@@ -366,8 +368,8 @@ def test_the_project_folder_of_the_host_counts_more_than_the_current_one(lab: La
 @pytest.mark.parametrize("damaged", [b"", b"\0" * 200, b'{"continue": true, "suppress', b"[1]", b"\xff\xfe", b"null"])
 def test_a_damaged_start_on_disk_is_not_shown(lab: Lab, damaged: bytes) -> None:
     leave(lab, lab.project, "the basket was mended")
-    (lab.data / "starts" / hook.start_name(str(lab.project))).write_bytes(damaged)
-    assert run(lab, "context", payload("SessionStart")) == hook.ANSWER
+    (lab.data / "starts" / hook.brief_filename(str(lab.project))).write_bytes(damaged)
+    assert run(lab, "context", payload("SessionStart")) == hook.EMPTY_ANSWER
 
 
 @pytest.mark.parametrize("command", CAPTURING)
@@ -433,7 +435,7 @@ def reply(body: bytes, status: str = "200 OK") -> bytes:
 
 def test_a_living_worker_is_asked_with_the_token_and_the_record(lab: Lab) -> None:
     leave(lab, lab.project, "old")
-    told = hook.ANSWER[:-1] + b', "systemMessage": "hello"}'
+    told = hook.EMPTY_ANSWER[:-1] + b', "systemMessage": "hello"}'
     with pretended_worker(lab, [reply(told)]) as asked:
         assert run(lab, "context", payload("SessionStart", source="resume"), worker=True) == told
     (file,) = spooled(lab)
@@ -466,7 +468,7 @@ def test_a_bad_answer_of_the_worker_is_replaced_by_the_one_on_disk(lab: Lab, sai
 @pytest.mark.parametrize("drips", [False, True])
 def test_a_hung_worker_does_not_hold_a_session_up(lab: Lab, drips: bool) -> None:
     left = leave(lab, lab.project, "the basket was mended")
-    endless = chain([reply(hook.ANSWER)[:10]], repeat(b" "))  # the promise is 0.3 s, and the bench measures it
+    endless = chain([reply(hook.EMPTY_ANSWER)[:10]], repeat(b" "))  # the promise is 0.3 s, and the bench measures it
     with pretended_worker(lab, endless, pause=0.05, answers=drips):
         assert run(lab, "context", payload("SessionStart"), worker=True, program=LAUNCH) == left
 
@@ -481,7 +483,7 @@ def test_a_bad_worker_file_is_as_good_as_none(lab: Lab, text: str) -> None:
 
 @pytest.mark.parametrize("command", CAPTURING)
 def test_capturing_nudges_the_worker_and_asks_it_nothing(lab: Lab, command: str) -> None:
-    with pretended_worker(lab, [reply(hook.ANSWER)]) as asked:
+    with pretended_worker(lab, [reply(hook.EMPTY_ANSWER)]) as asked:
         fifo = os.open(lab.data / "worker.fifo", os.O_RDONLY | os.O_NONBLOCK)
         assert run(lab, command, tool(), worker=True) == nothing(command)
         assert os.read(fifo, 100) == b"\n"
@@ -508,7 +510,7 @@ def test_the_first_hook_starts_a_worker_and_the_next_ones_do_not(lab: Lab) -> No
     keys = {"ANTHROPIC_API_KEY": "not-for-us", "GITHUB_TOKEN": "nor-this", "LD_PRELOAD": "", "PYTHONPATH": "/nowhere"}
     for number in range(3):
         run(lab, "save", tool(tool_use_id=str(number)), worker=True, **keys)
-    worker = wait_for(lambda: process.running(lab.data))
+    worker = wait_for(lambda: process.running_worker(lab.data))
     run(lab, "save", tool(tool_use_id="3"), worker=True, **keys)
     wait_for(lambda: not spooled(lab))
     log = (lab.data / "logs" / "worker.log").read_text()
@@ -531,7 +533,7 @@ def test_a_worker_that_was_started_moments_ago_is_waited_for(lab: Lab) -> None:
     os.utime(lab.data / "worker.starting", (long_ago, long_ago))
     run(lab, "save", tool(), worker=True)
     assert (lab.data / "logs" / "start.log").exists()
-    wait_for(lambda: process.running(lab.data))
+    wait_for(lambda: process.running_worker(lab.data))
 
 
 def test_a_stamp_from_the_future_does_not_keep_the_worker_away(lab: Lab) -> None:
@@ -539,7 +541,7 @@ def test_a_stamp_from_the_future_does_not_keep_the_worker_away(lab: Lab) -> None
     tomorrow = time.time() + 86_400
     os.utime(lab.data / "worker.starting", (tomorrow, tomorrow))
     run(lab, "save", tool(), worker=True)
-    wait_for(lambda: process.running(lab.data))
+    wait_for(lambda: process.running_worker(lab.data))
 
 
 def test_a_link_in_place_of_the_stamp_does_not_lead_anywhere(lab: Lab, tmp_path: Path) -> None:

@@ -220,7 +220,7 @@ def test_whatever_it_is_given_the_hook_is_polite_and_nothing_is_lost(lab: Lab, c
     for number in range(EACH):
         (kind,) = chance.choices(list(KINDS), weights=list(KINDS.values()))
         command, sent, env = chance.choice(MOMENTS), kind(chance), environment(chance, lab)
-        kept += command != hook.ONLY_ASKS and bool(sent.strip())  # no payload, no event
+        kept += command != hook.CONTEXT_ONLY_COMMAND and bool(sent.strip())  # no payload, no event
         os.utime(lab.data / "worker.starting")
         done = subprocess.run([*HOOK, command], input=sent, env=env, capture_output=True, timeout=SECONDS, check=False)
         where = f"{chunk}, input {number}: {kind.__name__} for {command}: {sent[:200]!r}"

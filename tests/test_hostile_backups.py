@@ -11,10 +11,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-from claude_mem.errors import CannotDo, Damaged, MemError, Misuse
-from claude_mem.store import backup, foreign, migrate, transfer
-from claude_mem.store.database import Database
-from claude_mem.worker import opening
+from claude_mem.domain.errors import ClaudeMemError, DatabaseDamaged, InvalidRequest, OperationFailed
+from claude_mem.storage.sqlite import backup, engine, external_db
+from claude_mem.storage.sqlite.engine import Database
+from claude_mem.worker import startup
 from tests import proof
 from tests.moving import Home, write
 from tests.test_portable import ALL, saved
@@ -86,7 +86,9 @@ REFUSED: dict[str, Wound] = {
     ),
     "a value that is too large": sql("update user_prompts set text = printf('%.*c', 40000000, 'x')"),
     "a reference to nothing": sql("update user_prompts set session_id = 99999"),
-    "a version that its tables do not have": lambda conn: conn.pragma("user_version", migrate.version(conn) - 1),
+    "a version that its tables do not have": lambda conn: conn.pragma(
+        "user_version", engine.read_schema_version(conn) - 1
+    ),
     "no version": lambda conn: conn.pragma("user_version", 0),
 }
 
@@ -96,7 +98,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sound backup with something in it that is held."""
     home = Home(tmp_path_factory.mktemp("hostile") / "data")
     home.bring(write(home.folder.parent / "x.jsonl", [*ALL, *(saved(f"Note {n}") for n in range(20))]), untrusted=True)
-    return Path(backup.make(home.config.database, home.config.backups).path)
+    return Path(backup.write_backup(home.config.database, home.config.backups).path)
 
 
 @pytest.fixture
@@ -115,16 +117,20 @@ def hostile(made: Path, tmp_path: Path) -> Callable[[Wound], Path]:
 
 
 def objects(path: Path) -> dict[tuple[str, str], str]:
-    with foreign.reading(path) as conn:
-        return transfer.read(conn).objects
+    with external_db.open_read_only(path) as conn:
+        return backup.read_schema(conn).objects
 
 
 def contents(path: Path) -> dict[str, list[tuple[object, ...]]]:
     """The rows of every table that is ours and is not changed by opening it."""
     conn = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
-        tables = [name for name in transfer.expected(migrate.version(conn)).columns if name not in ("jobs", "checks")]
-        columns = transfer.expected(migrate.version(conn)).columns
+        tables = [
+            name
+            for name in backup.expected_schema(engine.read_schema_version(conn)).columns
+            if name not in ("jobs", "checks")
+        ]
+        columns = backup.expected_schema(engine.read_schema_version(conn)).columns
         return {
             table: sorted(conn.execute(f"select {', '.join(columns[table])} from {table}"), key=repr)
             for table in tables
@@ -136,14 +142,14 @@ def contents(path: Path) -> dict[str, list[tuple[object, ...]]]:
 @pytest.mark.parametrize("name", LEFT_OUT)
 def test_nothing_but_rows_is_put_back(hostile: Callable[[Wound], Path], made: Path, tmp_path: Path, name: str) -> None:
     path = hostile(LEFT_OUT[name])
-    with backup.prepared(path, tmp_path) as fresh:
+    with backup.prepare_restore(path, tmp_path) as fresh:
         assert objects(fresh) == objects(made)
         assert contents(fresh) == contents(made)
         conn = apsw.Connection(str(fresh), flags=apsw.SQLITE_OPEN_READONLY)
         assert conn.execute("select count(*) from observations where verdict != ''").fetchall() == [(0,)]
         conn.close()
     if "missing" not in name:
-        assert backup.check(path).strange
+        assert backup.examine_backup(path).strange
     proof.record(
         "hostile backups: schema that came along", of="S17", goal="0", measured=0, ok=True, command=COMMAND, tally=True,
         note=f"{len(LEFT_OUT)} kinds of schema, {len(REFUSED)} kinds of rows that can't be",
@@ -153,41 +159,44 @@ def test_nothing_but_rows_is_put_back(hostile: Callable[[Wound], Path], made: Pa
 @pytest.mark.parametrize("name", REFUSED)
 def test_rows_that_can_not_be_are_refused(hostile: Callable[[Wound], Path], tmp_path: Path, name: str) -> None:
     path = hostile(REFUSED[name])
-    with pytest.raises((CannotDo, Misuse, Damaged)) as refused, backup.prepared(path, tmp_path):
+    with (
+        pytest.raises((OperationFailed, InvalidRequest, DatabaseDamaged)) as refused,
+        backup.prepare_restore(path, tmp_path),
+    ):
         pass
     assert str(path) in str(refused.value) or "claude-mem.db" in str(refused.value)
-    assert list(tmp_path.glob(f"{backup.RESTORING}*")) == []
+    assert list(tmp_path.glob(f"{backup.RESTORE_FOLDER_PREFIX}*")) == []
     proof.record(
         "hostile backups: rows that can't be, put back", of="S17", goal="0", measured=0, ok=True, command=COMMAND, tally=True
     )  # fmt: skip
 
 
 def test_a_sound_backup_has_nothing_strange(made: Path) -> None:
-    assert backup.check(made).strange == []
+    assert backup.examine_backup(made).strange == []
 
 
 def test_numbers_of_rows_that_are_gone_are_not_given_again(hostile: Callable[[Wound], Path], tmp_path: Path) -> None:
     path = hostile(sql("update sqlite_sequence set seq = 5000 where name = 'observations'"))
-    with backup.prepared(path, tmp_path) as fresh:
+    with backup.prepare_restore(path, tmp_path) as fresh:
         conn = apsw.Connection(str(fresh), flags=apsw.SQLITE_OPEN_READONLY)
         assert conn.execute("select seq from sqlite_sequence where name = 'observations'").fetchall() == [(5000,)]
         conn.close()
 
 
-@pytest.mark.parametrize("number", [number for number, _ in migrate.scripts()])
+@pytest.mark.parametrize("number", [number for number, _ in engine.load_migrations()])
 def test_every_version_is_what_its_own_migrations_make(tmp_path: Path, number: int) -> None:
     """A backup of an earlier version has nothing strange in it, and restores."""
-    if number == 1 or number % 6 == 0 or number > migrate.scripts()[-1][0] - 2:
+    if number == 1 or number % 6 == 0 or number > engine.load_migrations()[-1][0] - 2:
         path = tmp_path / "memory-old.db"
         conn = apsw.Connection(str(path))
-        for version, script in migrate.scripts()[:number]:
+        for version, script in engine.load_migrations()[:number]:
             conn.execute(script)
             conn.pragma("user_version", version)
         conn.execute("insert into projects (name, root, created_at) values ('old', '', 1)")
         conn.close()
-        assert backup.check(path).strange == []
-        with backup.prepared(path, tmp_path) as fresh:
-            assert backup.check(fresh).version == migrate.scripts()[-1][0]
+        assert backup.examine_backup(path).strange == []
+        with backup.prepare_restore(path, tmp_path) as fresh:
+            assert backup.examine_backup(fresh).version == engine.load_migrations()[-1][0]
             assert contents(fresh)["projects"] == [(1, "old", "", 1)]
 
 
@@ -200,9 +209,9 @@ def test_a_database_whose_schema_is_not_noted_is_made_again_of_its_rows(made: Pa
     conn.execute("delete from checks where name = 'schema'")
     LEFT_OUT["a trigger that approves"](conn)
     conn.close()
-    with pytest.raises(Damaged):
+    with pytest.raises(DatabaseDamaged):
         Database(home.config.database, backups=home.config.backups)
-    opening.opened(home.config).close()
+    startup.open_service(home.config).close()
     assert objects(home.config.database) == objects(made)
     assert contents(home.config.database)["observations"] == contents(made)["observations"]
 
@@ -210,8 +219,8 @@ def test_a_database_whose_schema_is_not_noted_is_made_again_of_its_rows(made: Pa
 def test_what_a_file_computes_costs_no_memory(hostile: Callable[[Wound], Path], tmp_path: Path) -> None:
     path = hostile(LEFT_OUT["a generated column"])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    backup.check(path)
-    with backup.prepared(path, tmp_path):
+    backup.examine_backup(path)
+    with backup.prepare_restore(path, tmp_path):
         pass
     risen = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
     proof.record(
@@ -228,5 +237,5 @@ def test_what_is_no_file_is_refused(tmp_path: Path, name: str) -> None:
         path.mkdir()
     elif name == "fifo":
         os.mkfifo(path)
-    with pytest.raises(MemError):
-        backup.check(path)
+    with pytest.raises(ClaudeMemError):
+        backup.examine_backup(path)

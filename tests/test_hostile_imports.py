@@ -10,13 +10,13 @@ from typing import Any
 import apsw
 import pytest
 
-from claude_mem import ids
 from claude_mem.config import Config
-from claude_mem.errors import CannotDo, MemError
-from claude_mem.pipeline import bring, older
-from claude_mem.portable import Observation, Project, Session
-from claude_mem.store import foreign
-from claude_mem.store import portable as rows
+from claude_mem.domain import ids
+from claude_mem.domain.errors import ClaudeMemError, OperationFailed
+from claude_mem.domain.export_format import ObservationRecord, ProjectRecord, SessionRecord
+from claude_mem.storage.sqlite import export as rows
+from claude_mem.storage.sqlite import external_db
+from claude_mem.transfer import import_, legacy
 from tests import proof
 from tests.moving import Home, write
 from tests.olderdb import CLOCK, OlderDb
@@ -39,7 +39,7 @@ def read_all(path: Path) -> list[Any]:
     """Every batch of an older database, as the job reads them one by one."""
     batches, position = [], ""
     while True:
-        batches.append(older.read(path, position, project="", config=Config()))
+        batches.append(legacy.read_batch(path, position, project="", config=Config()))
         if batches[-1].position is None:
             return batches
         assert batches[-1].position != position
@@ -81,7 +81,7 @@ def test_a_large_session_is_read_in_parts_and_every_row_once(tmp_path: Path, tab
     if orphaned:
         older_db.conn.execute("delete from sdk_sessions where id = 2")
     batches = read_all(older_db.close())
-    assert max(len(batch.records) for batch in batches) <= 3 * older.ROWS
+    assert max(len(batch.records) for batch in batches) <= 3 * legacy.BATCH_ROWS
     kind = {"observations": "observation", "session_summaries": "summary", "user_prompts": "prompt"}[table]
     keys = [
         (getattr(record, "title", None), getattr(record, "text", None), getattr(record, "request", None))
@@ -95,14 +95,14 @@ def test_a_large_session_is_read_in_parts_and_every_row_once(tmp_path: Path, tab
         assert sum(batch.aside["no session", "prompt"] for batch in batches) >= count
     else:
         assert len(mine) >= count
-    sessions = [record.session for batch in batches for record in batch.records if isinstance(record, Session)]
+    sessions = [record.session for batch in batches for record in batch.records if isinstance(record, SessionRecord)]
     assert len(sessions) == len(set(sessions))
 
 
 def test_of_one_session_only_so_many_prompts_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Home
 ) -> None:
-    monkeypatch.setattr(older, "MOST_ROWS", 600)
+    monkeypatch.setattr(legacy, "MAX_ROWS", 600)
     older_db = OlderDb(tmp_path / "large.db")
     older_db.session("large")
     numbers = "with recursive c(n) as (select 10 union all select n + 1 from c where n < 1009)"
@@ -113,7 +113,7 @@ def test_of_one_session_only_so_many_prompts_are_kept(
     found = home.bring(older_db.close())
     assert found.error is None
     prompts = sum(kinds.get("prompt", 0) for kinds in found.counts.values())
-    assert found.counts[older.TOO_MANY]["prompt"] >= 400
+    assert found.counts[legacy.TOO_MANY]["prompt"] >= 400
     assert found.counts["added"]["prompt"] == 600
     assert prompts >= 1000
 
@@ -146,8 +146,8 @@ def test_rows_of_many_megabytes_are_read_one_after_the_other(tmp_path: Path) -> 
         (CLOCK,),
     )
     path = older_db.close()
-    with foreign.reading(path) as conn:
-        page = foreign.Older(conn).session_items("observations", "m-wide", after=0, limit=500)
+    with external_db.open_read_only(path) as conn:
+        page = external_db.LegacyDatabase(conn).session_items("observations", "m-wide", after=0, limit=500)
     assert page.more
     assert len(page.rows) < 6
 
@@ -197,16 +197,16 @@ def test_a_value_that_is_too_large_ends_the_import_in_words(home: Home, tmp_path
 def test_a_database_of_too_many_projects_is_refused(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(older, "MOST_PROJECTS", 50)
+    monkeypatch.setattr(legacy, "MAX_PROJECTS", 50)
     found = home.bring(_with_projects(tmp_path / "many.db", 60))
     assert "more than 50 projects" in (found.error or "")
     assert home.rows("select count(*) from projects") == [(0,)]
 
 
 def test_many_projects_are_read_in_parts(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(older, "PROJECTS", 7)
+    monkeypatch.setattr(legacy, "BATCH_PROJECTS", 7)
     path = _with_projects(tmp_path / "many.db", 30)
-    assert max(sum(isinstance(record, Project) for record in batch.records) for batch in read_all(path)) == 7
+    assert max(sum(isinstance(record, ProjectRecord) for record in batch.records) for batch in read_all(path)) == 7
     found = home.bring(path)
     assert found.error is None
     ((count,),) = home.rows("select count(*) from projects")
@@ -226,8 +226,8 @@ def _with_projects(path: Path, count: int) -> Path:
 
 
 def test_an_export_of_too_many_projects_is_refused(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bring, "MOST_PROJECTS", 50)
-    listed = [Project(project=f"name:p{n}", name=f"p{n}", created_at=1) for n in range(60)]
+    monkeypatch.setattr(import_, "MAX_PROJECTS", 50)
+    listed = [ProjectRecord(project=f"name:p{n}", name=f"p{n}", created_at=1) for n in range(60)]
     found = home.bring(write(tmp_path / "x.jsonl", [*listed, *ALL]))
     assert "more than 50 projects" in (found.error or "")
     assert home.rows("select count(*) from projects") == [(0,)]
@@ -236,7 +236,7 @@ def test_an_export_of_too_many_projects_is_refused(home: Home, tmp_path: Path, m
 def test_projects_that_only_records_name_are_bounded_too(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "MAX_PROJECTS", 20)
+    monkeypatch.setattr(rows, "MAX_IMPORTED_PROJECTS", 20)
     listed = [saved(f"Note {n}", project=f"name:p{n}") for n in range(60)]
     found = home.bring(write(tmp_path / "x.jsonl", listed))
     assert found.error is None
@@ -246,18 +246,18 @@ def test_projects_that_only_records_name_are_bounded_too(
 
 
 def test_a_batch_of_an_export_is_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bring, "BATCH_BYTES", 10_000)
+    monkeypatch.setattr(import_, "BATCH_BYTES", 10_000)
     home = Home(tmp_path / "ours")
     long = [saved(f"Note {n}", narrative="some words " * 300) for n in range(20)]
     sizes: list[int] = []
-    seen = bring.read
+    seen = import_.read_batch
 
     def counted(*given: Any) -> Any:
         batch = seen(*given)
         sizes.append(len(batch.records))
         return batch
 
-    monkeypatch.setattr(bring, "read", counted)
+    monkeypatch.setattr(import_, "read_batch", counted)
     found = home.bring(write(tmp_path / "x.jsonl", long))
     assert found.counts["added"]["observation"] == 20
     assert max(sizes) < 6
@@ -293,7 +293,7 @@ def test_what_an_export_dates_in_the_future_is_of_the_time_of_the_import(home: H
     path = write(tmp_path / "x.jsonl", [_dated(record, YEAR_2096) for record in ALL])
     first = home.bring(path)
     assert first.counts["added"]["observation"] >= 1
-    late = [at for at in times(home) if at > ids.now()]
+    late = [at for at in times(home) if at > ids.now_ms()]
     note("times after the import", measured=len(late), ok=not late)
     assert late == []
     again = home.bring(path)
@@ -306,27 +306,27 @@ def test_what_an_older_database_dates_in_the_future_is_too(home: Home, tmp_path:
         older_db.conn.execute(f"update {table} set created_at_epoch = ?", (YEAR_2096,))
     older_db.conn.execute("update sdk_sessions set started_at_epoch = ?, completed_at_epoch = ?", (YEAR_2096,) * 2)
     assert home.bring(older_db.close()).error is None
-    assert [at for at in times(home) if at > ids.now()] == []
+    assert [at for at in times(home) if at > ids.now_ms()] == []
 
 
 def test_times_of_the_past_stay_what_they_are(home: Home, tmp_path: Path) -> None:
     home.bring(write(tmp_path / "x.jsonl", ALL))
     stored = {row[0] for row in home.rows("select created_at from observations")}
-    assert stored == {record.created_at for record in ALL if isinstance(record, Observation)}
+    assert stored == {record.created_at for record in ALL if isinstance(record, ObservationRecord)}
 
 
 @pytest.mark.parametrize("make", [lambda path: path.mkdir(), lambda path: path.symlink_to("/dev/zero")])
 def test_what_is_no_file_is_refused(tmp_path: Path, make: Callable[[Path], None]) -> None:
     path = tmp_path / "x"
     make(path)
-    with pytest.raises(MemError):
-        bring.recognise(path)
+    with pytest.raises(ClaudeMemError):
+        import_.detect_source(path)
 
 
 def test_sqlite_takes_no_value_larger_than_ours(tmp_path: Path) -> None:
     path = OlderDb(tmp_path / "x.db").close()
-    with foreign.reading(path) as conn:
+    with external_db.open_read_only(path) as conn:
         with pytest.raises(apsw.TooBigError):
             conn.execute("select zeroblob(900000000)").fetchall()
-        with pytest.raises(CannotDo), foreign.errors_of(path):
+        with pytest.raises(OperationFailed), external_db.translate_sqlite_errors(path):
             conn.execute("select zeroblob(900000000)").fetchall()

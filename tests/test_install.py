@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from claude_mem import process
-from claude_mem.errors import CannotDo
-from claude_mem.hosts import claude
-from claude_mem.hosts.connect import Record, plan, put_in
-from claude_mem.hosts.host import Ours
+from claude_mem.agents import claude
+from claude_mem.agents.base import LauncherCommands
+from claude_mem.agents.installer import ConnectionRecord, apply_changes, plan_connection
+from claude_mem.domain.errors import OperationFailed
+from claude_mem.system import process
 from tests.lab import MEM, Lab
 from tests.waiting import SECONDS, wait_for
 
@@ -204,7 +204,7 @@ def test_doctor_says_whether_all_is_well(lab: Lab, settings: Path) -> None:
 
 def test_a_hook_whose_files_are_gone_still_exits_0(tmp_path: Path) -> None:
     """In the middle of an upgrade, or uninstalled by hand: exit 2 would block the user's prompt."""
-    gone = Ours(tmp_path / "claude-mem-hook", {}).hook("new", "claude")
+    gone = LauncherCommands(tmp_path / "claude-mem-hook", {}).hook("new", "claude")
     done = subprocess.run(["sh", "-c", gone], input=b"{}", capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
@@ -324,29 +324,29 @@ def test_a_file_of_theirs_with_our_name_in_it_stays(lab: Lab, settings: Path) ->
 
 
 def test_what_is_written_between_looking_and_writing_is_not_lost(tmp_path: Path) -> None:
-    ours = Ours(tmp_path / "claude-mem-hook", {"HOME": str(tmp_path)})
+    ours = LauncherCommands(tmp_path / "claude-mem-hook", {"HOME": str(tmp_path)})
     (tmp_path / ".claude").mkdir()
-    changes = plan(claude.HOST, ours)
+    changes = plan_connection(claude.HOST, ours)
     (tmp_path / ".claude.json").write_text('{"login": true}')
-    with pytest.raises(CannotDo, match="changed by another program just now"):
-        put_in(changes, Record(tmp_path / "data"))
+    with pytest.raises(OperationFailed, match="changed by another program just now"):
+        apply_changes(changes, ConnectionRecord(tmp_path / "data"))
     assert (tmp_path / ".claude.json").read_text() == '{"login": true}'
     assert not (tmp_path / ".claude" / "settings.json").exists()
-    assert Record(tmp_path / "data").entries() == {}
+    assert ConnectionRecord(tmp_path / "data").entries() == {}
 
 
 @pytest.mark.parametrize(
     "theirs", ['{"a": "cut \\ud83d"}', '{"a": 1e999}', '{"a": 12345678901234567890.123456789}', '{\r\n "a": 1\r\n}\r\n']
 )
 def test_what_json_can_say_comes_back_as_it_was(tmp_path: Path, theirs: str) -> None:
-    edit = claude.edits(Ours(tmp_path / "claude-mem-hook", {"HOME": str(tmp_path)}))[0]
-    inside = edit.with_ours(theirs)
+    edit = claude.edits(LauncherCommands(tmp_path / "claude-mem-hook", {"HOME": str(tmp_path)}))[0]
+    inside = edit.apply(theirs)
     inside.encode()
     assert "Infinity" not in inside
     assert ("\r\n" in inside) == ("\r\n" in theirs)
     for text in ("999", "ud83d", "123456789}"):
         assert (text in theirs) <= (text.rstrip("}") in inside)
-    assert json.loads(edit.without_ours(inside)) == json.loads(theirs)
+    assert json.loads(edit.revert(inside)) == json.loads(theirs)
 
 
 def test_a_link_stays_a_link_even_if_we_made_what_it_leads_to(lab: Lab, settings: Path) -> None:
@@ -407,5 +407,5 @@ def test_sessions_that_still_run_do_not_bring_us_back(lab: Lab, settings: Path) 
         time.sleep(0.5)
         stop.set()
         busy.join()
-    assert process.holder(lab.data) is None
+    assert process.lock_holder(lab.data) is None
     assert not lab.data.exists()

@@ -16,14 +16,14 @@ from typing import Any
 import apsw
 import pytest
 
+from claude_mem.capture import drain, turns
 from claude_mem.config import Config, load
-from claude_mem.errors import CannotDo
-from claude_mem.pipeline import ingest
-from claude_mem.projects import resolve
-from claude_mem.spool import Spool
-from claude_mem.store.database import Database
-from claude_mem.worker import service as service_
-from claude_mem.worker.service import Service
+from claude_mem.domain.errors import OperationFailed
+from claude_mem.storage.sqlite.engine import Database
+from claude_mem.system.project_folders import identify_project
+from claude_mem.system.spool import Spool
+from claude_mem.worker import app as service_
+from claude_mem.worker.app import Service
 from tests import powerloss, proof
 from tests.history import check, send, state
 from tests.lab import Lab
@@ -37,7 +37,7 @@ WHOLE_STEP = 23 if proof.long() else 331
 EVENTS = 3
 NEVER = 1 << 40
 # As the worker may call it. `CannotDo` is what opening says.
-TROUBLE = (apsw.IOError, apsw.FullError, apsw.CantOpenError, apsw.BusyError, apsw.ReadOnlyError, CannotDo)
+TROUBLE = (apsw.IOError, apsw.FullError, apsw.CantOpenError, apsw.BusyError, apsw.ReadOnlyError, OperationFailed)
 
 
 class Counter:
@@ -126,9 +126,9 @@ def _drain(config: Config) -> None:
     db = Database(config.database, backups=config.backups)
     try:
         for name in spool.pending():
-            found = [ingest._read_safely(spool, name, config, resolve)]
-            _, outcomes = db.write_now(ingest.take_batch, found, now=0)
-            ingest._remove_files(spool, [name], outcomes, config)
+            found = [drain._read_safely(spool, name, config, identify_project)]
+            _, outcomes = db.write_now(turns.record_batch, found, now=0)
+            drain._remove_files(spool, [name], outcomes, config)
         asyncio.run(db.truncate_wal())
     finally:
         db.close()
@@ -168,7 +168,7 @@ def _work_off() -> None:
     async def go() -> None:
         service = Service(load())
         try:
-            await service.work_off()
+            await service.run_until_idle()
         finally:
             service.close()
 

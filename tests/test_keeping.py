@@ -15,16 +15,20 @@ from typing import Any, TypeVar
 import apsw
 import pytest
 
-from claude_mem import ids
+from claude_mem.capture import backfill
 from claude_mem.config import Config
-from claude_mem.pipeline import backfill, recall, story
-from claude_mem.store import backup, checks, jobs, migrate, notices, provenance, search
-from claude_mem.store.database import Database, rows, value
-from claude_mem.store.search import Filter
-from claude_mem.worker import oldlogs, room
-from claude_mem.worker.keeper import DAY, HOUR, MINUTE
-from claude_mem.worker.room import Ballast
-from claude_mem.worker.service import Service
+from claude_mem.domain import ids
+from claude_mem.maintain import maintenance
+from claude_mem.maintain.maintenance import DAY, HOUR, MINUTE
+from claude_mem.recall import rank, story
+from claude_mem.storage.sqlite import backup, engine
+from claude_mem.storage.sqlite.engine import Database, fetch_all, fetch_value
+from claude_mem.storage.sqlite.journal import jobs, notices
+from claude_mem.storage.sqlite.memory import edits, search
+from claude_mem.storage.sqlite.memory.search import SearchFilter
+from claude_mem.system import disk
+from claude_mem.system.disk import ReserveFile
+from claude_mem.worker.app import Service
 from tests import proof, upgrading, wounds
 from tests.lab import MEM, Lab
 from tests.moving import Home
@@ -41,7 +45,7 @@ def inside(config: Config, do: Callable[[Service], Coroutine[Any, Any, T]]) -> T
     async def run() -> T:
         service = Service(config)
         try:
-            await service.work_off()
+            await service.run_until_idle()
             return await do(service)
         finally:
             service.close()
@@ -60,7 +64,7 @@ async def totals(service: Service) -> dict[str, Any]:
 
 
 async def count(service: Service, table: str) -> int:
-    return int(await service.db.read(value, f"select count(*) from {table}"))
+    return int(await service.db.read(fetch_value, f"select count(*) from {table}"))
 
 
 # --- retention -------------------------------------------------------------------------------------------------------
@@ -72,7 +76,7 @@ def test_raw_events_go_after_their_days_and_the_account_adds_up(lab: Lab) -> Non
     config = settings(lab)
 
     async def do(service: Service) -> None:
-        before, now = await totals(service), ids.now()
+        before, now = await totals(service), ids.now_ms()
         await service.keeper.apply_retention(now=now + 6 * DAY)
         assert await count(service, "events") == sent + 1
         await service.keeper.apply_retention(now=now + 8 * DAY)
@@ -99,7 +103,7 @@ def test_with_zero_days_they_go_as_soon_as_they_are_digested_and_indexed(lab: La
     wounds.tell(lab, sessions=1)
 
     async def do(service: Service) -> None:
-        await service.keeper.step(now=ids.now() + 1000)
+        await service.keeper.step(now=ids.now_ms() + 1000)
         assert await count(service, "events") == 0
 
     inside(settings(lab, keep_events_days=0), do)
@@ -109,9 +113,9 @@ def test_a_turn_that_waits_for_better_words_keeps_its_events(lab: Lab) -> None:
     wounds.tell(lab, sessions=1, turns=2)
 
     async def do(service: Service) -> None:
-        now = ids.now()
-        turn = await service.db.read(value, "select min(id) from turns")
-        await service.db.write(jobs.ask, jobs.REFINE, f"{turn}.1", now=now)
+        now = ids.now_ms()
+        turn = await service.db.read(fetch_value, "select min(id) from turns")
+        await service.db.write(jobs.enqueue_job, jobs.REFINE_JOB, f"{turn}.1", now=now)
         await service.keeper.apply_retention(now=now + 8 * DAY)
         assert await count(service, f"events where turn_id = {turn}") == 6
         assert await count(service, "events") == 6
@@ -123,8 +127,8 @@ def test_a_turn_that_waits_for_better_words_keeps_its_events(lab: Lab) -> None:
 
 async def answers(service: Service) -> list[Any]:
     await service.indexer.catch_up()
-    questions = [recall.Question(text=word, where=Filter(), limit=20) for word in wounds.WORDS]
-    found = [await recall.find(service.db, service.indexer, question) for question in questions]
+    questions = [rank.SearchQuery(text=word, where=SearchFilter(), limit=20) for word in wounds.WORDS]
+    found = [await rank.find_hits(service.db, service.indexer, question) for question in questions]
     return [[(hit.kind, hit.id, round(hit.score, 6)) for hit in hits] for hits in found]
 
 
@@ -132,12 +136,12 @@ def test_nothing_is_found_less_well_not_even_after_a_reindex(lab: Lab) -> None:
     wounds.tell(lab, sessions=3)
 
     async def do(service: Service) -> None:
-        before, words = await answers(service), await service.db.read(rows, "select * from passages")
-        await service.keeper.apply_retention(now=ids.now() + 8 * DAY)
+        before, words = await answers(service), await service.db.read(fetch_all, "select * from passages")
+        await service.keeper.apply_retention(now=ids.now_ms() + 8 * DAY)
         assert await answers(service) == before
-        await service.db.write(search.all_stale)
+        await service.db.write(search.queue_full_reindex)
         assert await answers(service) == before
-        assert await service.db.read(rows, "select * from passages") == words
+        assert await service.db.read(fetch_all, "select * from passages") == words
 
     inside(settings(lab), do)
 
@@ -148,24 +152,24 @@ def test_an_old_transcript_brings_nothing_back_that_is_past_keeping(lab: Lab) ->
 
     async def read(service: Service, *paths: Path) -> dict[str, int]:
         await service.db.write(lambda conn: conn.execute("delete from backfill_files"))
-        await service.db.write(backfill.ask, *paths, now=ids.now())
-        await service.work_off()
+        await service.db.write(backfill.enqueue_files, *paths, now=ids.now_ms())
+        await service.run_until_idle()
         await totals(service)
         return {table: await count(service, table) for table in ("turns", "user_prompts", "observations", "events")}
 
     async def do(service: Service) -> None:
         first = await read(service, old.path)
         assert first["events"] > 0
-        await service.keeper.apply_retention(now=ids.now() + 8 * DAY)
+        await service.keeper.apply_retention(now=ids.now_ms() + 8 * DAY)
         again = await read(service, old.path)
         assert again == {**first, "events": 0}
         fork = Old(lab.folder / "old" / "fork.jsonl", "old-2", lab.project)
         fork.path.write_bytes(old.path.read_bytes().replace(b'"old-1"', b'"old-2"'))
         assert await read(service, fork.path) == {**first, "events": 0}
-        known = await service.db.read(rows, "select id, title, narrative, facts from observations")
+        known = await service.db.read(fetch_all, "select id, title, narrative, facts from observations")
         old.call("unheard", "Write", file_path=str(lab.project / "unheard.py"))  # its turn is complete without it
         assert await read(service, old.path) == {**first, "events": 0}
-        assert await service.db.read(rows, "select id, title, narrative, facts from observations") == known
+        assert await service.db.read(fetch_all, "select id, title, narrative, facts from observations") == known
 
     inside(settings(lab), do)
 
@@ -175,11 +179,11 @@ def test_a_spool_file_that_comes_again_is_known(lab: Lab) -> None:
     kept = {path.name: path.read_bytes() for path in (lab.data / "spool").iterdir()}
 
     async def do(service: Service) -> None:
-        await service.keeper.apply_retention(now=ids.now() + 8 * DAY)
+        await service.keeper.apply_retention(now=ids.now_ms() + 8 * DAY)
         before = await totals(service)
         for name, raw in kept.items():
             (lab.data / "spool" / name).write_bytes(raw)
-        await service.work_off()
+        await service.run_until_idle()
         assert await totals(service) == before
         assert await count(service, "turns") == 1
 
@@ -190,14 +194,14 @@ def test_an_agent_that_slept_for_weeks_goes_on_in_a_turn_of_its_own(lab: Lab) ->
     wounds.tell(lab, sessions=1, turns=1)
 
     async def do(service: Service) -> None:
-        kept = await service.db.read(rows, "select id, title, narrative from observations")
-        await service.keeper.apply_retention(now=ids.now() + 8 * DAY)
+        kept = await service.db.read(fetch_all, "select id, title, narrative from observations")
+        await service.keeper.apply_retention(now=ids.now_ms() + 8 * DAY)
         said = {"session_id": "s0", "prompt_id": "s0-p0"}
         edit = {"file_path": f"{lab.project}/late.py", "old_string": "", "new_string": "x = 1"}
         lab.spool("PostToolUse", tool_name="Edit", tool_use_id="late", tool_input=edit, **said)
         lab.spool("Stop", last_assistant_message="Woke up and wrote late.py.", **said)
-        await service.work_off()
-        now = await service.db.read(rows, "select id, title, narrative from observations")
+        await service.run_until_idle()
+        now = await service.db.read(fetch_all, "select id, title, narrative from observations")
         assert now[: len(kept)] == kept  # what was known of the first part is not replaced by the second
         assert len(now) > len(kept)
         assert await count(service, "turns") == 2
@@ -210,11 +214,11 @@ def test_story_and_provenance_say_what_became_of_the_events(lab: Lab) -> None:
     wounds.tell(lab, sessions=1, turns=1)
 
     async def do(service: Service) -> None:
-        await service.keeper.apply_retention(now=ids.now() + 8 * DAY)
-        told = await service.db.read(story.tell, 1, start=0, limit=10)
+        await service.keeper.apply_retention(now=ids.now_ms() + 8 * DAY)
+        told = await service.db.read(story.build_story, 1, start=0, limit=10)
         assert [turn["events_gone"] for turn in told["turns"]] == [6]
         assert told["session"]["counts"]["events_gone"] == 6
-        assert (await service.db.read(provenance.origin, 1))["events_gone"] == 6
+        assert (await service.db.read(edits.get_observation_origin, 1))["events_gone"] == 6
 
     inside(settings(lab), do)
 
@@ -225,10 +229,10 @@ def test_dead_letters_are_kept_thirty_days_and_then_counted_as_expired(lab: Lab)
     lab.spool("PostToolUse", tool_name="TodoWrite", tool_input={}, tool_use_id="x", session_id="s0", prompt_id="s0-p0")
 
     async def do(service: Service) -> None:
-        now = ids.now()
-        turn, seq = (await service.db.read(rows, "select turn_id, max(seq) as seq from events"))[0].values()
+        now = ids.now_ms()
+        turn, seq = (await service.db.read(fetch_all, "select turn_id, max(seq) as seq from events"))[0].values()
         await service.db.write(lambda conn: conn.execute("update turns set digested_at = null"))
-        await service.db.write(jobs.ask, "compress", f"{turn}.{seq}", now=now)
+        await service.db.write(jobs.enqueue_job, "compress", f"{turn}.{seq}", now=now)
         await service.db.write(lambda conn: conn.execute("update jobs set dead = 1, attempts = 3, error = 'no'"))
         assert (await totals(service))["set_aside_by"] == {"garbage": 1, "dead_job": 6}
         await service.keeper.apply_retention(now=now + 29 * DAY)
@@ -264,7 +268,7 @@ def test_lines_of_the_log_are_kept_fourteen_days(tmp_path: Path) -> None:
     (tmp_path / "worker.log").write_text(line(20) + line(15) + line(13) + line(1))
     (tmp_path / "worker.log.1").write_text(line(30))
     os.utime(tmp_path / "worker.log.1", (now / 1000 - 20 * 86400,) * 2)
-    oldlogs.trim(tmp_path, before=now - 14 * DAY)
+    maintenance.trim_logs(tmp_path, before=now - 14 * DAY)
     assert (tmp_path / "worker.log").read_text() == line(13) + line(1)
     assert not (tmp_path / "worker.log.1").exists()
     proof.record(
@@ -281,18 +285,18 @@ def test_every_day_on_which_something_happened_has_a_backup_that_was_proven(lab:
     async def do(service: Service) -> None:
         keeper, start = service.keeper, service.started_at
         await keeper.step(now=start + 5 * MINUTE)
-        assert backup.listing(service.config.backups) == []  # it may be gone again in a moment
+        assert backup.list_backup_files(service.config.backups) == []  # it may be gone again in a moment
         await keeper.step(now=start + 11 * MINUTE)
-        (first,) = backup.listing(service.config.backups)
+        (first,) = backup.list_backup_files(service.config.backups)
         assert first["name"].startswith("daily-")
-        assert (await service.db.read(checks.drills))[first["name"]]["ok"]
+        assert (await service.db.read(notices.list_drills))[first["name"]]["ok"]
         await keeper.step(now=start + 20 * HOUR)
         await keeper.step(now=start + 30 * HOUR)
-        assert len(backup.listing(service.config.backups)) == 1  # nothing has happened since
+        assert len(backup.list_backup_files(service.config.backups)) == 1  # nothing has happened since
         wounds.tell(lab, sessions=1, name="next")
-        await service.work_off()
+        await service.run_until_idle()
         await keeper.step(now=start + 31 * HOUR)
-        assert len(backup.listing(service.config.backups)) == 2
+        assert len(backup.list_backup_files(service.config.backups)) == 2
 
     inside(settings(lab), do)
 
@@ -307,15 +311,15 @@ def test_week_after_week_the_newest_proven_backup_is_less_than_a_day_old(lab: La
         for hour in range(1, hours):
             now = start + hour * HOUR
             lab.spool("UserPromptSubmit", prompt=f"In hour {hour}", session_id=f"h{hour}")
-            await service.work_off()
-            drills = await service.db.read(checks.drills)
+            await service.run_until_idle()
+            drills = await service.db.read(notices.list_drills)
             ages.append((now - max((drill["at"] for drill in drills.values() if drill["ok"]), default=now)) / HOUR)
             await service.keeper.step(now=now)
-            seen.update(row["name"] for row in backup.listing(service.config.backups))
+            seen.update(row["name"] for row in backup.list_backup_files(service.config.backups))
             first = first or len(seen)
         assert first, "the first one comes at once"
-        drills = await service.db.read(checks.drills)
-        return {row["name"]: drills[row["name"]]["ok"] for row in backup.listing(service.config.backups)}
+        drills = await service.db.read(notices.list_drills)
+        return {row["name"]: drills[row["name"]]["ok"] for row in backup.list_backup_files(service.config.backups)}
 
     kept = inside(settings(lab), do)
     days, oldest = (hours - 1) / 24, max(ages)
@@ -337,10 +341,10 @@ def test_the_backup_made_before_a_migration_is_proven_too(lab: Lab, number: int)
 
     async def do(service: Service) -> None:
         name = f"before-{upgrading.NEWEST:04d}.db"
-        assert [row["name"] for row in backup.listing(config.backups)] == [name]
+        assert [row["name"] for row in backup.list_backup_files(config.backups)] == [name]
         await service.keeper.step(now=service.started_at + 11 * MINUTE)
-        drills = await service.db.read(checks.drills)
-        ok = drills.get(name, {}).get("ok", False) and len(drills) == len(backup.listing(config.backups)) == 2
+        drills = await service.db.read(notices.list_drills)
+        ok = drills.get(name, {}).get("ok", False) and len(drills) == len(backup.list_backup_files(config.backups)) == 2
         proof.record(
             "backups made before a migration and proven", of="R5", goal=str(upgrading.NEWEST - 1), measured=1, ok=ok,
             tally=True, command=COMMAND, note="one for each earlier version",
@@ -354,27 +358,27 @@ def test_every_copy_is_proven_once_and_again_when_it_was_changed(lab: Lab) -> No
     wounds.tell(lab, sessions=1)
 
     async def do(service: Service) -> None:
-        config, now = service.config, ids.now()
-        good, bad = (Path(backup.make(service.db.path, config.backups).path) for _ in range(2))
+        config, now = service.config, ids.now_ms()
+        good, bad = (Path(backup.write_backup(service.db.path, config.backups).path) for _ in range(2))
         bad.write_bytes(bad.read_bytes()[: 20 * 4096])
         await service.keeper.verify_backups(now=now)
-        drills = await service.db.read(checks.drills)
+        drills = await service.db.read(notices.list_drills)
         assert {name: drill["ok"] for name, drill in drills.items()} == {good.name: True, bad.name: False}
-        assert await service.db.read(checks.proven) == {good.name}
-        assert bad.name in (await service.db.read(notices.untold))[f"drill:{bad.name}"]
+        assert await service.db.read(notices.list_proven_backups) == {good.name}
+        assert bad.name in (await service.db.read(notices.list_unshown_notices))[f"drill:{bad.name}"]
         await service.keeper.verify_backups(now=now + 1)
-        assert (await service.db.read(checks.drills))[good.name]["at"] == now  # not again
+        assert (await service.db.read(notices.list_drills))[good.name]["at"] == now  # not again
         await service.erase(1)
-        assert good.name not in await service.db.read(checks.drills)
+        assert good.name not in await service.db.read(notices.list_drills)
         await service.keeper.verify_backups(now=now + 2)
-        assert (await service.db.read(checks.drills))[good.name]["at"] == now + 2
+        assert (await service.db.read(notices.list_drills))[good.name]["at"] == now + 2
 
     inside(settings(lab), do)
 
 
 def test_a_backup_that_does_not_stand_its_drill_is_none(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     wounds.tell(lab, sessions=1, turns=1)
-    right = migrate.backup
+    right = engine.copy_database
 
     def half(conn: apsw.Connection, path: Path, **how: bool) -> None:
         right(conn, path, **how)
@@ -382,13 +386,13 @@ def test_a_backup_that_does_not_stand_its_drill_is_none(lab: Lab, monkeypatch: p
             path.write_bytes(path.read_bytes()[: 20 * 4096])
 
     async def do(service: Service) -> None:
-        monkeypatch.setattr(migrate, "backup", half)
-        assert "restore test failed" in await service.keeper.back_up(now=ids.now())
-        assert backup.listing(service.config.backups) == []
-        assert "backup:failed" in await service.db.read(notices.untold)
+        monkeypatch.setattr(engine, "copy_database", half)
+        assert "restore test failed" in await service.keeper.back_up(now=ids.now_ms())
+        assert backup.list_backup_files(service.config.backups) == []
+        assert "backup:failed" in await service.db.read(notices.list_unshown_notices)
         monkeypatch.undo()
-        assert await service.keeper.back_up(now=ids.now()) == ""
-        assert await service.db.read(notices.untold) == {}
+        assert await service.keeper.back_up(now=ids.now_ms()) == ""
+        assert await service.db.read(notices.list_unshown_notices) == {}
 
     inside(settings(lab), do)
 
@@ -397,9 +401,9 @@ def test_no_backup_is_made_where_there_is_no_room(lab: Lab, monkeypatch: pytest.
     wounds.tell(lab, sessions=1, turns=1)
 
     async def do(service: Service) -> None:
-        monkeypatch.setattr(room, "free", lambda _: 1000)
-        assert "not enough free disk space" in await service.keeper.back_up(now=ids.now())
-        assert backup.listing(service.config.backups) == []
+        monkeypatch.setattr(disk, "free_disk_bytes", lambda _: 1000)
+        assert "not enough free disk space" in await service.keeper.back_up(now=ids.now_ms())
+        assert backup.list_backup_files(service.config.backups) == []
 
     inside(settings(lab), do)
 
@@ -412,7 +416,7 @@ def test_backups_rotate_and_what_a_person_made_stays(tmp_path: Path) -> None:
     for age, name in enumerate([*made, *others, *mine]):
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (1_790_000_000 + age,) * 2)
-    gone = {path.name for path in backup.superfluous(tmp_path, good_names=made)}
+    gone = {path.name for path in backup.find_surplus_backups(tmp_path, good_names=made)}
     kept = {path.name for path in tmp_path.iterdir()} - gone
     assert set(mine) <= kept
     assert sorted(kept & set(others)) == ["before-0004.db", "before-0005.db", "before-0006.db"]
@@ -421,7 +425,7 @@ def test_backups_rotate_and_what_a_person_made_stays(tmp_path: Path) -> None:
     assert {name[6:14] for name in made[-12:]} <= days
     assert 7 + 2 <= len(days) <= 7 + 4
     only_good = made[3]
-    assert only_good not in {path.name for path in backup.superfluous(tmp_path, good_names=[only_good])}
+    assert only_good not in {path.name for path in backup.find_surplus_backups(tmp_path, good_names=[only_good])}
 
 
 # --- room ------------------------------------------------------------------------------------------------------------
@@ -435,35 +439,39 @@ def test_above_the_quota_raw_events_go_first_then_old_backups_and_never_a_memory
     async def do(service: Service) -> None:
         keeper, known = service.keeper, await count(service, "observations")
         for _ in range(3):
-            assert await keeper.back_up(now=ids.now()) == ""
+            assert await keeper.back_up(now=ids.now_ms()) == ""
             time.sleep(0.01)
-        by_hand = backup.make(service.db.path, service.config.backups)
+        by_hand = backup.write_backup(service.db.path, service.config.backups)
         used = keeper.used_bytes()
         keeper.config = Home(lab.data, disk_quota_mb=50).config
-        await keeper.enforce_quota(now=ids.now())
+        await keeper.enforce_quota(now=ids.now_ms())
         assert await count(service, "events") > 0  # it is far below
         monkeypatch.setattr(
-            keeper, "used_bytes", lambda: room.used(service.config.data_dir, exclude=("ballast",)) + (50 << 20) - used + 1
+            keeper,
+            "used_bytes",
+            lambda: disk.folder_bytes(service.config.data_dir, exclude=("ballast",)) + (50 << 20) - used + 1,
         )
-        await keeper.enforce_quota(now=ids.now())
+        await keeper.enforce_quota(now=ids.now_ms())
         assert await count(service, "events") == 0
         assert Path(by_hand.path).exists()
         assert await count(service, "observations") == known
-        assert "quota" in (await service.db.read(notices.untold))["quota:exceeded"]
-        daily = [row["name"] for row in backup.listing(service.config.backups) if row["name"].startswith("daily-")]
+        assert "quota" in (await service.db.read(notices.list_unshown_notices))["quota:exceeded"]
+        daily = [
+            row["name"] for row in backup.list_backup_files(service.config.backups) if row["name"].startswith("daily-")
+        ]
         assert 1 <= len(daily) < 3
-        assert (await service.db.read(checks.drills))[daily[0]]["ok"]
+        assert (await service.db.read(notices.list_drills))[daily[0]]["ok"]
         await totals(service)
 
     inside(settings(lab), do)
 
 
 def test_the_ballast_takes_real_room_and_is_given_up_once(tmp_path: Path) -> None:
-    ballast = Ballast(tmp_path / "ballast")
+    ballast = ReserveFile(tmp_path / "ballast")
     assert ballast.make()
     about = ballast.path.stat()
-    assert about.st_size == room.BALLAST_BYTES
-    assert about.st_blocks * 512 >= room.BALLAST_BYTES
+    assert about.st_size == disk.RESERVE_BYTES
+    assert about.st_blocks * 512 >= disk.RESERVE_BYTES
     assert about.st_mode & 0o777 == 0o600
     assert ballast.release()
     assert not ballast.release()
@@ -594,9 +602,9 @@ def test_the_ballast_lets_a_write_through_when_the_disk_is_full(tmp_path: Path) 
             raise apsw.FullError
         return "done"
 
-    db.make_room = lambda: True
+    db.free_disk_space = lambda: True
     assert db.write_now(write) == "done"
-    db.make_room = lambda: False
+    db.free_disk_space = lambda: False
     tried.clear()
     with pytest.raises(apsw.FullError):
         db.write_now(write)

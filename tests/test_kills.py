@@ -22,7 +22,8 @@ from typing import Any
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
-from claude_mem import failpoints, hook, process
+from claude_mem import hook
+from claude_mem.system import failpoints, process
 from tests import forks
 from tests.amounts import LONG
 from tests.history import Sent, check, send, state
@@ -48,7 +49,7 @@ ELSEWHERE = {
     **dict.fromkeys(("rewrite.drafted", "rewrite.kept"), "test_reprocess.py"),
     **dict.fromkeys(("forget.put_away", "forget.erased", "forget.part"), "test_chores.py"),
 }
-WORKER_POINTS = [point for point in failpoints.POINTS if point not in ELSEWHERE]
+WORKER_POINTS = [point for point in failpoints.FAILPOINTS if point not in ELSEWHERE]
 # How many times over: 1 in `make test`, 3 in `make test-crash`, 15 in `make test-crash-long`.
 ROUNDS = int(os.environ.get("CLAUDE_MEM_KILL_ROUNDS", "1"))
 NTH = (1, 3) if ROUNDS == 1 and not LONG else (1, 2, 3, 4, 6)
@@ -68,7 +69,7 @@ def test_an_installed_package_has_no_failpoints(lab: Lab) -> None:
     shutil.copytree(Path(hook.__file__).parent, package, ignore=shutil.ignore_patterns(hook.CHECKOUT_MARKER))
     payload = f'{{"session_id": "s", "hook_event_name": "UserPromptSubmit", "cwd": "{lab.project}", "prompt": "go"}}'
     lab.no_worker()
-    for number, point in enumerate(hook.POINTS, start=1):
+    for number, point in enumerate(hook.FAILPOINTS, start=1):
         done = subprocess.run(
             [sys.executable, "-I", "-S", str(package / "launch.py"), "new"],
             input=payload.encode(),
@@ -81,7 +82,7 @@ def test_an_installed_package_has_no_failpoints(lab: Lab) -> None:
     env = lab.env(CLAUDE_MEM_FAILPOINT="drain.committed", PYTHONPATH=str(package.parent))
     done = subprocess.run([*MEM, "drain"], env=env, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert lab.status()["stored"] == len(hook.POINTS)
+    assert lab.status()["stored"] == len(hook.FAILPOINTS)
 
 
 def test_the_wheel_leaves_out_the_marker_that_switches_failpoints_on() -> None:
@@ -95,9 +96,9 @@ def test_every_point_is_named_in_one_place_and_killed_at_in_a_test() -> None:
     source = Path(failpoints.__file__).parent
     text = {path: path.read_text("utf-8") for path in source.rglob("*.py")}
     passed = [name for found in text.values() for name in re.findall(r'failpoint\("([a-z_.]+)"\)', found)]
-    assert sorted(passed) == sorted(failpoints.POINTS)  # each at one place in the code
+    assert sorted(passed) == sorted(failpoints.FAILPOINTS)  # each at one place in the code
     hooked = re.findall(r'_failpoint\(b"([a-z_.]+)"\)', text[Path(hook.__file__)])
-    assert sorted(hooked) == sorted(hook.POINTS)
+    assert sorted(hooked) == sorted(hook.FAILPOINTS)
     here = Path(__file__).parent
     unkilled = [point for point, module in ELSEWHERE.items() if point not in (here / module).read_text("utf-8")]
     assert unkilled == []
@@ -139,7 +140,7 @@ def test_killed_twice_anywhere_the_memory_is_the_same(
     assert lab.rows("pragma quick_check") == [("ok",)]
 
 
-@pytest.mark.parametrize("point", hook.POINTS)
+@pytest.mark.parametrize("point", hook.FAILPOINTS)
 def test_an_event_whose_hook_was_killed_is_there_once_or_not_at_all(
     lab: Lab, point: str, record_property: Callable[[str, Any], None]
 ) -> None:
@@ -182,7 +183,7 @@ def test_killed_at_random_moments_while_events_pour_in(lab: Lab, record_property
 def test_a_stop_with_200_events_queued_loses_none(lab: Lab, point: str) -> None:
     names = [lab.spool("PostToolUse", **_tool(f"call-{number}")) for number in range(200)]
     worker = forks.start(["serve"], lab.env(CLAUDE_MEM_FAILPOINT=point), lab.folder)
-    wait_for(lambda: process.holder(lab.data) is not None or worker.ended(), step=0.005)
+    wait_for(lambda: process.lock_holder(lab.data) is not None or worker.ended(), step=0.005)
     worker.terminate()
     assert worker.wait() in ((0, -15) if not point else (0, -9, -15))
     found = lab.status()

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from claude_mem.labels import as_line, unlabelled
-from claude_mem.pipeline import context
-from claude_mem.providers import local
-from claude_mem.records import Author, Prompted, Stopped, Summary, ToolUsed, Turn
-from claude_mem.store import observations
-from claude_mem.store.database import Database
+from claude_mem.digest import writer
+from claude_mem.domain.records import Author, Prompted, Stopped, Summary, ToolUsed, Turn
+from claude_mem.domain.text import single_line, strip_labels
+from claude_mem.inject import brief
+from claude_mem.storage.sqlite.engine import Database
+from claude_mem.storage.sqlite.memory import observations
 from tests.lab import Lab
 
 REST = "the **CSV** writer: use `quantize`"
@@ -31,15 +31,15 @@ def test_a_label_is_removed_however_it_is_written(label: str, form: str) -> None
     written = [f"{form.format(label)} {REST}"] if colon else []
     written += [f"{form.format(first)}:{more} {REST}", f"{form.format(first)} – {REST}"][: 1 if more else 2]
     written += [f"{form.format(first)}\n{REST}"] if form.strip("{}") and not more else []
-    assert {unlabelled("next_steps", text) for text in written} == {REST}
+    assert {strip_labels("next_steps", text) for text in written} == {REST}
 
 
 @pytest.mark.parametrize("field", LABELS)
 def test_every_field_of_a_summary_loses_its_own_label(field: str) -> None:
     label = LABELS[field]
     for text in (f"{label}: {REST}", f"**{label}:** {REST}", f"{label}: {label}: {REST}", f"**{label}**\n{REST}"):
-        assert unlabelled(field, text) == REST
-    assert unlabelled(field, f"{label}:") == ""
+        assert strip_labels(field, text) == REST
+    assert strip_labels(field, f"{label}:") == ""
 
 
 @pytest.mark.parametrize(
@@ -51,23 +51,24 @@ def test_every_field_of_a_summary_loses_its_own_label(field: str) -> None:
 )  # fmt: skip
 def test_what_is_no_label_stays(text: str) -> None:
     for field in LABELS:
-        assert unlabelled(field, text) == text
+        assert strip_labels(field, text) == text
 
 
 def test_a_list_is_told_in_one_line() -> None:
     assert (
-        as_line("next_steps", "**Next steps:**\n- write it\n- [ ] test it.\n- ship it") == "write it; test it. ship it"
+        single_line("next_steps", "**Next steps:**\n- write it\n- [ ] test it.\n- ship it")
+        == "write it; test it. ship it"
     )
-    assert as_line("next_steps", "- write it") == "write it"
-    assert as_line("request", "- one\n- two") == "- one - two"
-    assert as_line("notes", "one\ntwo") == "one two"
+    assert single_line("next_steps", "- write it") == "write it"
+    assert single_line("request", "- one\n- two") == "- one - two"
+    assert single_line("notes", "one\ntwo") == "one two"
 
 
 def test_old_rows_are_told_without_their_labels() -> None:
     steps = "**Next steps:**\n- Next: wash the doors\n- **TODO:** dry the roofs"
     row = {"id": 1, "session_id": 1, "created_at": 0, "request": "**Request:** paint the fence", "completed": "",
            "next_steps": steps, "notes": "Open: sweep the yard", "outcome": "partly", "provider": "local"}  # fmt: skip
-    told = context.render(context.Known("shop", turns=[row]), budget_tokens=1500).splitlines()
+    told = brief.render_brief(brief.ProjectMemory("shop", turns=[row]), budget_tokens=1500).splitlines()
     assert told[told.index("### Last session (1970-01-01): partly done") + 1 :][:4] == [
         "Asked: paint the fence",
         "Open: wash the doors",
@@ -87,7 +88,9 @@ def _turn(message: str) -> Turn:
 
 @pytest.mark.parametrize("label", ["Next:", "**Next steps:**", "TODO:", "Remaining:", "- [ ] Next:", "## Next\n"])
 def test_what_the_agent_said_is_summed_up_without_its_labels(label: str) -> None:
-    made = local.digest(_turn(f"The fence is painted white now.\n\n{label} the gate still needs a second coat."))
+    made = writer.compose_digest(
+        _turn(f"The fence is painted white now.\n\n{label} the gate still needs a second coat.")
+    )
     assert made.summary is not None
     assert made.summary.next_steps == "The gate still needs a second coat"
 
@@ -103,7 +106,7 @@ def test_no_field_is_stored_with_a_label(lab: Lab) -> None:
         turn = Turn(
             id=1, session_id=1, project_id=1, number=1, prompt="", root="", started_at=0, ended_at=1, bodies=(), seqs=()
         )
-        observations.put_summary(conn, turn, made, by=Author(), now=1)
+        observations.upsert_summary(conn, turn, made, by=Author(), now=1)
 
     with closing(Database(lab.data / "claude-mem.db", backups=lab.data / "backups")) as db:
         db.write_now(put)

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
+from claude_mem.agents import registry
+from claude_mem.agents.canonical import TranscriptContent
+from claude_mem.capture import transcripts
 from claude_mem.config import Config
-from claude_mem.hosts import registry
-from claude_mem.hosts.dialect import Found
-from claude_mem.pipeline import transcripts
-from claude_mem.records import Event
-from claude_mem.store.database import Connection, rows, value
-from claude_mem.worker.service import Service
+from claude_mem.domain.records import Event
+from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_value
+from claude_mem.worker.app import Service
 from tests import large, proof
 from tests.amounts import LONG
 from tests.peak import end_of
@@ -37,17 +37,17 @@ every_host = pytest.mark.parametrize("host", large.TURNS)
 # --- readers ---------------------------------------------------------------------------------------------------------
 
 
-def _whole(host: str, path: Path) -> Found:
-    reader = registry.of(host).transcripts
+def _whole(host: str, path: Path) -> TranscriptContent:
+    reader = registry.get_host(host).transcripts
     assert reader is not None
     return reader.read(path, host=host, content_session_id="s1", over=True)
 
 
-def _in_parts(host: str, path: Path, most: int, *, over: bool) -> tuple[Found, int]:
+def _in_parts(host: str, path: Path, most: int, *, over: bool) -> tuple[TranscriptContent, int]:
     """All parts put together, and how many there were."""
-    reader = registry.of(host).transcripts
+    reader = registry.get_host(host).transcripts
     assert reader is not None and reader.part is not None
-    every, mark, count = Found(), "", 0
+    every, mark, count = TranscriptContent(), "", 0
     while True:
         found, mark = reader.part(path, host=host, mark=mark, most=most, content_session_id="s1", over=over)
         every.events += found.events
@@ -59,7 +59,7 @@ def _in_parts(host: str, path: Path, most: int, *, over: bool) -> tuple[Found, i
             return every, count
 
 
-def _told(found: Found) -> dict[str, Event]:
+def _told(found: TranscriptContent) -> dict[str, Event]:
     return {event.id: event for event in found.events}
 
 
@@ -80,9 +80,9 @@ def test_all_parts_together_tell_what_the_whole_does(tmp_path: Path, host: str, 
 def test_a_line_that_is_too_long_is_left_out_wherever_a_part_ends(
     tmp_path: Path, host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("claude_mem.hosts.lines.MAX_LINE", 5_000)
-    monkeypatch.setattr("claude_mem.hosts.lines._PIECE", 100)
-    monkeypatch.setattr("claude_mem.hosts.lines._SKIPPED_COST", 1)
+    monkeypatch.setattr("claude_mem.agents.transcript_lines.MAX_LINE_BYTES", 5_000)
+    monkeypatch.setattr("claude_mem.agents.transcript_lines._PIECE", 100)
+    monkeypatch.setattr("claude_mem.agents.transcript_lines._SKIPPED_COST", 1)
     path = tmp_path / "talk.jsonl"
     large.write(path, host, size=10_000, calls=3, chars=400)
     first, *rest = path.read_bytes().splitlines(keepends=True)
@@ -104,7 +104,7 @@ def test_a_call_that_is_never_answered_does_not_have_everything_read_again(
     open_call = next(line for line in lines if b'"tool_use", "id"' in line).replace(b"s1-c1-0", b"never")
     path.write_bytes(open_call + b"".join(lines))
     assert _in_parts("claude", path, 1_000, over=False)[0].offset == 0
-    monkeypatch.setattr("claude_mem.hosts.lines.LOOK_BACK", 5_000)
+    monkeypatch.setattr("claude_mem.agents.transcript_lines.LOOK_BACK_BYTES", 5_000)
     assert _in_parts("claude", path, 1_000, over=False)[0].offset == path.stat().st_size
 
 
@@ -123,12 +123,12 @@ def inside(config: Config, scene: Callable[[Service], Awaitable[None]]) -> None:
 
 
 async def all_read(service: Service) -> None:
-    await service.work_off()
+    await service.run_until_idle()
 
 
 def stored(conn: Connection) -> list[Any]:
     query = "select e.event_id, e.kind, t.number, e.body from events e left join turns t on t.id = e.turn_id"
-    return [tuple(row.values()) for row in rows(conn, f"{query} order by e.event_id")]
+    return [tuple(row.values()) for row in fetch_all(conn, f"{query} order by e.event_id")]
 
 
 def _rows(config: Config) -> list[Any]:
@@ -198,7 +198,7 @@ def test_others_go_on_while_a_large_transcript_is_read(
             assert await service.runner.step()
         assert await service.db.read(_waits, "s1"), "the large one is not read yet"
         assert 0 < await service.db.read(_calls) < calls
-        await service.work_off()
+        await service.run_until_idle()
         assert await service.db.read(_calls) == calls
         assert await service.db.read(_summaries, "s1")
 
@@ -207,17 +207,17 @@ def test_others_go_on_while_a_large_transcript_is_read(
 
 def _summaries(conn: Connection, session: str) -> int:
     of_it = "select id from sdk_sessions where content_session_id = ?"
-    return int(value(conn, f"select count(*) from session_summaries where session_id in ({of_it})", (session,)))
+    return int(fetch_value(conn, f"select count(*) from session_summaries where session_id in ({of_it})", (session,)))
 
 
 def _waits(conn: Connection, session: str) -> bool:
     of_it = "select id from sdk_sessions where content_session_id = ?"
     query = f"select count(*) from jobs where kind = 'reconcile' and subject like ({of_it}) || '.%'"
-    return bool(value(conn, query, (session,)))
+    return bool(fetch_value(conn, query, (session,)))
 
 
 def _calls(conn: Connection) -> int:
-    return int(value(conn, "select count(*) from events where kind = 'tool'"))
+    return int(fetch_value(conn, "select count(*) from events where kind = 'tool'"))
 
 
 @pytest.mark.parametrize("after", [1, 3])
@@ -248,15 +248,15 @@ def test_a_part_that_could_not_be_written_is_read_again(
     monkeypatch.setattr(transcripts, "PART_BYTES", 3_000)
     path = tmp_path / "talk.jsonl"
     calls = large.write(path, "claude", size=60_000, calls=3, chars=1_000)
-    go_on = transcripts.Unfinished.go_on
+    go_on = transcripts.UnfinishedReads.go_on
     fails = iter([False, True, False, True, True])
 
-    def failing(self: transcripts.Unfinished, *given: Any, **more: Any) -> None:
+    def failing(self: transcripts.UnfinishedReads, *given: Any, **more: Any) -> None:
         go_on(self, *given, **more)
         if next(fails, False):
             raise ValueError("the disk is full")
 
-    monkeypatch.setattr(transcripts.Unfinished, "go_on", failing)
+    monkeypatch.setattr(transcripts.UnfinishedReads, "go_on", failing)
 
     async def scene(service: Service) -> None:
         end_of("s1", "claude", str(path), config)
@@ -294,7 +294,7 @@ def test_two_ends_of_a_session_share_the_reading(
             end_of("s1", "claude", str(path), config)
             await service.drain_once()
             await service.runner.step()
-        await service.work_off()
+        await service.run_until_idle()
 
     inside(config, scene)
     assert len(offsets) < 2 * path.stat().st_size // 5_000, "each part is read about once"

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from claude_mem import hook, process
-from claude_mem.hosts.registry import HOSTS
+from claude_mem import hook
+from claude_mem.agents.registry import HOSTS
+from claude_mem.system import process
 from tests.installed import Installation
 from tests.lab import Lab
 
@@ -60,7 +61,7 @@ def here(request: pytest.FixtureRequest, lab: Lab, tmp_path: Path) -> Installati
 
 def answer(lab: Lab, command: str, host: str, **env: str) -> Any:
     done = subprocess.run(
-        [process.launcher(lab.data), command, *([host] if host else [])],
+        [process.launcher_path(lab.data), command, *([host] if host else [])],
         input=b"{}",
         env=lab.env(**env),
         capture_output=True,
@@ -99,14 +100,14 @@ def test_a_session_start_says_what_is_gone_and_nothing_else_says_anything(
         for command in hook.COMMANDS:
             if command != "context":
                 nods = host in ("claude", "") and command != "compact"
-                assert answer(lab, command, host) == (json.loads(hook.ANSWER) if nods else {})
+                assert answer(lab, command, host) == (json.loads(hook.EMPTY_ANSWER) if nods else {})
 
 
 def test_a_launcher_of_a_living_installation_answers_as_before(here: Installation, lab: Lab) -> None:
     lab.no_worker()
     for host in (*HOSTS, ""):
-        assert answer(lab, "context", host) == (json.loads(hook.ANSWER) if host in ("claude", "") else {})
-        assert answer(lab, "save", host) == (json.loads(hook.ANSWER) if host in ("claude", "") else {})
+        assert answer(lab, "context", host) == (json.loads(hook.EMPTY_ANSWER) if host in ("claude", "") else {})
+        assert answer(lab, "save", host) == (json.loads(hook.EMPTY_ANSWER) if host in ("claude", "") else {})
     assert len(list((lab.data / "spool").iterdir())) == 2 * (len(HOSTS) + 1)
 
 
@@ -116,4 +117,4 @@ def test_a_new_start_writes_the_launcher_anew(here: Installation, lab: Lab, tmp_
     other = Installation(tmp_path / "other", lab)
     other.mem("start")
     assert "systemMessage" not in answer(lab, "save", "claude")
-    assert str(other.package) in process.launcher(lab.data).read_text()
+    assert str(other.package) in process.launcher_path(lab.data).read_text()

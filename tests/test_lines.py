@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from claude_mem.pipeline import choose, lines
-from claude_mem.pipeline.pieces import pieces
+from claude_mem.inject import select
+from claude_mem.inject.select import group_work
 from tests.growth import LIMIT, growth
 from tests.test_context import NOON, Row, _lines, _row, _turn
 
-from claude_mem.pipeline.context import Known  # isort: skip
+from claude_mem.inject.brief import ProjectMemory  # isort: skip
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from claude_mem.pipeline.context import Known  # isort: skip
     ],
 )  # fmt: skip
 def test_a_line_reads_without_labels_and_enumerations(title: str, line: str) -> None:
-    assert lines.shown(title) == line
+    assert select.format_title(title) == line
 
 
 def test_a_long_line_is_cut_between_clauses() -> None:
@@ -36,8 +36,8 @@ def test_a_long_line_is_cut_between_clauses() -> None:
         "Vouchers that have expired are refused by the till of the shop and by the web shop, because the ledger would"
         " otherwise count them twice, which nobody had noticed until the sums of a whole year were compared"
     )
-    line = lines.shown(title)
-    assert len(line) <= lines.LINE_CHARS
+    line = select.format_title(title)
+    assert len(line) <= select.LINE_CHARS
     assert title.startswith(line)
     assert not line.endswith("…")
     assert title[len(line)] in ", "
@@ -46,13 +46,15 @@ def test_a_long_line_is_cut_between_clauses() -> None:
 def test_a_line_with_little_room_left_is_cut_between_clauses_too_but_a_persons_words_are_not() -> None:
     long = "Orders of the web shop are numbered by the till, so that the receipts of the counter and of the web agree with it"
     others = [_row(n, "Made two changes", session_id=1, files_modified=["src/basket1.py"]) for n in range(101, 105)]
-    (line,) = (line for line in _lines(Known("shop", recent=[_row(1, long), *others])) if "Orders" in line)
+    (line,) = (line for line in _lines(ProjectMemory("shop", recent=[_row(1, long), *others])) if "Orders" in line)
     assert "…" not in line
     note = (
         "Releases are signed in the cellar, because the machine there has the key of the shop and nobody else has one. "
         * 3
     )
-    (line,) = (line for line in _lines(Known("shop", recent=[_row(1, note, trust="user")])) if "Releases" in line)
+    (line,) = (
+        line for line in _lines(ProjectMemory("shop", recent=[_row(1, note, trust="user")])) if "Releases" in line
+    )
     assert line.endswith("…"), "whoever wrote it sees that it goes on"
 
 
@@ -68,7 +70,7 @@ def test_a_line_with_little_room_left_is_cut_between_clauses_too_but_a_persons_w
     ],
 )
 def test_a_line_that_names_a_thing_and_what_became_of_it_is_worth_its_place(line: str) -> None:
-    assert lines.is_telling(line)
+    assert select.is_informative(line)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +103,7 @@ def test_a_line_that_names_a_thing_and_what_became_of_it_is_worth_its_place(line
     ],
 )
 def test_details_errands_guesses_and_what_points_back_are_not(line: str) -> None:
-    assert not lines.is_telling(line)
+    assert not select.is_informative(line)
 
 
 @pytest.mark.parametrize(
@@ -114,17 +116,17 @@ def test_details_errands_guesses_and_what_points_back_are_not(line: str) -> None
     ],
 )
 def test_a_finding_is_told_if_it_begins_with_its_subject_and_could_not_be_guessed(line: str, told: bool) -> None:
-    assert lines.is_telling(line, finding=True) == told
+    assert select.is_informative(line, finding=True) == told
 
 
 def test_a_title_that_tells_little_gives_way_to_those_that_tell_more() -> None:
     weak = [_row(n, f"The drawer is now painted as paint{n} of can{n}") for n in range(1, 9)]
-    strong = [_row(n, f"Added counter{n} to the entrance of hall{n}") for n in range(20, 20 + choose.FEW)]
-    told = [line for line in _lines(Known("shop", recent=[*weak, *strong])) if line[0].isdigit()]
-    assert len(told) == choose.FEW
+    strong = [_row(n, f"Added counter{n} to the entrance of hall{n}") for n in range(20, 20 + select.MIN_WORK_LINES)]
+    told = [line for line in _lines(ProjectMemory("shop", recent=[*weak, *strong])) if line[0].isdigit()]
+    assert len(told) == select.MIN_WORK_LINES
     assert not any("drawer" in line for line in told)
-    few = [line for line in _lines(Known("shop", recent=[*weak, *strong[:2]])) if line[0].isdigit()]
-    assert len(few) == choose.FEW, "a young project has nothing better"
+    few = [line for line in _lines(ProjectMemory("shop", recent=[*weak, *strong[:2]])) if line[0].isdigit()]
+    assert len(few) == select.MIN_WORK_LINES, "a young project has nothing better"
 
 
 def test_of_a_piece_of_work_the_best_title_is_told() -> None:
@@ -134,7 +136,7 @@ def test_of_a_piece_of_work_the_best_title_is_told() -> None:
         _row(2, "Added a drawer to the till of the web shop", prompt_number=2, **same),
         _row(3, "Made two changes", prompt_number=1, **same),
     ]
-    (piece,) = pieces(rows)
+    (piece,) = group_work(rows)
     assert piece.title["id"] == 2
 
 
@@ -145,11 +147,11 @@ def test_what_was_found_before_the_work_does_not_stand_for_it() -> None:
         _row(1, "Added to `open_till` in `till.py`", prompt_number=2, type="feature", **same),
         _row(2, "`till.State` never keeps the field of the drawer type", prompt_number=2, **found),
     ]
-    (piece,) = pieces(rows)
+    (piece,) = group_work(rows)
     assert piece.title["id"] == 1
-    assert not piece.is_telling
-    (piece,) = pieces(rows[1:])
-    assert piece.is_telling, "nothing was done about it"
+    assert not piece.is_informative
+    (piece,) = group_work(rows[1:])
+    assert piece.is_informative, "nothing was done about it"
 
 
 @pytest.mark.parametrize(
@@ -172,13 +174,13 @@ def test_what_was_found_before_the_work_does_not_stand_for_it() -> None:
 )
 def test_a_step_is_open_only_with_its_subject_and_if_it_is_one(step: str, is_open: bool) -> None:
     turns = [_turn(next_steps=step, created_at=NOON)]
-    assert bool(list(choose.still_open(turns, [], sessions=3))) == is_open
+    assert bool(list(select.find_open_steps(turns, [], sessions=3))) == is_open
 
 
 def test_work_that_is_not_done_says_so() -> None:
     rows = [_row(n, f"Added counter{n} to the entrance of hall{n}", type="feature") for n in (1, 2, 3)]
     turns = [_turn(n, session_id=n, outcome=end) for n, end in ((1, "done"), (2, "failed"), (3, "partly"))]
-    told = [line for line in _lines(Known("shop", recent=rows, turns=turns)) if line[0].isdigit()]
+    told = [line for line in _lines(ProjectMemory("shop", recent=rows, turns=turns)) if line[0].isdigit()]
     assert [line.partition(" — ")[2] for line in told] == ["", "failed", "partly done"]
 
 
@@ -186,21 +188,21 @@ def test_a_plan_is_told_until_another_session_has_come() -> None:
     plan = _row(2, "Planned: a drawer for the till of the web shop", type="discovery", verdict=None)
     plan["title"] = "Proposed: `till.py` gets a drawer that must never open twice"
     turns = [_turn(2, session_id=2, outcome="proposed")]
-    assert any("Proposed" in line for line in _lines(Known("shop", recent=[plan], turns=turns)))
+    assert any("Proposed" in line for line in _lines(ProjectMemory("shop", recent=[plan], turns=turns)))
     later = [_turn(3, session_id=1, created_at=NOON + 9), *turns]
-    assert not any("Proposed" in line for line in _lines(Known("shop", recent=[plan], turns=later)))
+    assert not any("Proposed" in line for line in _lines(ProjectMemory("shop", recent=[plan], turns=later)))
 
 
 def test_an_answer_after_work_does_not_change_how_the_session_ended() -> None:
     turns = [_turn(2, outcome="answered"), _turn(1, outcome="done", created_at=NOON - 9)]
-    assert choose.outcome(turns) == "done"
-    assert choose.outcome([_turn(3, outcome="failed"), *turns]) == "failed"
-    assert choose.outcome(turns[:1]) == "answered"
+    assert select.session_outcome(turns) == "done"
+    assert select.session_outcome([_turn(3, outcome="failed"), *turns]) == "failed"
+    assert select.session_outcome(turns[:1]) == "answered"
 
 
 @pytest.mark.parametrize(
     "unit", ["`a`, ", "a: ", "Added `x`, ", "the ", "a b? ", "; `a`", "(a.py) ", "fix: ", "Fix the till: "]
 )
 def test_shaping_a_request_takes_time_in_proportion_to_its_length(unit: str) -> None:
-    assert growth(lines.asked, unit * 2_000) <= LIMIT
-    assert growth(lines.is_step, unit * 2_000) <= LIMIT
+    assert growth(select.format_request, unit * 2_000) <= LIMIT
+    assert growth(select.is_open_step, unit * 2_000) <= LIMIT

@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from claude_mem import auditlog
 from claude_mem.config import Config, load
-from claude_mem.store import backup, damage, marks, repair, stones
-from claude_mem.store.stones import Stone
-from claude_mem.worker.service import Service
+from claude_mem.storage.sqlite import backup, damage, repair
+from claude_mem.storage.sqlite.deletion import keyed_hash, tombstones
+from claude_mem.storage.sqlite.deletion.tombstones import Tombstone
+from claude_mem.system import audit_log
+from claude_mem.worker.app import Service
 from tests import wounds
 from tests.lab import Lab
 from tests.moving import Home
@@ -37,10 +38,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lab, config = Lab(folder), Home(folder / "data").config
     wounds.tell(lab, sessions=1)
     asyncio.run(wounds.settle(config))
-    backup.make(config.database, config.backups)
+    backup.write_backup(config.database, config.backups)
     wounds.tell(lab, sessions=1, name="later", chance=random.Random(8))
     asyncio.run(wounds.settle(config))
-    auditlog.AuditLog(config.data_dir).append("told", count=1)
+    audit_log.AuditLog(config.data_dir).append("told", count=1)
     return config.data_dir
 
 
@@ -93,23 +94,23 @@ def test_the_newest_good_backup_takes_its_place_and_it_is_said(config: Config, l
     told = open_and_tell(config)
     assert told["observations"] > 0
     assert _sessions(config.database) == _sessions(copy)
-    (done,) = repair.listing(config.quarantine)
+    (done,) = repair.list_repairs(config.quarantine)
     assert (done.backup, bool(done.ended_at)) == (copy.name, True)
     (notice,) = told["notices"].values()
     assert copy.name in notice
     assert "claude-mem backfill" in notice or loss == "emptied"
-    lines = [line for _, line in auditlog.lines(config.data_dir) if line]
+    lines = [line for _, line in audit_log.read_lines(config.data_dir) if line]
     assert [(line["what"], line["backup"]) for line in lines if line["what"] == "repaired"] == [("repaired", copy.name)]
-    assert auditlog.verify(config.data_dir, auditlog.Head())[1] == []
+    assert audit_log.verify_chain(config.data_dir, audit_log.ChainHead())[1] == []
     assert open_and_tell(config)["observations"] == told["observations"]  # and that is the end of it
-    assert len(repair.listing(config.quarantine)) == 1
+    assert len(repair.list_repairs(config.quarantine)) == 1
 
 
 def test_a_log_without_its_database_is_kept(config: Config) -> None:
     delete_alone(config.database)
     log = config.database.with_name(f"{config.database.name}-wal").read_bytes()
     open_and_tell(config)
-    (done,) = repair.listing(config.quarantine)
+    (done,) = repair.list_repairs(config.quarantine)
     assert Path(done.folder, f"{config.database.name}-wal").read_bytes() == log
 
 
@@ -119,21 +120,23 @@ def test_a_backup_that_is_broken_is_passed_over(config: Config) -> None:
     newer.write_bytes(good.read_bytes()[: wounds.PAGE * 3])
     delete(config.database)
     open_and_tell(config)
-    assert repair.listing(config.quarantine)[0].backup == good.name
+    assert repair.list_repairs(config.quarantine)[0].backup == good.name
 
 
 def test_what_a_person_gave_up_comes_back_only_if_there_is_nothing_else(config: Config) -> None:
     """Someone has put an older state back; what it took the place of is newer, and not wanted."""
     (chosen,) = config.backups.glob("*.db")
-    given_up = config.backups / f"{backup.REPLACED}20990101-000000-1.db"
+    given_up = config.backups / f"{backup.REPLACED_PREFIX}20990101-000000-1.db"
     shutil.copyfile(config.database, given_up)
     delete(config.database)
     open_and_tell(config)
-    assert repair.listing(config.quarantine)[0].backup == chosen.name
+    assert repair.list_repairs(config.quarantine)[0].backup == chosen.name
     chosen.unlink()
     delete(config.database)
     open_and_tell(config)
-    assert given_up.name in {loss.backup for loss in repair.listing(config.quarantine)}  # both may be of one second
+    assert given_up.name in {
+        loss.backup for loss in repair.list_repairs(config.quarantine)
+    }  # both may be of one second
 
 
 def test_what_was_forgotten_since_the_backup_stays_forgotten(lab: Lab) -> None:
@@ -156,7 +159,7 @@ def test_killed_in_the_middle_of_it_the_next_start_goes_on(lab: Lab, whole: Path
     delete(lab.data / "claude-mem.db")
     assert lab.drain(CLAUDE_MEM_FAILPOINT=point) == -9
     assert lab.drain() == 0
-    (done,) = repair.listing(lab.data / "quarantine")
+    (done,) = repair.list_repairs(lab.data / "quarantine")
     assert done.ended_at
     assert lab.status()["stored"] > 0
 
@@ -197,8 +200,8 @@ def _start_of_a_session(lab: Lab) -> str:
 
 
 def tombstone(config: Config) -> None:
-    stones.keep(config.data_dir, [Stone(n=1, mark="0" * 32, until=1)])
-    marks.marker(config.data_dir)()  # with its key: one without is barred for good
+    tombstones.append_tombstones(config.data_dir, [Tombstone(n=1, mark="0" * 32, until=1)])
+    keyed_hash.make_keyed_hash(config.data_dir)()  # with its key: one without is barred for good
 
 
 def leave_log(config: Config) -> None:
@@ -206,7 +209,7 @@ def leave_log(config: Config) -> None:
 
 
 TRACES: dict[str, Callable[[Config], Any]] = {
-    "1 audit record": lambda config: auditlog.AuditLog(config.data_dir).append("told", count=1),
+    "1 audit record": lambda config: audit_log.AuditLog(config.data_dir).append("told", count=1),
     "1 tombstone": tombstone,
     "claude-mem.db-wal": leave_log,
     "1 backup": lambda config: (config.backups / "daily-20260101-000000-0000.db").write_bytes(b"not a database"),
@@ -223,9 +226,9 @@ def test_without_a_good_backup_an_empty_one_is_begun_and_the_loss_is_said_aloud(
     (notice,) = told["notices"].values()
     assert "LOST" in notice
     assert trace in notice
-    (done,) = repair.listing(config.quarantine)
+    (done,) = repair.list_repairs(config.quarantine)
     assert (done.gone, done.backup) == (True, "")
-    lines = [line for _, line in auditlog.lines(config.data_dir) if line]
+    lines = [line for _, line in audit_log.read_lines(config.data_dir) if line]
     assert [line["gone"] for line in lines if line["what"] == "repaired"] == [True]
 
 
@@ -258,7 +261,7 @@ def test_no_rotation_and_no_quota_takes_the_newest_backup_from_before(config: Co
     assert last.name in left
     assert len(left) < 4
     shutil.rmtree(config.quarantine)  # the person has seen to it
-    assert repair.pinned(config.quarantine) == set()
+    assert repair.list_pinned_backups(config.quarantine) == set()
 
 
 # --- what is no loss -------------------------------------------------------------------------------------------------
@@ -326,7 +329,7 @@ def test_traces_of_nothing_are_none(tmp_path: Path) -> None:
     (tmp_path / "backups").mkdir()
     (tmp_path / "backups" / "another-programs.db").touch()
     (tmp_path / "backups" / "agents").mkdir()
-    assert damage.traces(tmp_path / "claude-mem.db", backups=tmp_path / "backups") == ""
+    assert damage.describe_memory_traces(tmp_path / "claude-mem.db", backups=tmp_path / "backups") == ""
 
 
 def test_one_that_was_killed_at_its_very_first_start_begins_again(lab: Lab) -> None:

@@ -25,13 +25,14 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from starlette.testclient import TestClient
 
-from claude_mem import bridge, hook, process
+from claude_mem import bridge, hook
 from claude_mem.config import Config
-from claude_mem.pipeline import recall
-from claude_mem.worker.api import build_app
+from claude_mem.recall import rank
+from claude_mem.system import process
+from claude_mem.worker.app import Service
+from claude_mem.worker.http.api import build_app
 from claude_mem.worker.mcp import INSTRUCTIONS
-from claude_mem.worker.service import Service
-from claude_mem.worker.tools import MOST_CHARS, TOOLS, Tools, _hit_lines, schema
+from claude_mem.worker.tools import MAX_RESULT_CHARS, TOOLS, Tools, _hit_lines, argument_schema
 from tests.lab import BRIDGE, Lab
 from tests.waiting import SECONDS
 
@@ -139,7 +140,7 @@ def test_a_client_is_told_when_to_search_and_what_the_tools_take(shared: Lab, mo
             assert [tool.name for tool in listed] == list(TOOLS)
             for tool in listed:
                 assert tool.description
-                assert tool.input_schema == schema(tool.name)
+                assert tool.input_schema == argument_schema(tool.name)
                 assert tool.annotations
                 assert tool.annotations.read_only_hint == (tool.name not in ("save_memory", "forget"))
 
@@ -153,17 +154,17 @@ def test_the_instructions_are_short_and_name_the_three_layers() -> None:
 
 
 def test_the_schemas_say_what_is_needed_and_what_is_too_much() -> None:
-    assert schema("search")["required"] == ["query"]
-    assert schema("search")["properties"]["limit"] == {
+    assert argument_schema("search")["required"] == ["query"]
+    assert argument_schema("search")["properties"]["limit"] == {
         "description": "How many at most.",
         "type": "integer",
         "minimum": 1,
         "maximum": 50,
         "default": 20,
     }
-    assert schema("search")["properties"]["kind"]["enum"] == ["observation", "prompt", "summary", "turn"]
-    assert schema("get_observations")["properties"]["ids"]["maxItems"] == 50
-    assert all(schema(name)["additionalProperties"] is False for name in TOOLS)
+    assert argument_schema("search")["properties"]["kind"]["enum"] == ["observation", "prompt", "summary", "turn"]
+    assert argument_schema("get_observations")["properties"]["ids"]["maxItems"] == 50
+    assert all(argument_schema(name)["additionalProperties"] is False for name in TOOLS)
 
 
 def test_there_is_no_stream_to_hold_the_worker_up(shared: Lab) -> None:
@@ -191,7 +192,7 @@ def test_search_keeps_the_order_of_rank_whatever_the_days(order: tuple[int, ...]
     """The best hits of one day may stand above and below those of another."""
     day_ms, same = 86_400_000, {"type": "bugfix", "project": "shop", "tokens": 10, "trust": "user"}
     hits = [
-        recall.Hit(number, "observation", "A hit", 1 / number, {**same, "created_at": day * day_ms}, {})
+        rank.Hit(number, "observation", "A hit", 1 / number, {**same, "created_at": day * day_ms}, {})
         for number, day in enumerate(order, start=1)
     ]
     lines = list(_hit_lines(hits, {}, more=False))[1:-1]
@@ -354,7 +355,7 @@ def test_an_answer_stays_within_what_hosts_take(service: Service) -> None:
         return await tools.call("get_observations", {"ids": [1, 2, 3, 4, 5]})
 
     text = asyncio.run(talk())
-    assert len(text) < MOST_CHARS + 500
+    assert len(text) < MAX_RESULT_CHARS + 500
     assert "request again: 4, 5" in text
     assert "project general" in text
 
@@ -434,7 +435,7 @@ def test_nobody_waits_while_the_sdk_is_imported_nor_when_the_worker_stops(lab: L
             assert (await first).status_code == 200
             assert sdk_in(worker.pid)
             assert answered > 3  # whoever had waited for the import would have been answered once
-            assert await asyncio.to_thread(process.stop, lab.data)  # though we still hold a connection
+            assert await asyncio.to_thread(process.stop_worker, lab.data)  # though we still hold a connection
 
     asyncio.run(talk())
     log = (lab.data / "logs" / "worker.log").read_text()
@@ -593,7 +594,7 @@ def test_a_client_does_not_wait_for_a_worker_that_hangs_or_is_gone(lab: Lab) -> 
     lab.mem("start")
     first = spoken(lab)
     assert [answer["id"] for answer in first] == [1, 2]
-    pid = process.holder(lab.data)
+    pid = process.lock_holder(lab.data)
     assert pid
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -602,8 +603,8 @@ def test_a_client_does_not_wait_for_a_worker_that_hangs_or_is_gone(lab: Lab) -> 
         os.kill(pid, signal.SIGCONT)
     lab.mem("stop")
     assert spoken(lab) == first
-    assert process.holder(lab.data) is None
-    kept = lab.data / bridge.KEPT
+    assert process.lock_holder(lab.data) is None
+    kept = lab.data / bridge.CACHE_FILE
     assert kept.stat().st_mode & 0o777 == 0o600
     kept.write_text(kept.read_text().replace('"search"', '"of another version"').replace('"of": "', '"of": "9'))
     assert spoken(lab) == first
@@ -611,7 +612,7 @@ def test_a_client_does_not_wait_for_a_worker_that_hangs_or_is_gone(lab: Lab) -> 
 
 def test_an_agent_that_works_for_us_gets_no_tools_and_no_worker(lab: Lab) -> None:
     assert spoken(lab, CLAUDE_MEM_INTERNAL="1") == []
-    assert process.holder(lab.data) is None
+    assert process.lock_holder(lab.data) is None
 
 
 def test_the_bridge_loads_next_to_nothing() -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from claude_mem import bridge, hook, process
+from claude_mem import bridge, hook
+from claude_mem.system import process
 from tests import forks, patient_bridge, patient_hook, scheduling, waiting
 from tests.lab import HOOK, LAUNCH, Lab
 from tests.test_hook import payload, run
@@ -81,14 +82,14 @@ def test_a_lab_leaves_nothing_running_even_if_its_test_failed(tmp_path: Path, mo
     lab = Lab(tmp_path)
     deaf = "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])"
     lab.workers.append(forks.start(["serve"], lab.env(), lab.folder, change=deaf))
-    waiting.wait_for(lambda: process.running(lab.data))
+    waiting.wait_for(lambda: process.running_worker(lab.data))
     stray = subprocess.Popen(["sleep", "1000"], env=lab.env())
     monkeypatch.setattr(waiting, "SECONDS", 0.5)
-    monkeypatch.setattr(process, "stop", lambda _: False)
+    monkeypatch.setattr(process, "stop_worker", lambda _: False)
     pids = [stray.pid, *(worker.pid for worker in lab.workers)]
     with pytest.raises(AssertionError, match=f"still running: .*{stray.pid}"):
         lab.close()
     assert stray.wait() == -signal.SIGKILL
-    assert process.holder(lab.data) is None
+    assert process.lock_holder(lab.data) is None
     with pytest.raises(ProcessLookupError):
         os.kill(pids[1], 0)

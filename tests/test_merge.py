@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from claude_mem.providers import local, trust
-from claude_mem.providers.base import Verdict
-from claude_mem.providers.merge import beside, merge
-from claude_mem.providers.reply import Read, Said
-from claude_mem.records import Author, Body, Digest, Prompted, Stopped, Summary, ToolUsed, Turn
+from claude_mem.digest import provenance, writer
+from claude_mem.digest.merge import add_pending, merge_reply
+from claude_mem.digest.models.base import Verdict
+from claude_mem.digest.reply import ParsedObservation, ParsedReply
+from claude_mem.domain.records import Author, Body, Digest, Prompted, Stopped, Summary, ToolUsed, Turn
 
 BY = Author("fake", "fake-1", "mem-1")
 EDIT = ToolUsed("Edit", {"file_path": "/p/src/cart.py", "old_string": "a", "new_string": "def total(): ..."}, {})
@@ -28,12 +28,14 @@ def turn(*bodies: Body, known: frozenset[str] = frozenset()) -> Turn:
     )  # fmt: skip
 
 
-def joined(work: Turn, *told: Said, summary: Summary | None = None) -> Digest:
-    return merge(work, local.digest(work), Read(verdict=Verdict.OK, observations=told, summary=summary), BY)
+def joined(work: Turn, *told: ParsedObservation, summary: Summary | None = None) -> Digest:
+    return merge_reply(
+        work, writer.compose_digest(work), ParsedReply(verdict=Verdict.OK, observations=told, summary=summary), BY
+    )
 
 
 def test_files_are_those_that_tools_touched_under_their_real_names() -> None:
-    said = Said(
+    said = ParsedObservation(
         type="bugfix",
         title="The cart total is rounded once",
         files_modified=("cart.py", "/etc/passwd", "src/other.py"),
@@ -45,12 +47,14 @@ def test_files_are_those_that_tools_touched_under_their_real_names() -> None:
 
 
 def test_a_model_that_names_no_file_gets_those_that_were_edited() -> None:
-    (found,) = joined(turn(EDIT), Said(type="bugfix", title="Totals")).observations
+    (found,) = joined(turn(EDIT), ParsedObservation(type="bugfix", title="Totals")).observations
     assert found.files_modified == ("src/cart.py",)
 
 
 def test_a_commit_stays_with_the_observation_that_speaks_of_it() -> None:
-    said = Said(type="bugfix", title="Round once: the cart total is rounded at the end", facts=("total() sums first",))
+    said = ParsedObservation(
+        type="bugfix", title="Round once: the cart total is rounded at the end", facts=("total() sums first",)
+    )
     (found,) = joined(turn(EDIT, COMMIT), said).observations
     assert found.commit == "abc1234"
     assert found.key == "work"
@@ -59,14 +63,14 @@ def test_a_commit_stays_with_the_observation_that_speaks_of_it() -> None:
 
 
 def test_a_commit_nobody_speaks_of_stays_by_itself() -> None:
-    said = Said(type="discovery", title="Zebra stripes differ", narrative="Unrelated")
+    said = ParsedObservation(type="discovery", title="Zebra stripes differ", narrative="Unrelated")
     found = joined(turn(EDIT, COMMIT), said).observations
     assert found[0].title == "Zebra stripes differ"
     assert [item.commit for item in found] == ["", "abc1234"]
 
 
 def test_every_fact_has_its_events() -> None:
-    said = Said(type="bugfix", title="Cart", facts=("src/cart.py sums first", "the user was happy"))
+    said = ParsedObservation(type="bugfix", title="Cart", facts=("src/cart.py sums first", "the user was happy"))
     (found,) = joined(turn(READ, EDIT), said).observations
     by_text = {fact.text: fact.events for fact in found.facts}
     assert by_text["src/cart.py sums first"] == (12,)
@@ -75,8 +79,8 @@ def test_every_fact_has_its_events() -> None:
 
 def test_what_is_remembered_already_is_not_repeated() -> None:
     work = turn(EDIT, known=frozenset({"the cart is rounded once"}))
-    found = joined(work, Said(type="bugfix", title="The cart is rounded once!")).observations
-    assert found == local.digest(work).observations
+    found = joined(work, ParsedObservation(type="bugfix", title="The cart is rounded once!")).observations
+    assert found == writer.compose_digest(work).observations
 
 
 def _answer() -> Turn:
@@ -88,28 +92,28 @@ def _answer() -> Turn:
 
 def test_where_a_model_finds_nothing_the_draft_of_a_mere_answer_goes() -> None:
     work = _answer()
-    assert [draft.key for draft in local.digest(work).observations] == ["answer"]
+    assert [draft.key for draft in writer.compose_digest(work).observations] == ["answer"]
     assert joined(work).observations == ()
-    told = Said(type="discovery", title="`total()` rounds each line, so cents are lost")
+    told = ParsedObservation(type="discovery", title="`total()` rounds each line, so cents are lost")
     assert len(joined(work, told).observations) == 1
 
 
 def test_what_a_person_vouches_for_is_no_mere_answer() -> None:
     work = _answer()
-    draft = local.digest(work)
+    draft = writer.compose_digest(work)
     mine = replace(draft, observations=tuple(replace(item, trust="user") for item in draft.observations))
-    assert len(merge(work, mine, Read(verdict=Verdict.OK), BY).observations) == 1
+    assert len(merge_reply(work, mine, ParsedReply(verdict=Verdict.OK), BY).observations) == 1
 
 
 def test_without_observations_the_draft_stands() -> None:
     work = turn(EDIT)
-    assert joined(work).observations == local.digest(work).observations
+    assert joined(work).observations == writer.compose_digest(work).observations
 
 
 def test_the_summary_is_the_models_where_it_says_something_and_the_drafts_where_not() -> None:
     work = turn(EDIT)
     found = joined(work, summary=Summary(completed="Totals are right", files_edited=("invented.py",))).summary
-    draft = local.digest(work).summary
+    draft = writer.compose_digest(work).summary
     assert found is not None
     assert draft is not None
     assert (found.completed, found.request, found.files_edited) == ("Totals are right", draft.request, ("src/cart.py",))
@@ -117,12 +121,12 @@ def test_the_summary_is_the_models_where_it_says_something_and_the_drafts_where_
 
 def test_a_model_that_says_how_a_turn_ended_says_by_an_empty_field_that_nothing_is_open() -> None:
     work = turn(EDIT)
-    draft = local.digest(work)
+    draft = writer.compose_digest(work)
     assert draft.summary is not None
     wrong = replace(draft, summary=replace(draft.summary, completed="An offer", next_steps="Paint the doors"))
 
     def summary(said: Summary) -> Summary:
-        made = merge(work, wrong, Read(verdict=Verdict.OK, summary=said), BY).summary
+        made = merge_reply(work, wrong, ParsedReply(verdict=Verdict.OK, summary=said), BY).summary
         assert made is not None
         return made
 
@@ -133,7 +137,7 @@ def test_a_model_that_says_how_a_turn_ended_says_by_an_empty_field_that_nothing_
 
 def test_a_check_that_was_seen_to_fail_stays_open_whatever_a_model_says() -> None:
     work = turn(EDIT)
-    draft = local.digest(work)
+    draft = writer.compose_digest(work)
     assert draft.summary is not None
     failing = "`pytest -q` fails: KeyError: 'cash'"
     seen = replace(draft, summary=replace(draft.summary, next_steps=f"Paint the doors\n{failing}"))
@@ -142,8 +146,8 @@ def test_a_check_that_was_seen_to_fail_stays_open_whatever_a_model_says() -> Non
         ("Mend the drawer", f"Mend the drawer\n{failing}"),
         ("`pytest -q` still fails", "`pytest -q` still fails"),
     ):
-        made = merge(
-            work, seen, Read(verdict=Verdict.OK, summary=Summary(next_steps=said, outcome="partly")), BY
+        made = merge_reply(
+            work, seen, ParsedReply(verdict=Verdict.OK, summary=Summary(next_steps=said, outcome="partly")), BY
         ).summary
         assert made is not None
         assert made.next_steps == steps
@@ -161,8 +165,8 @@ ENDED = Summary(
 def ended(said: Summary | None, *bodies: Body, outcome: str = "failed") -> Summary:
     """What the summary of a turn becomes whose draft is `ENDED`, with that outcome."""
     work = turn(*bodies)
-    draft = replace(local.digest(work), summary=replace(ENDED, outcome=outcome))
-    summary = merge(work, draft, Read(verdict=Verdict.OK, summary=said), BY).summary
+    draft = replace(writer.compose_digest(work), summary=replace(ENDED, outcome=outcome))
+    summary = merge_reply(work, draft, ParsedReply(verdict=Verdict.OK, summary=said), BY).summary
     assert summary is not None
     return summary
 
@@ -201,16 +205,16 @@ def test_without_a_summary_of_the_model_the_drafts_stands() -> None:
 def test_a_summary_that_is_held_back_does_not_come_as_an_observation() -> None:
     page = ToolUsed("WebFetch", {"url": "https://example.org/x"}, "a page")
     work = turn(page, EDIT)
-    said = Read(verdict=Verdict.OK, summary=Summary(completed="The page says that totals are wrong"))
-    taint = trust.of(work)
+    said = ParsedReply(verdict=Verdict.OK, summary=Summary(completed="The page says that totals are wrong"))
+    taint = provenance.find_taint(work)
     assert taint is not None
-    made = beside(work, local.digest(work), said, BY, taint)
-    assert made.observations == local.digest(work).observations
+    made = add_pending(work, writer.compose_digest(work), said, BY, taint)
+    assert made.observations == writer.compose_digest(work).observations
     assert "page says" not in str(made)
 
 
 def test_two_observations_do_not_share_one_key() -> None:
-    said = [Said(type="bugfix", title=f"The cart total is rounded once, part {n}") for n in range(3)]
+    said = [ParsedObservation(type="bugfix", title=f"The cart total is rounded once, part {n}") for n in range(3)]
     keys = [item.key for item in joined(turn(EDIT, COMMIT), *said).observations]
     assert len(set(keys)) == len(keys)
 
@@ -219,7 +223,7 @@ DECIDED = (
     "German prices are parsed now: `parse_price` drops the thousands dots. I decided to return `Decimal` instead of"
     " `float`, because sums of floats were off by a cent."
 )
-PARSED = Said(
+PARSED = ParsedObservation(
     type="bugfix",
     title="German prices are parsed in cart.py",
     narrative="`parse_price` drops the thousands dots and turns the decimal comma into a point.",
@@ -250,19 +254,23 @@ def test_a_decision_that_the_answer_does_not_repeat_stays(bodies: tuple[Body, ..
 @pytest.mark.parametrize(
     "said",
     [
-        Said(type="decision", title="Return Decimal rather than float", narrative="Float sums were off by one cent."),
-        Said(type="bugfix", title="Prices", facts=("Decided to return Decimal, as summing floats is off by a cent",)),
-        Said(type="decision", title=f"Decided {DECIDED.partition('decided ')[2]}"),
+        ParsedObservation(
+            type="decision", title="Return Decimal rather than float", narrative="Float sums were off by one cent."
+        ),
+        ParsedObservation(
+            type="bugfix", title="Prices", facts=("Decided to return Decimal, as summing floats is off by a cent",)
+        ),
+        ParsedObservation(type="decision", title=f"Decided {DECIDED.partition('decided ')[2]}"),
     ],
 )
-def test_a_decision_that_the_answer_repeats_is_not_doubled(said: Said) -> None:
+def test_a_decision_that_the_answer_repeats_is_not_doubled(said: ParsedObservation) -> None:
     made = joined(told_at_the_end(DECIDED, EDIT, COMMIT), PARSED, said)
     assert [item.title for item in made.observations] == [PARSED.title, said.title]
 
 
 def test_of_two_decisions_the_one_that_is_not_repeated_stays() -> None:
     both = f"{DECIDED} I chose to keep the parser in one module rather than in a package, since it is small."
-    said = Said(
+    said = ParsedObservation(
         type="decision", title="Return Decimal instead of float", narrative="Sums of floats were off by a cent."
     )
     made = joined(told_at_the_end(both, EDIT), said)
@@ -279,9 +287,9 @@ def test_of_two_decisions_the_one_that_is_not_repeated_stays() -> None:
 )
 def test_the_users_own_rule_stays_and_a_models_repetition_of_it_does_not(prompt: str, rule: str) -> None:
     work = told_at_the_end("cart.py loads its rates with urllib now and is formatted.", EDIT, prompt=prompt)
-    said = Said(type="change", title="cart.py loads its rates with urllib", files_modified=("cart.py",))
+    said = ParsedObservation(type="change", title="cart.py loads its rates with urllib", files_modified=("cart.py",))
     for kind in ("rule", "decision"):
-        made = joined(work, said, Said(type=kind, title=f"The user: {rule}"))
+        made = joined(work, said, ParsedObservation(type=kind, title=f"The user: {rule}"))
         assert [(item.title, item.trust) for item in made.observations if item.type == "rule"] == [(rule, "agent")]
         assert decisions(made) == []
     assert [item.title for item in joined(work, said).observations][:2] == [rule, said.title]
@@ -289,18 +297,19 @@ def test_the_users_own_rule_stays_and_a_models_repetition_of_it_does_not(prompt:
 
 def test_a_models_rule_is_the_users_own_words_or_a_decision() -> None:
     work = told_at_the_end("Done.", EDIT, prompt="Rename the cart. Our house style: sentence case in all headings")
-    said = Said(type="rule", title="sentence case in all headings", narrative="The model's own words")
+    said = ParsedObservation(type="rule", title="sentence case in all headings", narrative="The model's own words")
     (rule,) = [item for item in joined(work, said).observations if item.type == "rule"]
     assert (rule.title, rule.narrative) == (said.title, said.title)
     assert rule.key.startswith("rule:")
     for invented in ("Headings must never have a full stop", "rename the cart in this file"):
-        made = joined(work, Said(type="rule", title=invented))
+        made = joined(work, ParsedObservation(type="rule", title=invented))
         assert [item.type for item in made.observations if item.title == invented] == ["decision"]
 
 
 def test_an_edit_that_no_answer_tells_of_stays() -> None:
     said = [
-        Said(type="discovery", title=f"Zebra {name} differ", narrative="Unrelated") for name in ("stripes", "hoofs")
+        ParsedObservation(type="discovery", title=f"Zebra {name} differ", narrative="Unrelated")
+        for name in ("stripes", "hoofs")
     ]
     made = joined(turn(EDIT), *said)
     assert [item.files_modified for item in made.observations] == [(), (), ("src/cart.py",)]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from claude_mem import modes
-from claude_mem.errors import BadSetting
-from claude_mem.records import Type
+from claude_mem.digest import modes
+from claude_mem.domain.errors import InvalidSetting
+from claude_mem.domain.records import ObservationType
 
 NOWHERE = Path("/nowhere")
 WHOLE = """
@@ -31,44 +31,44 @@ def write(folder: Path, name: str, text: str) -> None:
 
 @pytest.mark.parametrize("name", ["code", "research"])
 def test_the_shipped_modes_can_be_used(name: str) -> None:
-    mode = modes.load(name, NOWHERE)
+    mode = modes.load_mode(name, NOWHERE)
     assert mode.types
     assert mode.concepts
-    assert set(mode.texts) == set(modes.TEXTS)
+    assert set(mode.texts) == set(modes.TEXT_PARTS)
 
 
 def test_code_has_the_types_that_drafts_are_made_of() -> None:
-    assert set(modes.load("code", NOWHERE).types) == set(Type)
+    assert set(modes.load_mode("code", NOWHERE).types) == set(ObservationType)
 
 
 def test_research_inherits_and_drops() -> None:
-    mode = modes.load("research", NOWHERE)
+    mode = modes.load_mode("research", NOWHERE)
     assert "finding" in mode.types
     assert "decision" in mode.types
     assert "bugfix" not in mode.types
     assert "gotcha" in mode.concepts
-    assert set(modes.icons(mode)) >= {"bugfix", "finding"}
+    assert set(modes.type_icons(mode)) >= {"bugfix", "finding"}
 
 
 def test_a_mode_of_ones_own(tmp_path: Path) -> None:
     write(tmp_path, "kitchen", WHOLE)
-    mode = modes.load("kitchen", tmp_path)
+    mode = modes.load_mode("kitchen", tmp_path)
     assert dict(mode.concepts) == {"taste": "how it tasted"}
     assert mode.types["recipe"].icon == "R"
-    assert modes.names(tmp_path) == ["code", "kitchen", "research"]
+    assert modes.mode_names(tmp_path) == ["code", "kitchen", "research"]
 
 
 def test_one_may_change_a_shipped_mode_under_its_own_name(tmp_path: Path) -> None:
     write(tmp_path, "code", 'inherits = "code"\n[types.security]\nicon = "!"\nmeans = "a hole"\n')
-    mode = modes.load("code", tmp_path)
+    mode = modes.load_mode("code", tmp_path)
     assert {"security", "bugfix"} <= set(mode.types)
 
 
 def test_inheriting_in_a_circle_ends(tmp_path: Path) -> None:
     write(tmp_path, "a", 'inherits = "b"')
     write(tmp_path, "b", 'inherits = "a"')
-    with pytest.raises(BadSetting, match="no mode 'a'"):
-        modes.load("a", tmp_path)
+    with pytest.raises(InvalidSetting, match="no mode 'a'"):
+        modes.load_mode("a", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_inheriting_in_a_circle_ends(tmp_path: Path) -> None:
 )
 def test_a_broken_mode_says_what_is_wrong_and_code_is_used(tmp_path: Path, text: str, says: str) -> None:
     write(tmp_path, "kitchen", text)
-    mode, problem = modes.load_forgiving("kitchen", tmp_path)
+    mode, problem = modes.load_mode_lenient("kitchen", tmp_path)
     assert mode.name == "code"
     assert says in str(problem)
     assert problem is not None
@@ -95,5 +95,5 @@ def test_a_broken_mode_says_what_is_wrong_and_code_is_used(tmp_path: Path, text:
 
 @pytest.mark.parametrize("name", ["../code", "Code", "", "a b", "x" * 60])
 def test_a_name_is_not_a_path(tmp_path: Path, name: str) -> None:
-    with pytest.raises(BadSetting):
-        modes.load(name, tmp_path)
+    with pytest.raises(InvalidSetting):
+        modes.load_mode(name, tmp_path)

@@ -10,9 +10,9 @@ from typing import Any
 import apsw
 import pytest
 
-from claude_mem import privacy
-from claude_mem.pipeline import moments
-from claude_mem.text import tokens
+from claude_mem.domain.text import estimate_tokens
+from claude_mem.inject import triggers
+from claude_mem.privacy import tags
 from tests.lab import LAUNCH, Lab
 from tests.waiting import wait_for
 
@@ -92,8 +92,8 @@ def test_what_came_after_the_start_is_told_at_a_prompt_once(known: Lab) -> None:
     known.wait_digested()
     text = context(prompt(known, "b", "What happens when a voucher is older than one year, is it refused?"))
     assert "ouchers expire" in text
-    assert privacy.strip(text) == "", "it is fenced, so our own capture cuts it out again"
-    assert tokens(text) <= 600
+    assert tags.strip_private(text) == "", "it is fenced, so our own capture cuts it out again"
+    assert estimate_tokens(text) <= 600
     assert "Vouchers expire" not in context(prompt(known, "b", "And when is an expired voucher refused by the shop?"))
 
 
@@ -156,7 +156,7 @@ def test_what_came_from_outside_is_found_but_not_told_unasked(known: Lab) -> Non
     ],
 )
 def test_what_is_a_question(text: str, asks: bool) -> None:
-    assert moments.is_question(text) is asks
+    assert triggers.is_searchable(text) is asks
 
 
 def test_a_pasted_blob_holds_nobody_up(known: Lab) -> None:
@@ -192,7 +192,7 @@ def test_a_file_that_the_start_did_not_tell_of_is_spoken_of(known: Lab) -> None:
     assert "known about src/basket.py" in text
     assert "rounded once" in text
     assert touch(known, "b") == ""
-    assert tokens(text) <= 250
+    assert estimate_tokens(text) <= 250
 
 
 def test_a_file_that_has_changed_since_is_said_to_be(known: Lab) -> None:

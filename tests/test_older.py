@@ -13,14 +13,15 @@ from typing import Any
 import apsw
 import pytest
 
-from claude_mem import process
-from claude_mem.errors import CannotDo, Misuse
-from claude_mem.pipeline import bring, older
-from claude_mem.projects import resolve
-from claude_mem.store import foreign, projects
-from claude_mem.store.database import Database, is_foreign, ours
-from claude_mem.store.imports import Import
-from claude_mem.worker.service import Service
+from claude_mem.domain.errors import InvalidRequest, OperationFailed
+from claude_mem.storage.sqlite import external_db
+from claude_mem.storage.sqlite.engine import Database, is_foreign_database, resolve_database_path
+from claude_mem.storage.sqlite.journal.imports import ImportRun
+from claude_mem.storage.sqlite.memory import projects
+from claude_mem.system import process
+from claude_mem.system.project_folders import identify_project
+from claude_mem.transfer import import_, legacy
+from claude_mem.worker.app import Service
 from tests.lab import Lab
 from tests.moving import Home
 from tests.olderdb import CLOCK, MIDDLE, NARROW, OlderDb, files, iso, names
@@ -48,11 +49,11 @@ def theirs(tmp_path: Path) -> OlderDb:
     return older
 
 
-def added(found: Import) -> dict[str, int]:
+def added(found: ImportRun) -> dict[str, int]:
     return found.counts.get("added", {})
 
 
-def aside(found: Import) -> dict[str, dict[str, int]]:
+def aside(found: ImportRun) -> dict[str, dict[str, int]]:
     return {
         reason: kinds
         for reason, kinds in found.counts.items()
@@ -286,7 +287,7 @@ def test_a_project_that_is_known_here_and_switched_off_gets_nothing(
     (folder / ".git").mkdir(parents=True)
 
     async def capture(service: Service) -> None:
-        await service.db.write(projects.know, resolve(str(folder)), str(folder), now=CLOCK)
+        await service.db.write(projects.register_project, identify_project(str(folder)), str(folder), now=CLOCK)
 
     home.work(capture)
     (folder / ".claude-mem.toml").write_text("enabled = false\n")
@@ -395,11 +396,11 @@ def test_a_log_that_was_left_or_copied_along_is_read_too(
             shutil.copyfile(f"{theirs.path}{side}", copy / f"x.db{side}")
         before, listed = files(copy), names(copy)
         fresh = Home(tmp_path / f"ours-{with_index}")
-        monkeypatch.setattr(older, "SESSIONS", 1)  # several batches
+        monkeypatch.setattr(legacy, "BATCH_SESSIONS", 1)  # several batches
         assert added(fresh.bring(copy / "x.db"))["observation"] == 3
         assert (files(copy), names(copy)) == (before, listed)
         assert names(scratch) == []  # no copy is left
-        assert not list(fresh.folder.glob(f"{foreign.READING}*"))
+        assert not list(fresh.folder.glob(f"{external_db.COPY_FOLDER_PREFIX}*"))
 
 
 def test_a_folder_that_cannot_be_written(home: Home, theirs: OlderDb) -> None:
@@ -454,20 +455,20 @@ def test_uninstalling_leaves_what_the_older_one_put_into_the_same_folder(lab: La
 
 def test_ours_is_found_by_its_tables_and_never_opens_anothers(tmp_path: Path) -> None:
     path = tmp_path / "claude-mem.db"
-    assert ours(path) == path
+    assert resolve_database_path(path) == path
     Database(path, backups=tmp_path).close()
-    assert ours(path) == path
+    assert resolve_database_path(path) == path
     path.unlink()
     OlderDb(path, wal=False).close()
     before = files(tmp_path)
-    assert is_foreign(path)
-    assert ours(path) == tmp_path / "memory.db"
-    with pytest.raises(CannotDo, match="another program"):
+    assert is_foreign_database(path)
+    assert resolve_database_path(path) == tmp_path / "memory.db"
+    with pytest.raises(OperationFailed, match="another program"):
         Database(path, backups=tmp_path)
     assert files(tmp_path) == before
-    Database(ours(path), backups=tmp_path).close()
+    Database(resolve_database_path(path), backups=tmp_path).close()
     path.unlink()
-    assert ours(path) == tmp_path / "memory.db"  # theirs is gone; ours stays where it is
+    assert resolve_database_path(path) == tmp_path / "memory.db"  # theirs is gone; ours stays where it is
 
 
 def left_by_a_crash(theirs: OlderDb, path: Path) -> Path:
@@ -483,7 +484,7 @@ def left_by_a_crash(theirs: OlderDb, path: Path) -> Path:
 def test_anothers_log_is_not_worked_into_its_database(theirs: OlderDb, tmp_path: Path) -> None:
     path = left_by_a_crash(theirs, tmp_path / "left" / "claude-mem.db")
     before = files(path.parent)
-    with pytest.raises(CannotDo, match="another program"):
+    with pytest.raises(OperationFailed, match="another program"):
         Database(path, backups=tmp_path)
     assert files(path.parent) == before
 
@@ -523,16 +524,16 @@ def test_no_copy_of_it_is_left_whatever_happens(
 
     def fail(*_: object, **__: object) -> None:
         seen.append([path.name[:9] for path in home.folder.glob(".*")])
-        raise CannotDo("by design")
+        raise OperationFailed("by design")
 
-    monkeypatch.setattr(older.Reader, "sessions", fail)
+    monkeypatch.setattr(legacy.LegacyReader, "sessions", fail)
     assert home.bring(path).error == "by design"
-    assert seen[0] == [foreign.READING]
+    assert seen[0] == [external_db.COPY_FOLDER_PREFIX]
     assert not list(home.folder.glob(".*"))
-    assert bring.recognise(path) == "older"
+    assert import_.detect_source(path) == "older"
     assert names(scratch) == []
     assert not list(home.folder.glob(".*"))
-    (home.folder / f"{foreign.READING}killed").mkdir()
+    (home.folder / f"{external_db.COPY_FOLDER_PREFIX}killed").mkdir()
     home.rows("select 1")
     assert not list(home.folder.glob(".*"))
 
@@ -553,16 +554,16 @@ def test_our_own_database_is_refused_with_a_hint(lab: Lab) -> None:
 def test_what_is_neither_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.db"
     path.write_bytes(content)
-    with pytest.raises((Misuse, CannotDo)):
-        bring.recognise(path)
+    with pytest.raises((InvalidRequest, OperationFailed)):
+        import_.detect_source(path)
 
 
 def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
     conn = apsw.Connection(str(tmp_path / "x.db"))
     conn.execute("create table recipes (id integer primary key, title text)")
     conn.close()
-    with pytest.raises(Misuse, match="another program"):
-        bring.recognise(tmp_path / "x.db")
+    with pytest.raises(InvalidRequest, match="another program"):
+        import_.detect_source(tmp_path / "x.db")
 
 
 def test_a_truncated_database_ends_the_import_with_a_reason_and_what_could_be_read_stays(
@@ -633,7 +634,7 @@ def test_a_value_of_any_kind_in_any_column_is_survived(home: Home, tmp_path: Pat
     older.session("good")
     tables = ("sdk_sessions", "observations", "session_summaries", "user_prompts")
     for table in tables:
-        columns = sorted(foreign.columns(older.conn)[table] - {"id"})
+        columns = sorted(external_db.read_table_columns(older.conn)[table] - {"id"})
         older.add(table, **dict.fromkeys(columns, odd))
         for column in columns:  # and each of them alone, in a row that is fine otherwise
             whole: dict[str, Any] = {name: f"{name} of {column}" for name in columns}
@@ -680,7 +681,7 @@ def test_a_worker_that_is_killed_goes_on_where_it_was(lab: Lab, theirs: OlderDb)
     for place in ("import.read", "import.batch:1", "write.before_commit:3", "import.batch:2"):
         lab.drain(CLAUDE_MEM_FAILPOINT=place)
     assert lab.drain() == 0
-    assert process.holder(lab.data) is None
+    assert process.lock_holder(lab.data) is None
     assert lab.rows("select count(*), count(distinct key) from observations") == [(52, 52)]
     ((counts, ended),) = lab.rows("select counts, ended_at from imports where id = ?", import_id)
     assert ended is not None

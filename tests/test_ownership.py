@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from claude_mem.hosts import registry
-from claude_mem.hosts.gemini_transcript import last_message
+from claude_mem.agents import registry
+from claude_mem.agents.gemini import last_message
 from tests.hosts import test_readers
 from tests.lab import Lab
 
@@ -158,9 +158,9 @@ def test_a_rollout_of_a_subagent_is_its_parents_too(tmp_path: Path) -> None:
     path = tmp_path / "rollout-1.jsonl"
     source = {"subagent": {"thread_spawn": {"parent_thread_id": "parent"}}}
     path.write_text(text({"type": "session_meta", "payload": {"id": "child", "source": source}}))
-    transcripts = registry.of("codex").transcripts
+    transcripts = registry.get_host("codex").transcripts
     assert transcripts is not None
-    assert [transcripts.is_of(path, name) for name in ("child", "parent", "other")] == [True, True, False]
+    assert [transcripts.belongs_to_session(path, name) for name in ("child", "parent", "other")] == [True, True, False]
 
 
 def test_last_words_come_from_the_sessions_own_chat(tmp_path: Path) -> None:
@@ -171,6 +171,6 @@ def test_last_words_come_from_the_sessions_own_chat(tmp_path: Path) -> None:
 
 
 def _read(host: str, path: Path, **more: Any) -> Any:
-    transcripts = registry.of(host).transcripts
+    transcripts = registry.get_host(host).transcripts
     assert transcripts is not None
     return transcripts.read(path, host=host, **more)

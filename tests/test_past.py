@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from claude_mem.hosts.dialect import milliseconds
-from claude_mem.pipeline import documents
-from claude_mem.text import local
-from claude_mem.worker.service import Service
+from claude_mem.agents.canonical import parse_timestamp
+from claude_mem.domain.text import local_time
+from claude_mem.recall import documents
+from claude_mem.worker.app import Service
 from tests.moving import Home
 from tests.olderdb import OlderDb
 from tests.test_backfill import Old
@@ -57,7 +57,7 @@ def transcript(tmp_path: Path, change: Callable[[str], str] = str) -> Path:
 def read_back(home: Home, path: Path) -> None:
     async def inside(service: Service) -> None:
         await service.backfill([path])
-        await service.work_off()
+        await service.run_until_idle()
 
     home.work(inside)
 
@@ -114,10 +114,10 @@ def test_what_a_model_has_made_is_not_replaced_by_a_draft(home: Home, tmp_path: 
     "odd", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59-12:00", "3000-01-01", "1969-01-01", 7, None]
 )
 def test_a_time_that_is_none_of_ours_is_no_time(odd: object) -> None:
-    assert milliseconds(odd) == 0
+    assert parse_timestamp(odd) == 0
 
 
 @pytest.mark.parametrize("odd", [-62_135_596_800_000, 253_402_300_799_999, 10**18, -1])
 def test_a_row_may_say_any_time(odd: int) -> None:
-    assert 1970 <= local(odd).year <= 2100
-    assert documents.day(odd)
+    assert 1970 <= local_time(odd).year <= 2100
+    assert documents.format_day(odd)

@@ -20,10 +20,10 @@ from urllib.parse import quote
 import pytest
 
 import claude_mem
-from claude_mem import modes
 from claude_mem.config import Config
-from claude_mem.worker import api
-from claude_mem.worker.service import Service
+from claude_mem.digest import modes
+from claude_mem.worker.app import Service
+from claude_mem.worker.http import api
 from tests import proof
 from tests.lab import Lab
 from tests.test_reconcile import Transcript
@@ -175,7 +175,7 @@ def test_what_an_import_or_a_back_fill_is_not_is_neither_told_nor_kept(config: C
                     )
                 )[1]
             )
-            await service.work_off()
+            await service.run_until_idle()
             for path in (
                 "/api/backfill",
                 "/api/jobs",
@@ -212,12 +212,12 @@ def test_a_transcript_that_is_none_is_not_kept(lab: Lab, outside: Outside) -> No
 
 def test_the_name_of_a_mode_is_no_path(tmp_path: Path, outside: Outside) -> None:
     (outside.folder / "evil.toml").write_text(
-        (modes.SHIPPED / "code.toml").read_text().replace('description = "', f'description = "{CANARY}')
+        (modes.BUILTIN_MODES / "code.toml").read_text().replace('description = "', f'description = "{CANARY}')
     )
     found = ways(outside)
     (tmp_path / "modes").mkdir()
     loaded = [
-        modes.load_forgiving(name, tmp_path / "modes") for way in found for name in (way, way.removesuffix(".toml"))
+        modes.load_mode_lenient(name, tmp_path / "modes") for way in found for name in (way, way.removesuffix(".toml"))
     ]
     assert all(problem is not None for _, problem in loaded)
     note(
@@ -292,7 +292,12 @@ def test_no_forbidden_call_is_made() -> None:
 
 def test_no_tool_of_an_agent_opens_a_file() -> None:
     """What agents may ask for comes out of the database."""
-    for name in ("worker/tools.py", "worker/mcp.py", "worker/memories.py", "worker/telling.py"):
+    for name in (
+        "worker/tools.py",
+        "worker/mcp.py",
+        "worker/http/routes/observations.py",
+        "worker/http/routes/context.py",
+    ):
         calls = {
             ast.unparse(node.func)
             for node in ast.walk(ast.parse((SOURCE / name).read_text()))

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import claude_mem
-from claude_mem import withheld
+from claude_mem.privacy import files
 from tests import proof
 from tests.growth import LIMIT, growth, seconds
 from tests.test_secrets import milliseconds_for_a_megabyte
@@ -35,9 +35,9 @@ MADE_UP = {
     "config.py: _line_of": "one of our own names, escaped",
     "withheld.py: _combined_patterns": "globs, tried below",
     "withheld.py: _glob_pattern": "globs, tried below",
-    "pipeline/lines.py: _patterns": "patterns of data/lines.toml, which the module holds",
-    "pipeline/recall.py: snippet": "a word, escaped",
-    "providers/reply.py: _lines": "one class of signs",
+    "inject/select.py: _patterns": "patterns of data/lines.toml, which the module holds",
+    "recall/rank.py: snippet": "a word, escaped",
+    "digest/reply.py: _lines": "one class of signs",
     "redact.py: _clean": "a secret of our own, escaped",
     "secret_rules.py: _rules": "a table, which the module holds",
     "secret_rules.py: checked": "a user's pattern, which sees a few hundred characters at a time",
@@ -142,9 +142,10 @@ def _flags(call: ast.Call, place: int) -> int:
 
 def globs() -> dict[str, tuple[Pattern, str]]:
     """What is made of the names of files that are withheld."""
-    each = {f"withheld {rule}": (withheld._glob_pattern(rule), "match") for rule in withheld.FILES}
+    each = {f"withheld {rule}": (files._glob_pattern(rule), "match") for rule in files.WITHHELD_FILES}
     return each | {
-        f"withheld, all {at}": (every, "match") for at, every in enumerate(withheld._combined_patterns(withheld.FILES))
+        f"withheld, all {at}": (every, "match")
+        for at, every in enumerate(files._combined_patterns(files.WITHHELD_FILES))
     }
 
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 from starlette.types import ASGIApp, Message
 
-from claude_mem.worker import api
-from claude_mem.worker.visits import Entry, Visits
+from claude_mem.worker.http import api
+from claude_mem.worker.http.auth import Admission, BrowserSessions
 from tests import proof
 
 TOKEN, PORT = "t" * 43, 37777
@@ -95,11 +95,11 @@ TYPES = {
 }
 
 
-def _let_in() -> tuple[Visits, str]:
+def _let_in() -> tuple[BrowserSessions, str]:
     """Who was let in, and the credential of a browser that was."""
-    visits = Visits(TOKEN, PORT)
+    visits = BrowserSessions(TOKEN, PORT)
     entry = visits.redeem(visits.create_link("/")[1])
-    assert isinstance(entry, Entry)
+    assert isinstance(entry, Admission)
     return visits, entry.credential
 
 

@@ -20,10 +20,10 @@ import apsw
 import pytest
 
 from claude_mem import hook
+from claude_mem.capture import drain
 from claude_mem.config import Config, load
-from claude_mem.pipeline import ingest
-from claude_mem.spool import Spool, parse
-from claude_mem.store.database import Database
+from claude_mem.storage.sqlite.engine import Database
+from claude_mem.system.spool import Spool, parse_envelope
 from tests import powerloss, proof
 from tests.lab import Lab
 from tests.powerloss import Disk, Image, Safe
@@ -62,7 +62,7 @@ class Outage:
             name = self.lab.spool(
                 "PostToolUse", tool_name="Bash", tool_input={"command": "make"}, tool_use_id=f"c{number}"
             )
-            count, _ = asyncio.run(ingest.drain(db, self.spool, self.config))
+            count, _ = asyncio.run(drain.drain_spool(db, self.spool, self.config))
             assert (count, self.spool.pending()) == (1, [])
             if number % 50 == 20:
                 asyncio.run(db.truncate_wal())  # a checkpoint
@@ -156,7 +156,9 @@ def _write_events(how: str, count: int, safe: Safe, chance: random.Random) -> tu
         for late in (lambda: False, lambda: True, lambda: chance.random() < 0.5, lambda: chance.random() < 0.5):
             image = {name: raw for name, raw in safe.image(spool.folder, late=late).items() if name[0] != "."}
             lost += sum(name not in image for name in acknowledged)
-            half += sum(not raw or parse(name, raw).payload != acknowledged.get(name) for name, raw in image.items())
+            half += sum(
+                not raw or parse_envelope(name, raw).payload != acknowledged.get(name) for name, raw in image.items()
+            )
     return lost, half
 
 

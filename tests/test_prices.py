@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from claude_mem.errors import BadSetting
-from claude_mem.providers.base import Usage
-from claude_mem.providers.prices import Prices, read
+from claude_mem.digest.models.base import Usage
+from claude_mem.digest.models.chain import Prices, read_prices
+from claude_mem.domain.errors import InvalidSetting
 
 
 def cost(model: str, folder: Path, usage: Usage) -> int:
@@ -44,8 +44,8 @@ def test_ones_own_prices_come_first(tmp_path: Path) -> None:
 )
 def test_a_broken_table_says_so(tmp_path: Path, text: str) -> None:
     (tmp_path / "prices.toml").write_text(text)
-    with pytest.raises(BadSetting, match=r"prices\.toml"):
-        read(tmp_path / "prices.toml")
+    with pytest.raises(InvalidSetting, match=r"prices\.toml"):
+        read_prices(tmp_path / "prices.toml")
     prices = Prices(tmp_path)
     assert "prices.toml" in str(prices.problem)
     assert prices.find("claude-haiku-4-5").input == 1.0, "ours are used"

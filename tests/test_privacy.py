@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from claude_mem import hook
-from claude_mem.privacy import MAX_TAGS, hides_all, strip, strip_all
+from claude_mem.privacy.tags import MAX_TAGS, is_entirely_private, strip_private, strip_private_json
 from tests import proof
 from tests.amounts import many
 from tests.growth import LIMIT, growth
@@ -63,49 +63,49 @@ NEVER = settings(derandomize=True, deadline=None, database=None, suppress_health
     ],
 )
 def test_what_is_between_the_tags_is_cut(text: str, kept: str) -> None:
-    assert strip(text) == kept
+    assert strip_private(text) == kept
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_unclosed_tag_hides_the_rest_of_the_field(name: str) -> None:
-    assert strip(f"a <{name}>b c\n\nd") == "a "
-    assert strip(f"a <{name}") == "a "
-    assert strip(f"a <{name}>b</{name}") == "a "  # a closing tag that does not end is none
-    assert strip(f"a <{name}/>b") == "a "
+    assert strip_private(f"a <{name}>b c\n\nd") == "a "
+    assert strip_private(f"a <{name}") == "a "
+    assert strip_private(f"a <{name}>b</{name}") == "a "  # a closing tag that does not end is none
+    assert strip_private(f"a <{name}/>b") == "a "
 
 
 def test_a_stray_closing_tag_hides_what_stands_before_it() -> None:
     """As `tail` shows the end of a private part. Between backticks it is only spoken of; our own fence hides nothing."""
-    assert strip("a </private> b") == " b"
-    assert strip("a </private> b <private>c</private> d") == " b  d"
-    assert strip("a <private>b</private> c </private> d") == " d"
-    assert strip("a `</private>` b") == "a `` b"
-    assert strip("a </claude-mem-context> b") == "a  b"
+    assert strip_private("a </private> b") == " b"
+    assert strip_private("a </private> b <private>c</private> d") == " b  d"
+    assert strip_private("a <private>b</private> c </private> d") == " d"
+    assert strip_private("a `</private>` b") == "a `` b"
+    assert strip_private("a </claude-mem-context> b") == "a  b"
 
 
 def test_nested_tags_are_counted() -> None:
-    assert strip("a <private>b <private>c</private> d</private> e") == "a  e"
-    assert strip("a <private>b <private>c</private> d") == "a "
-    assert strip("a <private><private><private>b</private></private></private> c") == "a  c"
+    assert strip_private("a <private>b <private>c</private> d</private> e") == "a  e"
+    assert strip_private("a <private>b <private>c</private> d") == "a "
+    assert strip_private("a <private><private><private>b</private></private></private> c") == "a  c"
 
 
 def test_the_other_name_inside_a_hidden_part_means_nothing() -> None:
-    assert strip("a <private>b <claude-mem-context> c</private> d") == "a  d"
-    assert strip("a <private>b </claude-mem-context> c</private> d") == "a  d"
-    assert strip("a <claude-mem-context>b <private> c</claude-mem-context> d") == "a  d"
+    assert strip_private("a <private>b <claude-mem-context> c</private> d") == "a  d"
+    assert strip_private("a <private>b </claude-mem-context> c</private> d") == "a  d"
+    assert strip_private("a <claude-mem-context>b <private> c</claude-mem-context> d") == "a  d"
 
 
 @pytest.mark.parametrize("opener", OPENERS)
 @pytest.mark.parametrize("closer", CLOSERS)
 def test_a_tag_may_be_written_with_entities_or_escapes(opener: str, closer: str) -> None:
     for slash in SLASHES:
-        assert strip(f"a {opener}Private{closer}b{opener}{slash}PRIVATE{closer} c") == "a  c"
+        assert strip_private(f"a {opener}Private{closer}b{opener}{slash}PRIVATE{closer} c") == "a  c"
 
 
 @pytest.mark.parametrize("space", SPACES)
 @pytest.mark.parametrize("attributes", ATTRIBUTES)
 def test_a_tag_may_have_spaces_and_attributes(space: str, attributes: str) -> None:
-    assert strip(f"a <{space}private{attributes}>b<{space}/{space}private{attributes}> c") == "a  c"
+    assert strip_private(f"a <{space}private{attributes}>b<{space}/{space}private{attributes}> c") == "a  c"
 
 
 @pytest.mark.parametrize("unseen", ["\u200b", "\u200d", "\u2060", "\ufeff", "\u00ad", "\u200b\u200e"])
@@ -114,8 +114,8 @@ def test_what_nobody_sees_makes_no_other_tag_of_it(name: str, unseen: str) -> No
     for at in range(len(name) + 1):
         written = f"{name[:at]}{unseen}{name[at:]}"
         text = f"a <{written}>b<{unseen}/{written}> c"
-        assert strip(text) == "a  c"
-        assert all(map(hook.has_tag, spellings(f"<{written}>b")))
+        assert strip_private(text) == "a  c"
+        assert all(map(hook.may_contain_private_tag, spellings(f"<{written}>b")))
 
 
 @pytest.mark.parametrize(
@@ -128,22 +128,22 @@ def test_what_nobody_sees_makes_no_other_tag_of_it(name: str, unseen: str) -> No
     ],
 )  # fmt: skip
 def test_other_tags_are_left_alone(text: str) -> None:
-    assert strip(text) == text
-    assert strip(f"{text}<private>c</private>") == text
+    assert strip_private(text) == text
+    assert strip_private(f"{text}<private>c</private>") == text
 
 
 def test_after_a_hundred_tags_everything_is_hidden() -> None:
     few = "x<private>y</private>" * (MAX_TAGS // 2)
-    assert strip(few + "z") == "x" * (MAX_TAGS // 2) + "z"
-    assert strip(few + "z<private>secret</private> secret") == "x" * (MAX_TAGS // 2) + "z"
-    assert "secret" not in strip("</private>" * MAX_TAGS + "</private>secret")
-    assert "secret" not in strip("<private>" * 5000 + "secret" + "</private>" * 5000 + "secret")
+    assert strip_private(few + "z") == "x" * (MAX_TAGS // 2) + "z"
+    assert strip_private(few + "z<private>secret</private> secret") == "x" * (MAX_TAGS // 2) + "z"
+    assert "secret" not in strip_private("</private>" * MAX_TAGS + "</private>secret")
+    assert "secret" not in strip_private("<private>" * 5000 + "secret" + "</private>" * 5000 + "secret")
 
 
 def test_every_string_of_a_value_is_scanned_keys_included() -> None:
     secret = "<private>s</private>"
     value = {f"a{secret}": [secret, {"b": f"c{secret}"}, 1, None, True, 1.5], "d": {"e": {"f": "<private>s"}}}
-    assert strip_all(value) == {"a": ["", {"b": "c"}, 1, None, True, 1.5], "d": {"e": {"f": ""}}}
+    assert strip_private_json(value) == {"a": ["", {"b": "c"}, 1, None, True, 1.5], "d": {"e": {"f": ""}}}
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_every_string_of_a_value_is_scanned_keys_included() -> None:
     ],
 )
 def test_a_text_is_wholly_private_when_there_was_something_and_nothing_is_left(text: str, all_of_it: bool) -> None:
-    assert hides_all(text) is all_of_it
+    assert is_entirely_private(text) is all_of_it
 
 
 # --- against a second scanner ----------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def test_of_thousands_of_shapes_exactly_the_open_text_is_left() -> None:
     def each(document: tuple[str, str]) -> None:
         text, kept = document
         seen.add(text)
-        assert strip(text) == kept
+        assert strip_private(text) == kept
 
     each()
     assert len(seen) >= many(5_000)
@@ -329,20 +329,20 @@ def _check_hidden(text: str) -> None:
     secret = {
         letter for letter, gone in zip(text, hidden(text), strict=True) if gone and "\u4e00" <= letter <= "\u9fff"
     }
-    assert secret.isdisjoint(strip(text))
+    assert secret.isdisjoint(strip_private(text))
 
 
 @settings(NEVER, max_examples=many(1_500))
 @given(SOUP)
 def test_without_a_tag_nothing_is_cut(text: str) -> None:
     if not _tags(text):
-        assert strip(text) == text
+        assert strip_private(text) == text
 
 
 @settings(NEVER, max_examples=500)
 @given(st.text(max_size=200))
 def test_any_text_can_be_scanned(text: str) -> None:
-    assert strip(text) == text or _tags(text)
+    assert strip_private(text) == text or _tags(text)
 
 
 # --- the hook's quick look -------------------------------------------------------------------------------------------
@@ -373,10 +373,10 @@ def spellings(text: str) -> list[bytes]:
 @example("<prıvate>ΩΨΞ")
 @example("<" + "\u3000" * 64 + "\\u002f" + "\u3000" * 64 + "private>ΩΨΞ")
 def test_the_quick_look_sees_whatever_the_scanner_would_cut(text: str) -> None:
-    if strip(text) != text:
+    if strip_private(text) != text:
         for spelling in spellings(text):
             assert json.loads(spelling.decode("utf-8", "surrogatepass")) == {"prompt": text}
-            assert hook.has_tag(spelling), spelling
+            assert hook.may_contain_private_tag(spelling), spelling
 
 
 @pytest.mark.parametrize(
@@ -391,7 +391,7 @@ def test_the_quick_look_sees_whatever_the_scanner_would_cut(text: str) -> None:
     ],
 )
 def test_the_quick_look_does_not_cry_wolf(raw: bytes) -> None:
-    assert not hook.has_tag(raw)
+    assert not hook.may_contain_private_tag(raw)
 
 
 # --- time ------------------------------------------------------------------------------------------------------------
@@ -435,19 +435,19 @@ def assert_linear(work: Callable[[str], object], shape: str) -> None:
 
 @pytest.mark.parametrize("shape", ADVERSARIAL)
 def test_twice_the_text_takes_twice_the_time(shape: str) -> None:
-    assert_linear(strip, shape)
+    assert_linear(strip_private, shape)
     proof.record("hostile texts scanned in 2.5 × the time for twice the text", of="P2 I4", goal=f"{len(ADVERSARIAL)}",
                  measured=1, ok=True, tally=True)  # fmt: skip
 
 
 @pytest.mark.parametrize("shape", ADVERSARIAL)
 def test_the_quick_look_is_quick(shape: str) -> None:
-    assert_linear(lambda text: hook.has_tag(text.encode()), shape)
+    assert_linear(lambda text: hook.may_contain_private_tag(text.encode()), shape)
 
 
 @pytest.mark.parametrize("shape", ADVERSARIAL)
 def test_the_largest_payload_is_scanned_before_the_alarm_and_kept(lab: Lab, shape: str) -> None:
-    text = adversarial(shape, (hook.MAX_PAYLOAD - 4096) // 2).replace("\\", "\\\\")
+    text = adversarial(shape, (hook.MAX_PAYLOAD_BYTES - 4096) // 2).replace("\\", "\\\\")
     run(lab, "save", tool(tool_response="@").replace(b"@", text.encode()))
     (file,) = spooled(lab)
     assert not file.name.startswith(".")
@@ -517,7 +517,7 @@ def test_what_can_not_be_cut_safely_is_withheld_altogether(lab: Lab, broken: int
 @pytest.mark.parametrize("end", ["</private> after", ""])
 def test_of_a_giant_no_private_part_is_kept_whose_tag_was_left_out(lab: Lab, end: str) -> None:
     """Its opening tag lies where a text of this size is cut."""
-    half = hook.MAX_PAYLOAD * 3 // 4
+    half = hook.MAX_PAYLOAD_BYTES * 3 // 4
     secret = f"{CANARY} " * (2 * half // len(CANARY))
     run(lab, "new", payload("UserPromptSubmit", prompt="a" * half + "<private>" + secret + end))
     assert len(spooled(lab)) == 1
@@ -609,7 +609,7 @@ def _check_record(text: str, kept: str) -> None:
     record = hook._record("new", "claude", json.dumps(fields).encode(), True)
     head, _, rest = record.partition(b"\n\n")
     assert json.loads(rest) == {"session_id": "s1", "prompt": kept, "tool_input": {"a": [kept]}}
-    assert (b"private yes" in head) == hides_all(text)
+    assert (b"private yes" in head) == is_entirely_private(text)
 
 
 def test_noise_around_a_canary_never_lets_it_through() -> None:
@@ -618,4 +618,4 @@ def test_noise_around_a_canary_never_lets_it_through() -> None:
     for _ in range(2_000):
         noise = "".join(chance.choices(string.printable, k=20))
         tag = chance.choice(OPENERS) + chance.choice(SPACES) + "private" + chance.choice(ATTRIBUTES)
-        assert CANARY not in strip(f"{noise}{tag}>{noise}{CANARY}{noise}"), (noise, tag)
+        assert CANARY not in strip_private(f"{noise}{tag}>{noise}{CANARY}{noise}"), (noise, tag)

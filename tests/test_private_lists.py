@@ -14,13 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claude_mem import hook, privacy
+from claude_mem import hook
+from claude_mem.agents import claude as claude_agent
+from claude_mem.agents import codex as codex_agent
+from claude_mem.agents import copilot as copilot_agent
+from claude_mem.agents import gemini as gemini_agent
+from claude_mem.capture import sanitize
 from claude_mem.config import Config
-from claude_mem.hosts import claude_transcript, codex_transcript, copilot_transcript, gemini_transcript
-from claude_mem.pipeline import ingest
-from claude_mem.privacy import strip, strip_all, strip_fields
-from claude_mem.records import Event, ToolUsed
-from claude_mem.redact import redact_all, redact_lines
+from claude_mem.domain.records import Event, ToolUsed
+from claude_mem.privacy import tags
+from claude_mem.privacy.secrets import redact_json, redact_lines
+from claude_mem.privacy.tags import strip_private, strip_private_fields, strip_private_json
 from tests.amounts import many
 from tests.lab import HOOK, Lab
 from tests.moving import write
@@ -130,10 +134,10 @@ def test_a_private_part_that_runs_over_several_texts_is_hidden_and_nothing_else(
         texts, left = document
         value = SHAPES[shape](texts)
         seen.add((shape, *texts))
-        kept = json.dumps(strip_all(value), ensure_ascii=False)
+        kept = json.dumps(strip_private_json(value), ensure_ascii=False)
         assert CANARY not in kept
         assert [word for word in left if word not in kept] == []
-        assert "tool_use_id" in strip_fields({"tool_response": value, "tool_use_id": "toolu_1"})
+        assert "tool_use_id" in strip_private_fields({"tool_response": value, "tool_use_id": "toolu_1"})
 
     each()
     assert len(seen) >= many(3_000)
@@ -143,13 +147,13 @@ def test_a_private_part_that_runs_over_several_texts_is_hidden_and_nothing_else(
 def test_without_a_tag_a_value_stays_as_it_is() -> None:
     for shape in SHAPES.values():
         value = shape(["a", "b > c", "`</privately>`"])
-        assert strip_all(value) == value
+        assert strip_private_json(value) == value
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_tag_that_is_never_closed_hides_the_rest_of_its_field_and_no_other(shape: str) -> None:
     fields = {"tool_input": SHAPES[shape](["<private>", CANARY, CANARY]), "tool_use_id": "t1", "prompt": OPEN}
-    kept = strip_fields(fields)
+    kept = strip_private_fields(fields)
     assert CANARY not in json.dumps(kept)
     assert (kept["tool_use_id"], kept["prompt"]) == ("t1", OPEN)
 
@@ -163,11 +167,11 @@ def test_a_tag_that_is_never_closed_hides_the_rest_of_its_event(names: tuple[str
         answered: {"stdout": CANARY, "n": 1},
         "session_id": "s1",
     }
-    kept = strip_fields(dict(reversed(fields.items())) if swapped else fields)
+    kept = strip_private_fields(dict(reversed(fields.items())) if swapped else fields)
     assert CANARY not in json.dumps(kept)
     assert OPEN in json.dumps(kept, ensure_ascii=False)
     assert kept["session_id"] == "s1"
-    closed = strip_fields({**fields, answered: {"stdout": f"{CANARY}</private>{OPEN} 2"}})
+    closed = strip_private_fields({**fields, answered: {"stdout": f"{CANARY}</private>{OPEN} 2"}})
     assert CANARY not in json.dumps(closed)
     assert closed[answered] == {"stdout": f"{OPEN} 2"}
 
@@ -184,19 +188,19 @@ def test_a_tag_that_begins_in_one_text_and_ends_in_the_next_is_one(shape: str, a
         value = {"cells": [{"source": cell["source"][:1]} for cell in value["cells"]]}
     if shape == "blocks":
         value = [{"text": block["text"]} for block in value]
-    assert CANARY not in json.dumps(strip_all(value))
+    assert CANARY not in json.dumps(strip_private_json(value))
 
 
 def test_keys_and_numbers_in_a_hidden_part_are_hidden() -> None:
     value = {"a": "<private>", CANARY: 1, "pin": 4711, "list": [4711.5, True], "z": f"</private>{OPEN}"}
-    kept = json.dumps(strip_all(value), ensure_ascii=False)
+    kept = json.dumps(strip_private_json(value), ensure_ascii=False)
     assert CANARY not in kept
     assert "4711" not in kept
     assert OPEN in kept
 
 
 def test_after_a_hundred_tags_the_rest_of_a_list_is_hidden() -> None:
-    assert strip_all(["<private></private>" * 60, CANARY]) == ["", ""]
+    assert strip_private_json(["<private></private>" * 60, CANARY]) == ["", ""]
 
 
 # --- a closing tag that nothing opened -------------------------------------------------------------------------------
@@ -216,12 +220,14 @@ def test_after_a_hundred_tags_the_rest_of_a_list_is_hidden() -> None:
     ],
 )
 def test_a_closing_tag_that_nothing_opened_hides_what_stands_before_it(value: Any, kept: Any) -> None:
-    assert strip_all(value) == kept
+    assert strip_private_json(value) == kept
 
 
 @pytest.mark.parametrize("shape", ["list", "patch", "hunks", "blocks", "cells", "edits", "lists in lists", "rows"])
 def test_a_list_that_begins_within_a_private_part_is_hidden_up_to_its_end(shape: str) -> None:
-    kept = json.dumps(strip_all({"x": SHAPES[shape]([CANARY, CANARY, "</private>", OPEN])}), ensure_ascii=False)
+    kept = json.dumps(
+        strip_private_json({"x": SHAPES[shape]([CANARY, CANARY, "</private>", OPEN])}), ensure_ascii=False
+    )
     assert CANARY not in kept
     assert OPEN in kept
 
@@ -232,7 +238,7 @@ def test_a_closing_tag_that_moved_in_a_patch_hides_what_it_hid_before_or_hides_n
         [" <private>", " a", "+</private>", f" {CANARY}", "-</private>"],
         ["-<private>", f" {CANARY}", "+<private>", f" {CANARY}", " </private>"],
     ):
-        assert CANARY not in str(strip_all({"structuredPatch": [{"lines": lines}]}))
+        assert CANARY not in str(strip_private_json({"structuredPatch": [{"lines": lines}]}))
 
 
 # --- tags as people see them -----------------------------------------------------------------------------------------
@@ -247,25 +253,25 @@ DISGUISED = (
 @pytest.mark.parametrize("tag", DISGUISED)
 def test_a_tag_that_only_looks_like_one_is_one(tag: str) -> None:
     before = tag.partition("<")[0] if "<" in tag else ""  # a colour that begins before it
-    assert strip(f"{OPEN} {tag}{CANARY}</private> {OPEN}") == f"{OPEN} {before} {OPEN}"
-    assert all(map(hook.has_tag, spellings(f"{tag}{CANARY}")))
+    assert strip_private(f"{OPEN} {tag}{CANARY}</private> {OPEN}") == f"{OPEN} {before} {OPEN}"
+    assert all(map(hook.may_contain_private_tag, spellings(f"{tag}{CANARY}")))
 
 
 def test_the_hook_knows_the_letters_that_the_scanner_knows() -> None:
-    assert hook.LOOKALIKES == privacy.LOOKALIKES
-    for letter, others in privacy.LOOKALIKES.items():
+    assert hook.LOOKALIKES == tags.LOOKALIKES
+    for letter, others in tags.LOOKALIKES.items():
         for other in others:
             text = f"<{'private'.replace(letter, other)}>{CANARY}"
-            assert strip(text) == "", other
-            assert all(map(hook.has_tag, spellings(text))), other
+            assert strip_private(text) == "", other
+            assert all(map(hook.may_contain_private_tag, spellings(text))), other
 
 
 @pytest.mark.parametrize(
     "text", ["naïve café", "привет <b>мир</b>", "\x1b[31mred\x1b[0m < 3", "全角：ＡＢ", "→ ✓ ok", "e\u0301"]
 )
 def test_other_letters_and_colours_are_left_alone(text: str) -> None:
-    assert strip(text) == text
-    assert text == "全角：ＡＢ" or not any(map(hook.has_tag, spellings(text)[:2]))
+    assert strip_private(text) == text
+    assert text == "全角：ＡＢ" or not any(map(hook.may_contain_private_tag, spellings(text)[:2]))
 
 
 # --- keys ------------------------------------------------------------------------------------------------------------
@@ -290,7 +296,7 @@ def test_a_key_whose_lines_are_texts_of_a_list_is_replaced_whole(number: int, sh
         value: Any = {"cells": [{"cell_type": "code", "source": [f"{line}\n" for line in lines]}]}
     else:
         value = LINED[shape](lines)
-    kept = json.dumps(redact_all(value), ensure_ascii=False)
+    kept = json.dumps(redact_json(value), ensure_ascii=False)
     assert [piece for piece in pieces(key) if piece in kept] == []
     assert "[redacted private-key]" in kept
     assert f"{OPEN}1" in kept
@@ -528,14 +534,14 @@ def test_no_reader_of_transcripts_keeps_it(tmp_path: Path) -> None:
         ],
     }
     files = {"claude": claude, "codex": codex, "copilot": copilot}
-    readers = {"claude": claude_transcript, "codex": codex_transcript, "copilot": copilot_transcript}
+    readers = {"claude": claude_agent, "codex": codex_agent, "copilot": copilot_agent}
     for name, records in files.items():
         path = tmp_path / f"{name}.jsonl"
         path.write_text("".join(json.dumps(record) + "\n" for record in records))
         assert CANARY not in _told(readers[name].read(path, host=name, over=True)), name
     path = tmp_path / "session-1.json"
     path.write_text(json.dumps(gemini))
-    assert CANARY not in _told(gemini_transcript.read(path, host="gemini"))
+    assert CANARY not in _told(gemini_agent.read(path, host="gemini"))
 
 
 def test_an_import_and_a_scrub_read_lists_as_one_document(lab: Lab, tmp_path: Path) -> None:
@@ -572,7 +578,7 @@ def test_a_tool_call_is_cleaned_as_a_whole() -> None:
     lines = [*(f"+{line}" for line in key.split("\n")), *(f" {text}" for text in PARTED)]
     body = ToolUsed("Edit", given, {"structuredPatch": [{"oldStart": 3, "lines": lines}]})
     event = Event(id="e1", host="claude", content_session_id="s1", at=0, body=body)
-    kept = ingest.clean(event, Config()).body
+    kept = sanitize.clean_event(event, Config()).body
     assert isinstance(kept, ToolUsed)
     told = repr(kept.output)
     assert CANARY not in told

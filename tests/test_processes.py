@@ -21,8 +21,8 @@ from pathlib import Path
 
 import pytest
 
-from claude_mem import process
 from claude_mem.client import Client
+from claude_mem.system import process
 from tests import forks, proof
 from tests.lab import LAUNCH, Lab
 from tests.waiting import wait_for
@@ -55,10 +55,10 @@ def test_of_all_who_start_at_once_exactly_one_works(lab: Lab) -> None:
     """Every other race begins with what a killed worker has left behind."""
     for race in range(RACES):
         rivals = [forks.start(["serve"], lab.env(), lab.folder) for _ in range(RIVALS)]
-        worker = wait_for(lambda: process.running(lab.data))
+        worker = wait_for(lambda: process.running_worker(lab.data))
         (winner,) = [rival for rival in rivals if rival.pid == worker.pid]
         assert {rival.wait() for rival in rivals if rival is not winner} == {0}
-        assert process.running(lab.data) == worker
+        assert process.running_worker(lab.data) == worker
         assert Client(worker).get("/api/health")["captured"] == 0
         os.kill(worker.pid, signal.SIGKILL if race % 2 else signal.SIGTERM)
         assert winner.wait() == (-signal.SIGKILL if race % 2 else 0)
@@ -80,7 +80,7 @@ def test_however_a_worker_ends_nothing_of_it_is_left(lab: Lab) -> None:
             lab.mem("start")  # whoever started it is gone by now
         else:
             lab.start()
-        worker = process.running(lab.data)
+        worker = process.running_worker(lab.data)
         assert worker is not None
         assert worker.pid in _sessions()[worker.pid]  # it leads a session of its own: all of its kind are found by that
         time.sleep(chance.uniform(0, 0.05))
@@ -109,9 +109,9 @@ def test_a_straggler_does_not_undo_a_stop(lab: Lab) -> None:
     lab.mem("stop")
     straggler = forks.start(["serve"], {**lab.env(), "CLAUDE_MEM_SPAWNED_AT": str(asked)}, lab.folder)
     assert straggler.wait() == 0
-    assert process.holder(lab.data) is None
+    assert process.lock_holder(lab.data) is None
     later = forks.start(["serve"], {**lab.env(), "CLAUDE_MEM_SPAWNED_AT": str(time.time())}, lab.folder)
-    assert wait_for(lambda: process.running(lab.data)).pid == later.pid
+    assert wait_for(lambda: process.running_worker(lab.data)).pid == later.pid
     lab.mem("stop")
     assert later.wait() == 0
 
@@ -132,14 +132,14 @@ def test_a_stopped_worker_is_replaced_within_seconds_and_there_are_never_two(lab
         assert lab.status()["worker"] == "hung"
         doctor = lab.mem("doctor", "--json", ok=False).stdout
         assert "hung" in next(line for line in doctor.splitlines() if '"worker"' in line)
-        assert process.holder(lab.data) == old.pid  # nobody takes the lock away from one that may wake up
+        assert process.lock_holder(lab.data) == old.pid  # nobody takes the lock away from one that may wake up
         begin = time.monotonic()
         lab.mem("restart")
         taken = time.monotonic() - begin
     finally:
-        if process.holder(lab.data) == old.pid:
+        if process.lock_holder(lab.data) == old.pid:
             os.kill(old.pid, signal.SIGKILL)
-    new = process.running(lab.data)
+    new = process.running_worker(lab.data)
     assert new is not None
     assert new.pid != old.pid
     assert old.pid not in _sessions().get(old.pid, [])

@@ -17,12 +17,12 @@ from starlette.testclient import TestClient
 
 from claude_mem import hook
 from claude_mem.config import Config, load
-from claude_mem.pipeline.index import Matrix, pack
-from claude_mem.projects import Project, why_off
-from claude_mem.store import overview, projects
-from claude_mem.store.database import Connection, Database, rows, value
-from claude_mem.worker.api import build_app
-from claude_mem.worker.service import Service
+from claude_mem.recall.matrix import VectorMatrix, quantize
+from claude_mem.storage.sqlite.engine import Connection, Database, fetch_all, fetch_value
+from claude_mem.storage.sqlite.memory import browse, projects
+from claude_mem.system.project_folders import ResolvedProject, disabled_reason
+from claude_mem.worker.app import Service
+from claude_mem.worker.http.api import build_app
 from tests.lab import Lab
 
 TOKEN = "t" * 43
@@ -100,7 +100,7 @@ def page(lab: Lab, config: Config) -> Iterator[Page]:
 
     async def build() -> Service:
         service = Service(config)
-        await service.work_off()
+        await service.run_until_idle()
         return service
 
     service = asyncio.run(build())
@@ -159,7 +159,7 @@ def test_the_tree_of_files_opens_level_by_level(page: Page) -> None:
 
 
 def _recounted(conn: Connection) -> list[Any]:
-    return rows(
+    return fetch_all(
         conn,
         """
         select d.project_id, f.value as path, sum(f.kind = 'edited') as edited, sum(f.kind = 'read') as read,
@@ -171,7 +171,7 @@ def _recounted(conn: Connection) -> list[Any]:
 
 
 def _counted(page: Page) -> list[Any]:
-    found = page.service.db.read_now(rows, "select * from known_files order by project_id, path")
+    found = page.service.db.read_now(fetch_all, "select * from known_files order by project_id, path")
     assert found == page.service.db.read_now(_recounted)
     return found
 
@@ -191,7 +191,7 @@ def test_files_are_counted_whatever_happens_to_what_speaks_of_them(page: Page, l
     _counted(page)
     page.ask("POST", "/api/reindex")
     _turn(lab, lab.project, "s3", "Read the totals", {"src/shop/total.py": "Read"}, at=NOON + 3 * DAY)
-    asyncio.run(page.service.work_off())
+    asyncio.run(page.service.run_until_idle())
     assert _counted(page)
     with pytest.raises(ZeroDivisionError):
         page.service.db.write_now(_delete_session_and_fail, "s1", page)
@@ -206,7 +206,7 @@ def _touches_only(conn: Connection, before: str, after: str) -> None:
 def _delete_session_and_fail(conn: Connection, name: str, page: Page) -> None:
     """A session goes with all that was learnt in it; rolled back, for the other tests."""
     conn.execute("delete from sdk_sessions where content_session_id = ?", (name,))
-    assert rows(conn, "select * from known_files order by project_id, path") == _recounted(conn) != []
+    assert fetch_all(conn, "select * from known_files order by project_id, path") == _recounted(conn) != []
     _ = 1 // 0
 
 
@@ -226,7 +226,7 @@ def test_a_day_is_what_it_is_where_we_are(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
     time.tzset()
     try:
-        starts = overview._midnights(2026)
+        starts = browse._midnights(2026)
         assert len(starts) == 366
         lengths = {(b - a) // 3_600_000 for a, b in pairwise(starts)}
         assert lengths == {23, 24, 25}
@@ -258,7 +258,7 @@ def test_sessions_are_drawn_within_a_stretch_of_time_page_by_page(page: Page) ->
 
 
 def _start(page: Page, folder: Path) -> str:
-    path = page.service.config.starts / hook.start_name(str(folder))
+    path = page.service.config.starts / hook.brief_filename(str(folder))
     return str(json.loads(path.read_bytes())["hookSpecificOutput"]["additionalContext"])
 
 
@@ -266,7 +266,7 @@ def test_a_project_can_be_renamed_and_is_recognised_all_the_same(page: Page, lab
     shop = page.project("shop")
     assert page.ask("PATCH", f"/api/project/{shop}", {"name": " Märkte "})["name"] == "Märkte"
     _turn(lab, lab.project, "s4", "Go on", {"src/shop/new.py": "Edit"}, at=NOON + 4 * DAY)
-    asyncio.run(page.service.work_off())
+    asyncio.run(page.service.run_until_idle())
     assert page.project("Märkte") == shop
     assert page.get(f"/api/project/{shop}")["counts"]["sessions"] == 3
     assert "[Märkte]" in _start(page, lab.project)
@@ -278,7 +278,7 @@ def _everything(conn: Connection) -> dict[str, dict[Any, int]]:
     """Of every table that names projects: how many rows each has."""
     tables = [
         row["name"]
-        for row in rows(
+        for row in fetch_all(
             conn,
             "select distinct t.name from pragma_table_list t, pragma_table_info(t.name) c"
             " where t.type = 'table' and c.name = 'project_id' and t.schema = 'main'",
@@ -286,7 +286,8 @@ def _everything(conn: Connection) -> dict[str, dict[Any, int]]:
     ]
     return {
         table: {
-            row["id"]: row["n"] for row in rows(conn, f"select project_id as id, count(*) as n from {table} group by 1")
+            row["id"]: row["n"]
+            for row in fetch_all(conn, f"select project_id as id, count(*) as n from {table} group by 1")
         }
         for table in tables
     }
@@ -296,7 +297,7 @@ def test_every_table_that_names_a_project_is_merged(page: Page) -> None:
     """A new one must be added to `BELONGS`."""
     named = set(page.service.db.read_now(_everything))
     apart = {"known_files", "put_away", "trusted_sources"}  # added up, changed inside, not handed on
-    assert named == {*projects.BELONGS.values(), *apart}
+    assert named == {*projects.PROJECT_TABLES.values(), *apart}
 
 
 def test_two_projects_become_one(page: Page, lab: Lab) -> None:
@@ -310,7 +311,7 @@ def test_two_projects_become_one(page: Page, lab: Lab) -> None:
 
     done = page.ask("POST", f"/api/project/{shop}/merge", {"from": basket})
     assert (done["moves"], done["into"]["id"]) == (told["moves"], shop)
-    assert page.service.db.read_now(value, "select count(*) from stale") == 0  # nothing to index again
+    assert page.service.db.read_now(fetch_value, "select count(*) from stale") == 0  # nothing to index again
     after = page.service.db.read_now(_everything)
     for table, counts in before.items():
         assert basket not in after[table], table
@@ -321,10 +322,10 @@ def test_two_projects_become_one(page: Page, lab: Lab) -> None:
     assert _tree(page, shop, "src/shop/")["basket.py"][1] >= 2
     _counted(page)
 
-    asyncio.run(page.service.work_off())
+    asyncio.run(page.service.run_until_idle())
     assert "Weigh the basket" in _start(page, lab.folder / "basket") == _start(page, lab.project)
     _turn(lab, lab.folder / "basket", "b2", "Weigh it again", {"weigh.py": "Edit"}, at=NOON + 5 * DAY)
-    asyncio.run(page.service.work_off())
+    asyncio.run(page.service.run_until_idle())
     assert [row["name"] for row in page.get("/api/projects")["items"]] == ["shop"]
     hits = page.get("/api/search", query="weigh", project="shop")["items"]
     assert hits
@@ -342,12 +343,12 @@ def test_what_waits_for_the_index_still_waits_after_a_merge(page: Page) -> None:
     shop, basket = page.project("shop"), page.project("basket")
     waiting = page.service.db.write_now(_stale_one_each, shop, basket)
     page.ask("POST", f"/api/project/{basket}/merge", {"into": shop})
-    found = page.service.db.read_now(rows, "select kind, row_id from stale order by row_id")
+    found = page.service.db.read_now(fetch_all, "select kind, row_id from stale order by row_id")
     assert [(row["kind"], row["row_id"]) for row in found] == waiting
 
 
 def _stale_one_each(conn: Connection, *project_ids: int) -> list[tuple[str, int]]:
-    found = [value(conn, "select min(id) from observations where project_id = ?", (id_,)) for id_ in project_ids]
+    found = [fetch_value(conn, "select min(id) from observations where project_id = ?", (id_,)) for id_ in project_ids]
     conn.executemany("insert into stale values ('observation', ?)", [(row_id,) for row_id in found])
     return [("observation", row_id) for row_id in sorted(found)]
 
@@ -360,23 +361,28 @@ def test_a_merge_that_makes_no_sense_is_refused(page: Page) -> None:
 
 def test_a_named_project_of_an_older_memory_gets_the_root_it_is_merged_with(config: Config, lab: Lab) -> None:
     db = Database(config.database, backups=config.backups)
-    named = db.write_now(projects.know, Project("shop", "", ("older:shop",)), "", now=7)
+    named = db.write_now(projects.register_project, ResolvedProject("shop", "", ("older:shop",)), "", now=7)
     real = db.write_now(_insert, str(lab.project))
-    db.write_now(projects.merge, real, named)
-    assert db.read_now(projects.show, named) == {"id": named, "name": "shop", "root": str(lab.project), "created_at": 5}
+    db.write_now(projects.merge_project_into, real, named)
+    assert db.read_now(projects.get_project_row, named) == {
+        "id": named,
+        "name": "shop",
+        "root": str(lab.project),
+        "created_at": 5,
+    }
     db.close()
 
 
 def _insert(conn: Connection, root: str) -> int:
     return int(
-        value(conn, "insert into projects (name, root, created_at) values ('other', ?, 5) returning id", (root,))
+        fetch_value(conn, "insert into projects (name, root, created_at) values ('other', ?, 5) returning id", (root,))
     )
 
 
 def test_vectors_in_memory_move_too_even_those_that_come_later() -> None:
     numpy = pytest.importorskip("numpy", reason="numpy is not installed: no vectors here")
-    matrix = Matrix(4)
-    blob = pack(numpy.array([1, 0, 0, 0], numpy.float32))
+    matrix = VectorMatrix(4)
+    blob = quantize(numpy.array([1, 0, 0, 0], numpy.float32))
     row = (1, 0, 7, 1, 1, 0, 10, blob)  # document, part, project, group, thread, at, length
     matrix.add([row])
     matrix.move(7, 3)
@@ -396,31 +402,31 @@ def _excluded(config: Config) -> list[str]:
 
 def test_what_turns_a_folder_off_is_told(lab: Lab) -> None:
     folder = str(lab.project)
-    assert why_off(folder, ()) is None
-    assert why_off(folder, ("/x", f"{lab.folder}/**")) == ("setting", f"{lab.folder}/**")
+    assert disabled_reason(folder, ()) is None
+    assert disabled_reason(folder, ("/x", f"{lab.folder}/**")) == ("setting", f"{lab.folder}/**")
     said = lab.folder / ".claude-mem.toml"
     said.write_text("enabled = false\n")
-    assert why_off(folder, ()) == ("file", str(said))
+    assert disabled_reason(folder, ()) == ("file", str(said))
     said.write_text("enabled = maybe\n")
-    assert why_off(folder, ()) == ("problem", f"{said} is not valid TOML")
+    assert disabled_reason(folder, ()) == ("problem", f"{said} is not valid TOML")
 
 
 def test_a_project_is_switched_off_and_on_again_and_nothing_else_is(page: Page, lab: Lab) -> None:
     odd = _repository(lab.folder / "shop [old]*")
     _turn(lab, odd, "o1", "Give the basket a lid", {"a.py": "Edit"}, at=NOON)
     _turn(lab, odd / "inner", "o2", "Look further", {"b.py": "Edit"}, at=NOON)
-    asyncio.run(page.service.work_off())
+    asyncio.run(page.service.run_until_idle())
     config = page.service.config
     path = f"/api/project/{page.project('shop [old]*')}"
     switch = page.ask("POST", f"{path}/off")["switch"]
-    assert not (config.starts / hook.start_name(str(odd))).exists()  # the hook would tell it without asking anyone
+    assert not (config.starts / hook.brief_filename(str(odd))).exists()  # the hook would tell it without asking anyone
     assert _start(page, lab.project)
     (pattern,) = _excluded(config)  # the folder in it needs no pattern of its own
     assert {row["folder"] for row in switch["off"]} == {str(odd), str(odd / "inner")}
     assert {(row["by"], row["what"]) for row in switch["off"]} == {("setting", pattern)}
     assert not switch["on"]
-    assert why_off(str(odd / "inner"), load().excluded_projects) == ("setting", pattern)
-    assert why_off(str(lab.folder / "shop oX"), load().excluded_projects) is None
+    assert disabled_reason(str(odd / "inner"), load().excluded_projects) == ("setting", pattern)
+    assert disabled_reason(str(lab.folder / "shop oX"), load().excluded_projects) is None
     page.service.config = load()
     assert page.ask("POST", f"{path}/off")["switch"] == switch
     assert _excluded(config) == [pattern]

@@ -23,7 +23,7 @@ import pytest
 
 import claude_mem.cli
 from claude_mem.cli import output
-from claude_mem.worker import offers
+from claude_mem.digest.models import offers
 from tests.lab import MEM, Lab
 from tests.models.server import Say, Server
 from tests.refining import GOOD, spool_turn

@@ -16,12 +16,14 @@ from pathlib import Path
 import pytest
 
 import claude_mem
-from claude_mem import config, modes, untrusted_files
-from claude_mem.errors import MemError
-from claude_mem.hosts import claude, codex, connect, packed
-from claude_mem.providers import chain, prices
-from claude_mem.providers.claude import read_env_file
-from claude_mem.worker.room import Missed
+from claude_mem import config
+from claude_mem.agents import claude, codex, installer, transcript_lines
+from claude_mem.digest import modes
+from claude_mem.digest.models import chain
+from claude_mem.digest.models.claude import read_env_file
+from claude_mem.domain.errors import ClaudeMemError
+from claude_mem.system import untrusted_files
+from claude_mem.system.disk import DroppedEventCounter
 
 ROOT = Path(claude_mem.__file__).parent
 READING = ("open", "read_text", "read_bytes", "fdopen", "GzipFile", "ZipFile", "decompress", "decompressobj")
@@ -117,14 +119,14 @@ def _folder(path: Path) -> None:
 
 ODD = [_fifo, _link_to_zero, _sparse, _folder]
 NAMED: dict[str, tuple[str, Callable[[Path], object]]] = {
-    "settings": (".claude-mem/config.toml", lambda path: config.load_forgiving(data_dir=path.parent)),
-    "mode": ("modes/own.toml", lambda path: modes.load("own", path.parent)),
-    "prices": ("prices.toml", prices.read),
+    "settings": (".claude-mem/config.toml", lambda path: config.load_lenient(data_dir=path.parent)),
+    "mode": ("modes/own.toml", lambda path: modes.load_mode("own", path.parent)),
+    "prices": ("prices.toml", chain.read_prices),
     "key": ("key", lambda path: chain.read_key(f"file:{path}")),
     "environment": ("env", read_env_file),
     "claude": ("settings.json", lambda path: claude._by_plugin({"CLAUDE_CONFIG_DIR": str(path.parent)})),
     "codex": ("config.toml", lambda path: codex._settings({"CODEX_HOME": str(path.parent)})),
-    "install": ("hooks.json", connect._read),
+    "install": ("hooks.json", installer._read),
 }
 
 
@@ -139,7 +141,7 @@ def test_no_file_that_settings_name_is_waited_for_or_read_without_end(
     prepare(path)
     try:
         assert not isinstance(read(path), bytes)
-    except (MemError, OSError) as error:
+    except (ClaudeMemError, OSError) as error:
         assert str(error)
 
 
@@ -147,7 +149,7 @@ def test_a_link_to_settings_is_followed(tmp_path: Path) -> None:
     (tmp_path / "dotfiles").write_text("log_level = 'DEBUG'\n")
     (tmp_path / "config.toml").symlink_to(tmp_path / "dotfiles")
     assert untrusted_files.read_settings(tmp_path / "config.toml") == b"log_level = 'DEBUG'\n"
-    assert config.load_forgiving(data_dir=tmp_path).config.log_level == "DEBUG"
+    assert config.load_lenient(data_dir=tmp_path).config.log_level == "DEBUG"
 
 
 # --- packed ----------------------------------------------------------------------------------------------------------
@@ -155,8 +157,12 @@ def test_a_link_to_settings_is_followed(tmp_path: Path) -> None:
 
 def test_a_packed_file_of_many_empty_parts_is_given_up(tmp_path: Path) -> None:
     path = tmp_path / "x.gz"
-    path.write_bytes(gzip.compress(b"") * (packed.MAX_MEMBERS + 1))
-    with path.open("rb") as file, packed.Unpacked(file) as found, pytest.raises(untrusted_files.TooLarge):
+    path.write_bytes(gzip.compress(b"") * (transcript_lines.MAX_MEMBERS + 1))
+    with (
+        path.open("rb") as file,
+        transcript_lines.GzipReader(file) as found,
+        pytest.raises(untrusted_files.FileTooLarge),
+    ):
         found.read()
 
 
@@ -169,7 +175,7 @@ def test_parts_and_zeros_of_a_packed_file_are_read_as_gzip_does(tmp_path: Path) 
         b"",
     ):
         path.write_bytes(content)
-        with path.open("rb") as file, packed.Unpacked(file) as found:
+        with path.open("rb") as file, transcript_lines.GzipReader(file) as found:
             whole = found.read()
             assert whole == gzip.decompress(content)
             for place in (5, 0, 99_999, len(whole)):
@@ -181,7 +187,7 @@ def test_parts_and_zeros_of_a_packed_file_are_read_as_gzip_does(tmp_path: Path) 
 
 
 def test_missed_events_are_counted_once(tmp_path: Path) -> None:
-    missed = Missed(tmp_path / "missed")
+    missed = DroppedEventCounter(tmp_path / "missed")
     missed.make()
     assert ((tmp_path / "missed").read_bytes(), missed.take()) == (b"\n", 0)
     with (tmp_path / "missed").open("ab") as file:
@@ -200,5 +206,5 @@ def test_nothing_but_our_own_file_is_cut_short(tmp_path: Path, kind: str) -> Non
         "folder": path.mkdir,
     }
     prepare[kind]()
-    assert Missed(path).take() == 0
+    assert DroppedEventCounter(path).take() == 0
     assert theirs.read_text() == "dear diary"

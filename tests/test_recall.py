@@ -15,20 +15,20 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from claude_mem.config import Config
-from claude_mem.pipeline import recall
-from claude_mem.pipeline.documents import split
-from claude_mem.pipeline.index import Matrix, Near
-from claude_mem.pipeline.recall import Candidate, Evidence, Hit, Question, fuse
-from claude_mem.store import corrections, search
-from claude_mem.store.search import Filter, Match, WordScores
-from claude_mem.worker.api import build_app
-from claude_mem.worker.service import Service
+from claude_mem.recall import rank
+from claude_mem.recall.documents import split_text
+from claude_mem.recall.matrix import Nearness, VectorMatrix
+from claude_mem.recall.rank import Candidate, Hit, SearchEvidence, SearchQuery, fuse_rankings
+from claude_mem.storage.sqlite.memory import edits, search
+from claude_mem.storage.sqlite.memory.search import PassageMatch, SearchFilter, WordScores
+from claude_mem.worker.app import Service
+from claude_mem.worker.http.api import build_app
 from tests.growth import LIMIT, growth
 from tests.lab import Lab
 from tests.test_search import DAY, MINUTE, NOW, _session, save
 
 if TYPE_CHECKING:
-    from claude_mem.providers.embedding import Vectors
+    from claude_mem.recall.embed import Vectors
 
 TOKEN = "t" * 43
 MEANS = {"automobile": "car", "vehicle": "car", "login": "auth", "signin": "auth"}
@@ -74,7 +74,7 @@ def meaning(config: Config) -> Iterator[Service]:
 
 def ready(service: Service) -> Service:
     async def work() -> None:
-        await service.work_off()
+        await service.run_until_idle()
         while await service.indexer.step():
             pass
 
@@ -83,8 +83,8 @@ def ready(service: Service) -> Service:
 
 
 def ask(service: Service, text: str, **how: Any) -> list[Hit]:
-    where = Filter(**{name: how.pop(name) for name in list(how) if name in Filter.__dataclass_fields__})
-    return asyncio.run(recall.find(service.db, service.indexer, Question(text=text, where=where, **how)))
+    where = SearchFilter(**{name: how.pop(name) for name in list(how) if name in SearchFilter.__dataclass_fields__})
+    return asyncio.run(rank.find_hits(service.db, service.indexer, SearchQuery(text=text, where=where, **how)))
 
 
 def titles(hits: Sequence[Hit]) -> list[str]:
@@ -119,7 +119,7 @@ def test_a_pasted_key_is_no_long_question(service: Service, part: str) -> None:
     service.db.write_now(save, "The branch feature/login-form is old.")
 
     def find(text: str) -> None:
-        asyncio.run(recall.find(service.db, service.indexer, Question(text=text)))
+        asyncio.run(rank.find_hits(service.db, service.indexer, SearchQuery(text=text)))
 
     assert growth(find, part * 20_000) <= LIMIT
 
@@ -209,7 +209,7 @@ def test_the_matrix_follows_what_is_stored(meaning: Service) -> None:
     meaning.db.write_now(save, "gateway headers")
     ready(meaning)
     assert meaning.indexer.matrix is not None and len(meaning.indexer.matrix) == 2
-    meaning.db.write_now(corrections.forget, row, now=NOW)
+    meaning.db.write_now(edits.delete_observation, row, now=NOW)
     assert titles(ask(meaning, "vehicle")) == []
     ready(meaning)
     assert len(meaning.indexer.matrix) == 1
@@ -233,11 +233,11 @@ def test_a_restart_reads_the_vectors_back_and_makes_none_again(config: Config) -
 
 def test_a_model_that_breaks_leaves_words(config: Config) -> None:
     pytest.importorskip("numpy")
-    from claude_mem.errors import CannotDo
+    from claude_mem.domain.errors import OperationFailed
 
     class Broken(FakeEmbedder):
         def embed(self, given: Sequence[str]) -> Vectors:
-            raise CannotDo("out of memory")
+            raise OperationFailed("out of memory")
 
     service = Service(config, embedder=Broken())
     service.db.write_now(save, "gateway headers")
@@ -259,9 +259,9 @@ def test_filters_hold_for_meaning_too(meaning: Service) -> None:
 @given(st.lists(st.tuples(st.integers(1, 4), st.booleans()), min_size=1, max_size=30))
 def test_the_matrix_is_right_after_any_adding_and_removing(steps: list[tuple[int, bool]]) -> None:
     np = pytest.importorskip("numpy")
-    from claude_mem.pipeline.index import pack
+    from claude_mem.recall.matrix import quantize
 
-    fake, matrix = FakeEmbedder(), Matrix(256)
+    fake, matrix = FakeEmbedder(), VectorMatrix(256)
     there: dict[int, Vectors] = {}
     for number, (document, adding) in enumerate(steps):
         matrix.remove([document])
@@ -269,7 +269,7 @@ def test_the_matrix_is_right_after_any_adding_and_removing(steps: list[tuple[int
         if adding:
             vector = fake.embed([f"word{number}"])[0]
             there[document] = vector
-            matrix.add([(document, 0, 1, -document, -1, NOW, 5000, pack(vector))])
+            matrix.add([(document, 0, 1, -document, -1, NOW, 5000, quantize(vector))])
     assert len(matrix) == len(there)
     question = fake.embed_query("word0")
     near = matrix.nearest(question)
@@ -287,15 +287,19 @@ def test_long_texts_are_read_in_parts_and_short_ones_whole(meaning: Service) -> 
     assert meaning.indexer.matrix is not None and len(meaning.indexer.matrix) > 10
     (hit, *_) = ask(meaning, "automobile parked")
     assert hit.title.startswith("Minutes of the meeting")
-    assert "".join(split("x" * 1234)).replace("\n", "") == "x" * 1234
+    assert "".join(split_text("x" * 1234)).replace("\n", "") == "x" * 1234
 
 
 # --- fusing ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_best_session_lends_to_its_other_turns() -> None:
-    found = WordScores({1: Match(9.0, 1, 7, 1), 2: Match(3.0, 2, 7, 1), 3: Match(3.1, 3, 8, 1)}, ["a"], [1.0])
-    assert [candidate.group for candidate in fuse(Evidence(found, found.by_group(), [], None), None, floor=0)] == [
+    found = WordScores(
+        {1: PassageMatch(9.0, 1, 7, 1), 2: PassageMatch(3.0, 2, 7, 1), 3: PassageMatch(3.1, 3, 8, 1)}, ["a"], [1.0]
+    )
+    assert [
+        candidate.group for candidate in fuse_rankings(SearchEvidence(found, found.by_group(), [], None), None, floor=0)
+    ] == [
         1,
         2,
         3,
@@ -303,11 +307,11 @@ def test_the_best_session_lends_to_its_other_turns() -> None:
 
 
 def test_scores_are_added_not_ranks() -> None:
-    found = WordScores({1: Match(10.0, 1, 1, 1), 2: Match(9.0, 2, 2, 1)}, ["a"], [1.0])
-    near = Near({1: 0.0, 2: 1.0}, {1: 0.5, 2: 0.9}, {1: 1, 2: 2})
-    (first, second) = fuse(Evidence(found, found.by_group(), [], None), near, floor=0)
+    found = WordScores({1: PassageMatch(10.0, 1, 1, 1), 2: PassageMatch(9.0, 2, 2, 1)}, ["a"], [1.0])
+    near = Nearness({1: 0.0, 2: 1.0}, {1: 0.5, 2: 0.9}, {1: 1, 2: 2})
+    (first, second) = fuse_rankings(SearchEvidence(found, found.by_group(), [], None), near, floor=0)
     assert (first.group, second.group) == (2, 1)
-    assert first.words + first.meaning == pytest.approx(recall.WORDS * 0.9 + recall.MEANING)
+    assert first.words + first.meaning == pytest.approx(rank.WORDS_WEIGHT * 0.9 + rank.MEANING_WEIGHT)
 
 
 # --- files and what is said ------------------------------------------------------------------------------------------
@@ -321,7 +325,7 @@ def test_a_prompt_brings_up_the_files_that_such_work_touched(lab: Lab, config: C
     service = ready(Service(config))
 
     def files(prompt: str) -> list[str]:
-        about = recall.about(service.db, service.indexer, prompt, Filter(), items=5, files=10)
+        about = rank.find_for_prompt(service.db, service.indexer, prompt, SearchFilter(), items=5, files=10)
         return asyncio.run(about)[1]
 
     assert files("the tax rules are wrong")[0] == "tax.py"
@@ -332,7 +336,7 @@ def test_a_prompt_brings_up_the_files_that_such_work_touched(lab: Lab, config: C
 
 
 def test_scores_are_finite_and_kinds_known() -> None:
-    assert set(recall.PREFERRED) == set(search.KINDS)
+    assert set(rank.KIND_BONUS) == set(search.DOCUMENT_KINDS)
     assert math.isfinite(Candidate(1).score)
 
 

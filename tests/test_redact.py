@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from claude_mem.capture import sanitize
 from claude_mem.config import Config
-from claude_mem.pipeline import ingest
-from claude_mem.records import Event, ToolUsed
-from claude_mem.redact import redact
+from claude_mem.domain.records import Event, ToolUsed
+from claude_mem.privacy.secrets import redact
 from tests.lab import Lab
 
 CHANCE = random.Random(30)
@@ -271,7 +271,7 @@ def test_what_only_looks_like_a_secret_stays(text: str) -> None:
 
 def cleaned(body: ToolUsed, **settings: Any) -> str:
     event = Event(id="e1", host="claude", content_session_id="s1", at=0, body=body)
-    return repr(ingest.clean(event, Config(**settings)).body)
+    return repr(sanitize.clean_event(event, Config(**settings)).body)
 
 
 def test_a_secret_under_a_key_of_json_is_replaced() -> None:

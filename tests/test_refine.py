@@ -12,15 +12,17 @@ from typing import Any
 
 import pytest
 
-from claude_mem import ids
-from claude_mem.pipeline import budget, hindsight
-from claude_mem.pipeline.refine import ACTIONS, Action, pause_ms, resume_id
-from claude_mem.providers import http, request
-from claude_mem.providers.base import Captured, Reply, Request, Usage, Verdict
-from claude_mem.providers.fake import Fake
-from claude_mem.store import corrections, ledger, sessions, turns
-from claude_mem.store.sessions import MemorySession
-from claude_mem.worker import service
+from claude_mem.curate import refine_on_demand
+from claude_mem.digest import refine, request
+from claude_mem.digest.models import http
+from claude_mem.digest.models.base import Reply, Request, SessionCallback, Usage, Verdict
+from claude_mem.digest.models.fake import FakeModel
+from claude_mem.digest.refine import ACTIONS, Action, breaker_pause_ms, session_to_resume
+from claude_mem.domain import ids
+from claude_mem.storage.sqlite.journal import ledger, turns
+from claude_mem.storage.sqlite.memory import edits, sessions
+from claude_mem.storage.sqlite.memory.sessions import MemorySession
+from claude_mem.worker import app
 from tests.refining import GOOD, Place, place
 from tests.test_backfill import Old
 
@@ -43,7 +45,7 @@ def failing(verdict: Verdict, message: str = "it says no", retry: float | None =
 
 
 def test_a_good_answer_takes_the_place_of_the_draft_and_the_evidence_stays(tmp_path: Path) -> None:
-    model = Fake(GOOD, session="mem-1")
+    model = FakeModel(GOOD, session="mem-1")
 
     async def story(here: Place) -> None:
         here.turn()
@@ -73,7 +75,7 @@ def test_a_good_answer_takes_the_place_of_the_draft_and_the_evidence_stays(tmp_p
 
 
 def test_one_request_a_turn(tmp_path: Path) -> None:
-    model = Fake(GOOD)
+    model = FakeModel(GOOD)
 
     async def story(here: Place) -> None:
         for number in range(3):
@@ -96,11 +98,11 @@ def test_the_context_of_the_next_session_has_the_refined_words(tmp_path: Path) -
         text = "".join(path.read_text() for path in here.service.config.starts.iterdir())
         assert "Basket totals are rounded once" in text
 
-    run(tmp_path, story, Fake(GOOD))
+    run(tmp_path, story, FakeModel(GOOD))
 
 
 def test_a_turn_is_asked_about_within_a_minute_of_its_end_and_before_older_ones(tmp_path: Path) -> None:
-    model = Fake(GOOD)
+    model = FakeModel(GOOD)
 
     async def story(here: Place) -> None:
         for number in range(4):
@@ -128,14 +130,14 @@ def test_what_a_person_has_settled_is_not_spoken_for_again(tmp_path: Path, deed:
         await here.digest()
         (draft,) = await here.observations()
         if deed == "correct":
-            await here.db.write(corrections.change, draft["id"], {"title": "Mine"}, now=ids.now())
+            await here.db.write(edits.edit_observation, draft["id"], {"title": "Mine"}, now=ids.now_ms())
         else:
-            await here.db.write(corrections.forget, draft["id"], now=ids.now())
+            await here.db.write(edits.delete_observation, draft["id"], now=ids.now_ms())
         await here.refine()
         assert [row["title"] for row in await here.observations()] == (["Mine"] if deed == "correct" else [])
         assert (await here.ledger())[0]["verdict"] == "ok"
 
-    run(tmp_path, story, Fake(GOOD))
+    run(tmp_path, story, FakeModel(GOOD))
 
 
 @pytest.mark.parametrize("deed", ["correct", "forget"])
@@ -157,17 +159,17 @@ def test_the_memories_beside_a_settled_one_stay(tmp_path: Path, deed: str) -> No
         assert len(before) >= 2
         (settled,) = [row["id"] for row in await here.observations() if row["commit_id"]]
         if deed == "correct":
-            await here.db.write(corrections.change, settled, {"title": "Mine"}, now=ids.now())
+            await here.db.write(edits.edit_observation, settled, {"title": "Mine"}, now=ids.now_ms())
             before[settled] = "Mine"
         else:
-            await here.db.write(corrections.forget, settled, now=ids.now())
+            await here.db.write(edits.delete_observation, settled, now=ids.now_ms())
             del before[settled]
         await here.refine()
         after = {row["id"]: row["title"] for row in await here.observations()}
         assert before.items() <= after.items()
         assert GOOD.split("<title>")[1].split("<")[0] not in after.values()
 
-    run(tmp_path, story, Fake(GOOD))
+    run(tmp_path, story, FakeModel(GOOD))
 
 
 def test_an_empty_answer_leaves_the_draft_under_its_own_name(tmp_path: Path) -> None:
@@ -179,7 +181,7 @@ def test_an_empty_answer_leaves_the_draft_under_its_own_name(tmp_path: Path) -> 
         assert await here.observations() == before
         assert [row["verdict"] for row in await here.ledger()] == ["empty"]
 
-    run(tmp_path, story, Fake('<skip_summary reason="routine"/>'))
+    run(tmp_path, story, FakeModel('<skip_summary reason="routine"/>'))
 
 
 def test_an_empty_answer_takes_the_draft_of_a_mere_answer_with_it(tmp_path: Path) -> None:
@@ -195,7 +197,7 @@ def test_an_empty_answer_takes_the_draft_of_a_mere_answer_with_it(tmp_path: Path
         await here.refine()
         assert await here.observations() == []
 
-    run(tmp_path, story, Fake('<skip_summary reason="nothing that was not known"/>'))
+    run(tmp_path, story, FakeModel('<skip_summary reason="nothing that was not known"/>'))
 
 
 def test_words_that_cannot_be_had_again_outlive_a_late_event(tmp_path: Path) -> None:
@@ -211,12 +213,12 @@ def test_words_that_cannot_be_had_again_outlive_a_late_event(tmp_path: Path) -> 
         assert (await here.observations())[0]["provider"] == "fake"
         await here.check_account()
 
-    run(tmp_path, story, Fake(GOOD))
+    run(tmp_path, story, FakeModel(GOOD))
 
 
 def test_what_came_in_meanwhile_is_not_overwritten_by_an_older_answer(tmp_path: Path) -> None:
-    class Slow(Fake):
-        async def ask(self, request: Request, *, resume: str = "", on_session: Captured) -> Reply:
+    class Slow(FakeModel):
+        async def ask(self, request: Request, *, resume: str = "", on_session: SessionCallback) -> Reply:
             if not self.requests:
                 here.lab.spool("PostToolUse", tool_name="Bash", tool_input={"command": "ls"}, tool_response="late")
                 await here.digest()
@@ -255,7 +257,7 @@ def test_without_a_model_nothing_is_asked_for(tmp_path: Path, provider: str) -> 
 
 
 def test_a_few_words_without_work_cost_nothing(tmp_path: Path) -> None:
-    model = Fake(GOOD)
+    model = FakeModel(GOOD)
 
     async def story(here: Place) -> None:
         here.lab.spool("UserPromptSubmit", prompt="thanks")
@@ -279,7 +281,7 @@ def _old(here: Place, *, hours: float = 24 * 365) -> Old:
 
 def test_old_transcripts_are_not_refined_unasked(tmp_path: Path) -> None:
     """Not when they are read, not when the same session goes on today, not when a file is read again."""
-    model = Fake(GOOD)
+    model = FakeModel(GOOD)
 
     async def story(here: Place) -> None:
         old = _old(here, hours=1)  # so lately that its age is no reason
@@ -302,38 +304,40 @@ def test_old_transcripts_are_not_refined_unasked(tmp_path: Path) -> None:
 
 
 def test_old_turns_are_refined_when_a_person_asks_after_it_was_said_what_it_costs(tmp_path: Path) -> None:
-    model = Fake(GOOD)
+    model = FakeModel(GOOD)
 
     async def story(here: Place) -> None:
         path = str(_old(here).path)
         await here.service.backfill([Path(path)])
         await here.digest()
-        told = await hindsight.estimate(here.service.refiner, [path])
-        sizes = [request.size(await here.service.refiner.prepare(await _turn(here, number))) for number in (1, 2)]
+        told = await refine_on_demand.estimate_cost(here.service.refiner, [path])
+        sizes = [
+            request.max_total_tokens(await here.service.refiner.prepare(await _turn(here, number))) for number in (1, 2)
+        ]
         assert (told["turns"], told["tokens"], told["model"]) == (2, sum(sizes), "fake fake-1")
-        assert (await hindsight.estimate(here.service.refiner, ["/another"]))["turns"] == 0
+        assert (await refine_on_demand.estimate_cost(here.service.refiner, ["/another"]))["turns"] == 0
         assert model.requests == []
-        assert (await hindsight.ask(here.service.refiner, [path]))["turns"] == 2
+        assert (await refine_on_demand.enqueue(here.service.refiner, [path]))["turns"] == 2
         await here.refine()
         assert len(model.requests) == 2
         assert {row["provider"] for row in await here.observations()} == {"fake"}
-        assert (await hindsight.ask(here.service.refiner, [path]))["turns"] == 0
+        assert (await refine_on_demand.enqueue(here.service.refiner, [path]))["turns"] == 0
 
     run(tmp_path, story, model)
 
 
 async def _turn(here: Place, number: int) -> Any:
-    return await here.db.read(turns.load, number)
+    return await here.db.read(turns.load_turn, number)
 
 
 def test_the_caps_hold_for_old_turns_too(tmp_path: Path) -> None:
-    model = Fake(GOOD)
+    model = FakeModel(GOOD)
 
     async def story(here: Place) -> None:
         path = str(_old(here).path)
         await here.service.backfill([Path(path)])
         await here.digest()
-        await hindsight.ask(here.service.refiner, [path])
+        await refine_on_demand.enqueue(here.service.refiner, [path])
         await here.refine()
         assert len(model.requests) == 1
         assert any("daily_tokens" in text for text in await here.untold())
@@ -346,7 +350,7 @@ def test_the_caps_hold_for_old_turns_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("verdict", [v for v in Verdict if v not in (Verdict.OK, Verdict.EMPTY)])
 def test_no_failure_costs_a_memory_or_more_than_three_attempts(tmp_path: Path, verdict: Verdict) -> None:
-    model = Fake(failing(verdict))
+    model = FakeModel(failing(verdict))
 
     async def story(here: Place) -> None:
         here.turn()
@@ -357,7 +361,7 @@ def test_no_failure_costs_a_memory_or_more_than_three_attempts(tmp_path: Path, v
             await here.db.write(lambda conn: conn.execute("update jobs set due_at = 0"))
             await here.service.refine_runner.step()
         assert (await here.observations(), await here.summaries()) == before
-        tried = [row for row in await here.ledger() if row["verdict"] not in ledger.UNSEEN]
+        tried = [row for row in await here.ledger() if row["verdict"] not in ledger.UNSEEN_VERDICTS]
         assert len(tried) <= 3
         assert len(await here.ledger()) == len(model.requests)
         await here.check_account()
@@ -382,11 +386,11 @@ def test_every_failure_has_its_action() -> None:
     ],
 )
 def test_how_often_a_turn_may_be_tried(tries: list[str], may: bool) -> None:
-    assert ledger.Tries(tuple(tries)).may_retry is may
+    assert ledger.RefineAttempts(tuple(tries)).may_retry is may
 
 
 def test_an_answer_that_could_not_be_read_is_asked_for_more_strictly(tmp_path: Path) -> None:
-    model = Fake("Sure, here is what I think about it.", GOOD)
+    model = FakeModel("Sure, here is what I think about it.", GOOD)
 
     async def story(here: Place) -> None:
         here.turn()
@@ -401,7 +405,7 @@ def test_an_answer_that_could_not_be_read_is_asked_for_more_strictly(tmp_path: P
 
 @pytest.mark.parametrize("verdict", [Verdict.TOO_LONG, Verdict.TRUNCATED])
 def test_what_was_too_long_is_made_smaller(tmp_path: Path, verdict: Verdict) -> None:
-    model = Fake(failing(verdict), GOOD)
+    model = FakeModel(failing(verdict), GOOD)
 
     async def story(here: Place) -> None:
         here.turn(prompt="Fix the totals: " + "x" * 20_000, output="x" * 20_000)
@@ -415,7 +419,7 @@ def test_what_was_too_long_is_made_smaller(tmp_path: Path, verdict: Verdict) -> 
 
 
 def test_a_provider_out_of_order_is_left_alone_and_a_person_is_told_once(tmp_path: Path) -> None:
-    model = Fake(failing(Verdict.QUOTA, "Your credit balance is too low"), GOOD)
+    model = FakeModel(failing(Verdict.QUOTA, "Your credit balance is too low"), GOOD)
 
     async def story(here: Place) -> None:
         for session in ("s1", "s2", "s3"):
@@ -441,16 +445,16 @@ def test_a_provider_out_of_order_is_left_alone_and_a_person_is_told_once(tmp_pat
 
 
 def test_the_notice_reaches_the_next_session(tmp_path: Path) -> None:
-    model = Fake(failing(Verdict.AUTH, "invalid x-api-key"))
+    model = FakeModel(failing(Verdict.AUTH, "invalid x-api-key"))
 
     async def story(here: Place) -> None:
         here.turn()
         await here.digest()
         await here.refine()
-        text, keys = await here.service.teller.notice()
+        text, keys = await here.service.context_service.notice()
         assert "invalid x-api-key" in text
-        await here.service.teller.record_start("claude", "s1", 0, notice_keys=keys)
-        assert await here.service.teller.notice() == ("", [])
+        await here.service.context_service.record_start("claude", "s1", 0, notice_keys=keys)
+        assert await here.service.context_service.notice() == ("", [])
 
     run(tmp_path, story, model)
 
@@ -460,18 +464,18 @@ def test_other_settings_are_tried_at_once(tmp_path: Path) -> None:
         here.turn()
         await here.digest()
         await here.refine()
-        assert (await here.rows("select until from breakers"))[0]["until"] > ids.now()
+        assert (await here.rows("select until from breakers"))[0]["until"] > ids.now_ms()
         here.service.chain.config = replace(here.service.chain.config, anthropic_api_key="another")
-        here.service.chain.fixed_models = [Fake(GOOD)]
+        here.service.chain.fixed_models = [FakeModel(GOOD)]
         await here.db.write(lambda conn: conn.execute("update jobs set due_at = 0"))
         await here.service.refine_runner.step()
         assert (await here.observations())[0]["provider"] == "fake"
 
-    run(tmp_path, story, Fake(failing(Verdict.AUTH)))
+    run(tmp_path, story, FakeModel(failing(Verdict.AUTH)))
 
 
 def test_the_next_in_the_chain_takes_over(tmp_path: Path) -> None:
-    first, second = Fake(failing(Verdict.AUTH), provider="one"), Fake(GOOD, provider="two")
+    first, second = FakeModel(failing(Verdict.AUTH), provider="one"), FakeModel(GOOD, provider="two")
 
     async def story(here: Place) -> None:
         here.turn()
@@ -485,7 +489,7 @@ def test_the_next_in_the_chain_takes_over(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("verdict", [Verdict.TRANSIENT, Verdict.PERMANENT])
 def test_who_has_just_failed_at_a_turn_is_asked_last(tmp_path: Path, verdict: Verdict) -> None:
-    first, second = Fake(failing(verdict), provider="one"), Fake(GOOD, provider="two")
+    first, second = FakeModel(failing(verdict), provider="one"), FakeModel(GOOD, provider="two")
 
     async def story(here: Place) -> None:
         here.turn()
@@ -497,7 +501,7 @@ def test_who_has_just_failed_at_a_turn_is_asked_last(tmp_path: Path, verdict: Ve
 
 
 def test_three_failures_in_a_row_open_the_breaker(tmp_path: Path) -> None:
-    model = Fake(failing(Verdict.TRANSIENT, "HTTP 529"))
+    model = FakeModel(failing(Verdict.TRANSIENT, "HTTP 529"))
 
     async def story(here: Place) -> None:
         for session in ("s1", "s2", "s3", "s4"):
@@ -506,7 +510,7 @@ def test_three_failures_in_a_row_open_the_breaker(tmp_path: Path) -> None:
         await here.refine()
         assert len(model.requests) == 3
         (breaker,) = await here.rows("select * from breakers")
-        assert 50_000 < breaker["until"] - ids.now() <= 60_000
+        assert 50_000 < breaker["until"] - ids.now_ms() <= 60_000
         assert len(await here.untold()) == 1
 
     run(tmp_path, story, model)
@@ -525,11 +529,11 @@ def test_three_failures_in_a_row_open_the_breaker(tmp_path: Path) -> None:
 )
 def test_how_long_a_provider_is_left_alone(failures: int, asked: float | None, pause: int) -> None:
     action = Action(retry=True, opens_after=3, first_pause_ms=60_000, longest_ms=3_600_000)
-    assert pause_ms(action, failures, asked) == pause
+    assert breaker_pause_ms(action, failures, asked) == pause
 
 
 def test_a_failed_probe_closes_the_door_again(tmp_path: Path) -> None:
-    model = Fake(failing(Verdict.QUOTA), failing(Verdict.TRANSIENT, "HTTP 500"), GOOD)
+    model = FakeModel(failing(Verdict.QUOTA), failing(Verdict.TRANSIENT, "HTTP 500"), GOOD)
 
     async def story(here: Place) -> None:
         here.turn("s1")
@@ -551,8 +555,8 @@ def test_a_failed_probe_closes_the_door_again(tmp_path: Path) -> None:
 def test_the_request_is_booked_before_it_is_sent_and_corrected_after(tmp_path: Path) -> None:
     seen: list[dict[str, Any]] = []
 
-    class Watching(Fake):
-        async def ask(self, request: Request, *, resume: str = "", on_session: Captured) -> Reply:
+    class Watching(FakeModel):
+        async def ask(self, request: Request, *, resume: str = "", on_session: SessionCallback) -> Reply:
             seen.extend(await here.ledger())
             return await super().ask(request, resume=resume, on_session=on_session)
 
@@ -572,27 +576,27 @@ def test_the_request_is_booked_before_it_is_sent_and_corrected_after(tmp_path: P
         assert (after["input_tokens"], after["cached_tokens"], after["output_tokens"]) == (2000, 1000, 300)
         assert after["cost"] == 1000 * 1 + 1000 * 0.1 + 300 * 5
         assert after["verdict"] == "ok"
-        (session,) = await here.db.read(sessions.listing, limit=10, offset=0)
+        (session,) = await here.db.read(sessions.list_sessions_with_counts, limit=10, offset=0)
         assert (session["model_tokens"], session["cost"]) == (2300, 2600)
 
     run(tmp_path, story, model)
 
 
 def test_the_daily_cap_holds(tmp_path: Path) -> None:
-    model = Fake(Reply(verdict=Verdict.OK, text=GOOD, usage=Usage(input_tokens=4000, output_tokens=500)))
+    model = FakeModel(Reply(verdict=Verdict.OK, text=GOOD, usage=Usage(input_tokens=4000, output_tokens=500)))
 
     async def story(here: Place) -> None:
         for number in range(8):
             here.turn(f"s{number}")
         await here.digest()
         await here.refine()
-        spent = await here.db.read(ledger.spent, since=0)
+        spent = await here.db.read(ledger.get_spending_since, since=0)
         assert 0 < spent.tokens <= 20_000
         assert len(model.requests) == len(await here.ledger()) == 4
         (told,) = await here.untold()
         assert "20,000 tokens" in told
         waiting = await here.rows("select due_at from jobs where kind = 'refine'")
-        midnight = budget.ms(budget.next_day(budget.day_start(ids.now())))
+        midnight = refine.to_ms(refine.next_day(refine.day_start(ids.now_ms())))
         assert [row["due_at"] for row in waiting] == [midnight] * 4
         assert len(await here.observations()) == 8
         await here.check_account()
@@ -601,7 +605,7 @@ def test_the_daily_cap_holds(tmp_path: Path) -> None:
 
 
 def test_the_monthly_cap_holds_and_what_is_free_goes_on(tmp_path: Path) -> None:
-    dear = Fake(Reply(verdict=Verdict.OK, text=GOOD), provider="dear", model="claude-opus-4")
+    dear = FakeModel(Reply(verdict=Verdict.OK, text=GOOD), provider="dear", model="claude-opus-4")
 
     async def story(here: Place) -> None:
         here.turn()
@@ -619,7 +623,7 @@ def test_nothing_is_asked_for_when_the_day_has_no_tokens(tmp_path: Path) -> None
         await here.digest()
         assert await here.rows("select * from jobs where kind = 'refine'") == []
 
-    run(tmp_path, story, Fake(GOOD), daily_tokens="0")
+    run(tmp_path, story, FakeModel(GOOD), daily_tokens="0")
 
 
 def test_an_answer_without_figures_is_booked_at_the_most(tmp_path: Path) -> None:
@@ -631,14 +635,16 @@ def test_an_answer_without_figures_is_booked_at_the_most(tmp_path: Path) -> None
         assert row["input_tokens"] > 1000
         assert row["output_tokens"] == 2000
 
-    run(tmp_path, story, Fake(failing(Verdict.TRANSIENT, "reset")))
+    run(tmp_path, story, FakeModel(failing(Verdict.TRANSIENT, "reset")))
 
 
 def test_days_and_months_begin_at_midnight_where_the_person_is() -> None:
     noon = int(datetime(2026, 12, 31, 12).timestamp() * 1000)
-    assert datetime.fromtimestamp(budget.ms(budget.day_start(noon)) / 1000) == datetime(2026, 12, 31)
-    assert datetime.fromtimestamp(budget.ms(budget.next_day(budget.day_start(noon))) / 1000) == datetime(2027, 1, 1)
-    assert datetime.fromtimestamp(budget.ms(budget.next_month(budget.month_start(noon))) / 1000) == datetime(2027, 1, 1)
+    assert datetime.fromtimestamp(refine.to_ms(refine.day_start(noon)) / 1000) == datetime(2026, 12, 31)
+    assert datetime.fromtimestamp(refine.to_ms(refine.next_day(refine.day_start(noon))) / 1000) == datetime(2027, 1, 1)
+    assert datetime.fromtimestamp(refine.to_ms(refine.next_month(refine.month_start(noon))) / 1000) == datetime(
+        2027, 1, 1
+    )
 
 
 # --- the model's own sessions ----------------------------------------------------------------------------------------
@@ -658,7 +664,7 @@ CAPTURED = MemorySession("mem-1", 1, "claude", "now", 0)
 )
 def test_when_a_session_is_resumed(memory: MemorySession | None, given: dict[str, Any], resumed: str) -> None:
     rule: dict[str, Any] = {"runtime": "now", "prompt_number": 2, "must_restart": False, **given}
-    assert resume_id(memory, **rule) == resumed
+    assert session_to_resume(memory, **rule) == resumed
 
 
 def test_a_model_that_keeps_no_sessions_is_given_one_name(tmp_path: Path) -> None:
@@ -673,7 +679,7 @@ def test_a_model_that_keeps_no_sessions_is_given_one_name(tmp_path: Path) -> Non
         assert {session: len(found) for session, found in by_session.items()} == {"s1": 1, "s2": 1}
         assert by_session["s1"] != by_session["s2"]
 
-    run(tmp_path, story, Fake(GOOD))
+    run(tmp_path, story, FakeModel(GOOD))
 
 
 def test_refine_is_the_only_kind_nobody_waits_for(tmp_path: Path) -> None:
@@ -683,9 +689,9 @@ def test_refine_is_the_only_kind_nobody_waits_for(tmp_path: Path) -> None:
         assert await here.rows("select 1 from jobs where kind = 'refine'")
         assert await here.service.settle(0.05)
 
-    run(tmp_path, story, Fake(GOOD))
+    run(tmp_path, story, FakeModel(GOOD))
 
 
 def test_the_deadline_of_a_step_is_longer_than_that_of_a_request() -> None:
-    assert service.REFINE_SECONDS > http.CALL_SECONDS + 10
-    assert ledger.MAX_TRIES == 3
+    assert app.REFINE_SECONDS > http.CALL_SECONDS + 10
+    assert ledger.MAX_REFINE_ATTEMPTS == 3

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from claude_mem import __version__, hook, process
-from claude_mem.process import Worker
-from claude_mem.worker.serve import Life
+from claude_mem import __version__, hook
+from claude_mem.system import process
+from claude_mem.system.process import WorkerInfo
+from claude_mem.worker.serve import WorkerProcess
 from tests import forks
 from tests.installed import SOURCE, Installation
 from tests.lab import Lab
@@ -37,26 +38,26 @@ def port() -> Iterator[int]:
     yield found
 
 
-def running(lab: Lab) -> Worker:
-    worker: Worker = wait_for(lambda: process.running(lab.data))
+def running(lab: Lab) -> WorkerInfo:
+    worker: WorkerInfo = wait_for(lambda: process.running_worker(lab.data))
     return worker
 
 
-def renewed(lab: Lab, version: str) -> Worker:
+def renewed(lab: Lab, version: str) -> WorkerInfo:
     """The worker of this version, as soon as it is there."""
 
-    def of_version() -> Worker | None:
-        worker = process.running(lab.data)
+    def of_version() -> WorkerInfo | None:
+        worker = process.running_worker(lab.data)
         return worker if worker is not None and worker.version == version else None
 
-    worker: Worker = wait_for(of_version)
+    worker: WorkerInfo = wait_for(of_version)
     return worker
 
 
 def stored(lab: Lab) -> list[str]:
     """The commands of all events, when everything was taken in and the worker has ended."""
     wait_for(lambda: not any((lab.data / "spool").iterdir()))
-    process.stop(lab.data)
+    process.stop_worker(lab.data)
     return [json.loads(body)["input"]["command"] for (body,) in lab.rows("select body from events order by seq")]
 
 
@@ -152,7 +153,7 @@ def test_a_worker_that_is_told_to_stop_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir(mode=0o700)
 
     async def inside() -> bool:
-        life = Life(Home(tmp_path / "data", worker_port=0).config)
+        life = WorkerProcess(Home(tmp_path / "data", worker_port=0).config)
         ends = asyncio.create_task(life.run())
         while life.service is None or not (tmp_path / "data" / "worker.json").exists():
             await asyncio.sleep(0.01)
@@ -168,7 +169,7 @@ def test_a_worker_that_is_told_to_stop_is_not_replaced(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def old(here: Installation, lab: Lab) -> Worker:
+def old(here: Installation, lab: Lab) -> WorkerInfo:
     """A worker of a version without any of this, and in its place the present code under another version."""
     here.forget_upgrades()
     here.mem("start", CLAUDE_MEM_KEEP_LOG_DAYS="3")
@@ -188,19 +189,21 @@ def test_a_hook_replaces_a_worker_that_does_not_renew_itself(here: Installation,
     here.tell(2)
     wait_for(lambda: not any((lab.data / "spool").iterdir()))
     assert running(lab) == after
-    process.stop(lab.data)
+    process.stop_worker(lab.data)
     assert lab.rows("select count(*) from events where kind = 'tool'") == [(2,)]
     assert lab.rows("select count(*) from receipts") == [(3,)]
 
 
 @pytest.mark.parametrize("words", [("list",), ("search", "basket"), ("retry",), ("save", "a fact")])
-def test_a_command_replaces_it_and_goes_on(here: Installation, lab: Lab, old: Worker, words: tuple[str, ...]) -> None:
+def test_a_command_replaces_it_and_goes_on(
+    here: Installation, lab: Lab, old: WorkerInfo, words: tuple[str, ...]
+) -> None:
     here.mem(*words)
     after = running(lab)
     assert (after.version, after.pid == old.pid) == (NEWER, False)
 
 
-def test_until_then_status_and_doctor_say_so(here: Installation, lab: Lab, old: Worker) -> None:
+def test_until_then_status_and_doctor_say_so(here: Installation, lab: Lab, old: WorkerInfo) -> None:
     said = f"worker version {__version__}, installed version {NEWER}; it restarts at the next event"
     assert said in here.mem("status").stdout
     found = json.loads(here.mem("status", "--json").stdout)
@@ -288,7 +291,7 @@ def test_a_worker_leaves_when_its_folder_is_not_its_own_any_more(lab: Lab, worke
     wait_for(lambda: not Path(f"/proc/{worker.pid}").exists())
     lab.hook("UserPromptSubmit", prompt="last", prompt_id="z")
     lab.wait_digested()
-    process.stop(lab.data)
+    process.stop_worker(lab.data)
     found = [row[0] for row in lab.rows("select event_id from receipts order by event_id")]
     assert set(names) <= set(found)
     assert len(found) == len(names) + (2 if how == "lock removed" else 1)

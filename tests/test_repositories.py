@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
-from claude_mem import git_files, hook
+from claude_mem import hook
 from claude_mem.config import Config
-from claude_mem.projects import Project, resolve
-from claude_mem.store import notices, projects
-from claude_mem.store.database import Connection, Database, rows
+from claude_mem.storage.sqlite.engine import Connection, Database, fetch_all
+from claude_mem.storage.sqlite.journal import notices
+from claude_mem.storage.sqlite.memory import projects
+from claude_mem.system import git_files
+from claude_mem.system.project_folders import ResolvedProject, identify_project
 from tests import forks
 from tests.lab import Lab
 from tests.waiting import wait_for
@@ -52,13 +54,15 @@ class Memory:
     def know(self, folder: Path) -> int:
         """As at the start of a session in a folder."""
         self.now += 1
-        return int(self.db.write_now(projects.know, resolve(str(folder)), str(folder), now=self.now))
+        return int(
+            self.db.write_now(projects.register_project, identify_project(str(folder)), str(folder), now=self.now)
+        )
 
     def find(self, folder: Path) -> int | None:
-        return self.db.read_now(projects.find, resolve(str(folder)))
+        return self.db.read_now(projects.find_project_id, identify_project(str(folder)))
 
     def offers(self) -> list[str]:
-        return list(self.db.read_now(notices.untold).values())
+        return list(self.db.read_now(notices.list_unshown_notices).values())
 
     def forget_repositories(self) -> None:
         """Leave what version 0.1.0 knew: paths and remotes."""
@@ -271,7 +275,7 @@ def test_the_one_that_moved_away_is_known_where_it_is_now_whoever_is_seen_first(
     new = memory.know(make(shop))
     assert memory.know(moved) == old
     assert memory.know(shop) == new
-    shown = {row["id"]: row["root"] for row in memory.db.read_now(projects.listing)}
+    shown = {row["id"]: row["root"] for row in memory.db.read_now(projects.list_projects_with_counts)}
     assert shown == {old: str(moved), new: str(shop)}
     assert memory.know(moved_deeper(moved)) == old
     assert memory.know(make(moved)) not in (old, new)
@@ -312,11 +316,11 @@ def test_a_merged_project_of_an_earlier_version_is_not_torn_apart(memory: Memory
     """Each of its repositories is seen for the first time with what tells it from others."""
     one, two = make(tmp_path / "one"), make(tmp_path / "two")
     whole, part = memory.know(one), memory.know(two)
-    memory.db.write_now(projects.merge, part, whole)
+    memory.db.write_now(projects.merge_project_into, part, whole)
     memory.forget_repositories()
     assert memory.know(one) == memory.know(two) == memory.know(one) == whole
     assert memory.know(renamed(two)) == whole
-    assert memory.db.read_now(projects.show, whole)["root"] == str(one), "the other one did not move"
+    assert memory.db.read_now(projects.get_project_row, whole)["root"] == str(one), "the other one did not move"
 
 
 # --- what follows a move ---------------------------------------------------------------------------------------------
@@ -328,9 +332,9 @@ def test_folders_follow_and_the_old_ones_are_free(memory: Memory, shop: Path) ->
     memory.know(shop / "src")
     moved = renamed(shop)
     memory.know(moved)
-    assert sorted(memory.db.read_now(projects.folders, project)) == [str(moved), str(moved / "src")]
-    assert memory.db.read_now(projects.show, project)["root"] == str(moved)
-    assert f"git:{shop}/.git" not in memory.db.read_now(projects.aliases, project)
+    assert sorted(memory.db.read_now(projects.list_project_folders, project)) == [str(moved), str(moved / "src")]
+    assert memory.db.read_now(projects.get_project_row, project)["root"] == str(moved)
+    assert f"git:{shop}/.git" not in memory.db.read_now(projects.list_project_aliases, project)
 
 
 def test_a_worktree_and_a_submodule_move_with_their_repository(memory: Memory, shop: Path, tmp_path: Path) -> None:
@@ -348,7 +352,7 @@ def test_a_worktree_and_a_submodule_move_with_their_repository(memory: Memory, s
         ids[1],
         ids[0],
     )
-    assert memory.db.read_now(projects.show, ids[1])["root"] == str(moved / "inner")
+    assert memory.db.read_now(projects.get_project_row, ids[1])["root"] == str(moved / "inner")
 
 
 # --- offers ----------------------------------------------------------------------------------------------------------
@@ -360,7 +364,7 @@ def test_a_copy_is_offered_to_be_joined_once(memory: Memory, shop: Path) -> None
     (offer,) = memory.offers()
     assert f"`claude-mem project merge {new} {old}`" in offer
     assert str(shop) in offer
-    memory.db.write_now(notices.told, [notices.merge_key(old, new)], now=9)
+    memory.db.write_now(notices.mark_notices_shown, [notices.merge_offer_key(old, new)], now=9)
     assert memory.know(shop) == old
     assert memory.know(shop.with_name("copy")) == new
     assert memory.offers() == []
@@ -368,11 +372,11 @@ def test_a_copy_is_offered_to_be_joined_once(memory: Memory, shop: Path) -> None
 
 def test_joining_two_withdraws_the_offer_and_both_places_are_one_project(memory: Memory, shop: Path) -> None:
     old, new = memory.know(shop), memory.know(copied(shop))
-    memory.db.write_now(projects.merge, new, old)
+    memory.db.write_now(projects.merge_project_into, new, old)
     assert memory.offers() == []
     assert memory.know(shop) == memory.know(shop.with_name("copy")) == old
     assert memory.offers() == []
-    assert memory.db.read_now(projects.related, old) == []
+    assert memory.db.read_now(projects.list_related_projects, old) == []
 
 
 def test_a_new_repository_at_a_known_path_is_offered_unless_the_old_one_is_seen(memory: Memory, shop: Path) -> None:
@@ -482,8 +486,8 @@ def test_a_remote_alone_joins_nothing_and_a_merge_is_offered_once(
     (offer,) = memory.offers()
     assert "has the same remote as" in offer
     assert f"`claude-mem project merge {new} {old}`" in offer
-    assert [row["id"] for row in memory.db.read_now(projects.related, new)] == [old]
-    memory.db.write_now(projects.merge, new, old)
+    assert [row["id"] for row in memory.db.read_now(projects.list_related_projects, new)] == [old]
+    memory.db.write_now(projects.merge_project_into, new, old)
     assert memory.know(evil) == memory.know(cloned) == old, "a person has said so"
     assert memory.offers() == []
 
@@ -531,14 +535,14 @@ def test_worktrees_and_their_submodules_share_memory_without_a_question(
     ids = memory.know(cloned), memory.know(cloned / "inner")
     git(cloned, "worktree", "add", "-q", str(tmp_path / "tree"))
     git(tmp_path / "tree", "submodule", "update", "-q", "--init")
-    assert "worktrees" in str(resolve(str(tmp_path / "tree" / "inner")).repository)
+    assert "worktrees" in str(identify_project(str(tmp_path / "tree" / "inner")).repository)
     assert (memory.know(tmp_path / "tree"), memory.know(tmp_path / "tree" / "inner")) == ids
     assert memory.offers() == []
 
 
 def test_what_was_imported_belongs_to_its_first_folder_here(memory: Memory, cloned: Path) -> None:
-    elsewhere = Project("shop", "/home/me/shop", ("git:/home/me/shop/.git", "remote:example.org/team/shop"))
-    imported = memory.db.write_now(projects.know, elsewhere, "", now=1)
+    elsewhere = ResolvedProject("shop", "/home/me/shop", ("git:/home/me/shop/.git", "remote:example.org/team/shop"))
+    imported = memory.db.write_now(projects.register_project, elsewhere, "", now=1)
     assert memory.know(cloned) == imported
     assert memory.know(archive(cloned)) != imported, "and to no other"
 
@@ -590,8 +594,8 @@ def test_the_first_commit_is_read_from_gits_own_files(tmp_path: Path, change: Ca
     first = git(shop, "rev-list", "--max-parents=0", "HEAD")
     change(shop)
     assert git_files.root_commit(shop / ".git") == first
-    assert git_files.contains(shop / ".git", first)
-    assert not git_files.contains(shop / ".git", "0" * 40)
+    assert git_files.contains_commit(shop / ".git", first)
+    assert not git_files.contains_commit(shop / ".git", "0" * 40)
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0" * 5000, b"CGPH\1\1\xff\0" + b"\xff" * 5000])
@@ -607,7 +611,7 @@ def test_damaged_files_of_git_say_nothing(tmp_path: Path, damage: bytes) -> None
     for index in (shop / ".git" / "objects" / "pack").glob("*.idx"):
         index.chmod(0o600)
         index.write_bytes(damage)
-    assert not git_files.contains(shop / ".git", "ab" * 20)
+    assert not git_files.contains_commit(shop / ".git", "ab" * 20)
 
 
 def test_a_snapshot_of_the_whole_disk_is_no_move(memory: Memory, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -615,15 +619,15 @@ def test_a_snapshot_of_the_whole_disk_is_no_move(memory: Memory, shop: Path, mon
     old = memory.know(shop)
     snapshot = copied(shop)
     inode = (shop / ".git").stat().st_ino
-    here = resolve(str(snapshot))
+    here = identify_project(str(snapshot))
     assert here.repository is not None
     seems = git_files.Repository(
         str(snapshot / ".git"), f"{inode}:{here.repository.made_at}", here.repository.root_commit
     )
-    place = Project(here.name, here.root, here.identities, repository=seems)
-    monkeypatch.setattr(git_files, "is_elsewhere", lambda repository, path: path == str(shop / ".git"))
-    assert memory.db.write_now(projects.know, place, "", now=5) != old
-    assert memory.db.read_now(lambda conn: rows(conn, "select count(*) as n from repositories")) == [{"n": 2}]
+    place = ResolvedProject(here.name, here.root, here.identities, repository=seems)
+    monkeypatch.setattr(git_files, "has_copy_at", lambda repository, path: path == str(shop / ".git"))
+    assert memory.db.write_now(projects.register_project, place, "", now=5) != old
+    assert memory.db.read_now(lambda conn: fetch_all(conn, "select count(*) as n from repositories")) == [{"n": 2}]
 
 
 # --- from the first session to the last ------------------------------------------------------------------------------
@@ -652,7 +656,7 @@ def _told_at_start(lab: Lab, folder: Path) -> str:
 
 
 def _start_file(lab: Lab, folder: Path) -> Path:
-    return lab.data / "starts" / hook.start_name(str(folder))
+    return lab.data / "starts" / hook.brief_filename(str(folder))
 
 
 def test_after_a_rename_the_first_session_is_told_everything(lab: Lab, tmp_path: Path) -> None:

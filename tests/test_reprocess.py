@@ -13,17 +13,19 @@ from typing import Any
 
 import pytest
 
-from claude_mem import ids
-from claude_mem.cli import run
-from claude_mem.errors import NotFound
-from claude_mem.providers.local import LocalCompressor
-from claude_mem.records import WRITER, Digest, Draft, Turn
-from claude_mem.store import corrections, jobs, rewrites
-from claude_mem.store.database import Connection, Row, rows, value
-from claude_mem.worker import api, moving
-from claude_mem.worker.keeper import DAY
-from claude_mem.worker.service import Service
-from claude_mem.worker.visits import Visits
+from claude_mem.cli import worker
+from claude_mem.digest.writer import LocalCompressor
+from claude_mem.domain import ids
+from claude_mem.domain.errors import NotFound
+from claude_mem.domain.records import WRITER_VERSION, Digest, Draft, Turn
+from claude_mem.maintain.maintenance import DAY
+from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_value
+from claude_mem.storage.sqlite.journal import jobs, reprocessing
+from claude_mem.storage.sqlite.memory import edits
+from claude_mem.worker.app import Service
+from claude_mem.worker.http import api
+from claude_mem.worker.http.auth import BrowserSessions
+from claude_mem.worker.http.routes import transfer
 from tests import upgrading, wounds
 from tests.lab import Lab
 from tests.moving import Home
@@ -56,7 +58,7 @@ def old(lab: Lab, tmp_path: Path) -> Lab:
     home = Home(lab.data)
 
     async def fill(service: Service) -> None:
-        await service.work_off()
+        await service.run_until_idle()
         await service.db.write(as_it_was)
 
     home.work(fill)
@@ -84,7 +86,7 @@ def state(lab: Lab) -> dict[str, Any]:
 
 
 def rewritten(lab: Lab) -> dict[str, Any]:
-    Home(lab.data).work(Service.work_off)
+    Home(lab.data).work(Service.run_until_idle)
     return state(lab)
 
 
@@ -102,7 +104,7 @@ def test_after_an_upgrade_old_memories_are_rewritten_under_their_ids(old: Lab) -
     before = state(old)
     assert {writer for _, writer, *_ in before["turns"]} == {0}
     after = rewritten(old)
-    assert {writer for _, writer, *_ in after["turns"]} == {WRITER}
+    assert {writer for _, writer, *_ in after["turns"]} == {WRITER_VERSION}
     assert "Old" not in json.dumps(after["observations"] + after["summaries"])
     assert all(closing for _, _, _, closing, _ in after["summaries"])
     first = {turn: min(row[0] for row in before["observations"] if row[1] == turn) for turn in range(1, 6)}
@@ -124,12 +126,12 @@ def test_what_a_person_touched_stays_as_it_is(old: Lab) -> None:
     by_turn = {row[1]: row[0] for row in reversed(state(old)["observations"])}
 
     async def touch(service: Service) -> None:
-        now = ids.now()
-        await service.db.write(corrections.change, by_turn[1], {"narrative": "By hand"}, now=now)
-        await service.db.write(corrections.pin, by_turn[2], pinned=True, now=now)
-        await service.db.write(corrections.forget, by_turn[3], now=now)
-        (summary,) = await service.db.read(rows, "select id from session_summaries where turn_id = 4")
-        await service.db.write(corrections.judge, "summary", summary["id"], "wrong", now=now)
+        now = ids.now_ms()
+        await service.db.write(edits.edit_observation, by_turn[1], {"narrative": "By hand"}, now=now)
+        await service.db.write(edits.set_pinned, by_turn[2], pinned=True, now=now)
+        await service.db.write(edits.delete_observation, by_turn[3], now=now)
+        (summary,) = await service.db.read(fetch_all, "select id from session_summaries where turn_id = 4")
+        await service.db.write(edits.set_verdict, "summary", summary["id"], "wrong", now=now)
 
     Home(old.data).work(touch)
     before = state(old)
@@ -137,7 +139,7 @@ def test_what_a_person_touched_stays_as_it_is(old: Lab) -> None:
     for kind in ("observations", "summaries"):
         assert [row for row in after[kind] if row[1] < 5] == [row for row in before[kind] if row[1] < 5]
         assert [row for row in after[kind] if row[1] == 5] != [row for row in before[kind] if row[1] == 5]
-    assert {writer for _, writer, *_ in after["turns"]} == {WRITER}
+    assert {writer for _, writer, *_ in after["turns"]} == {WRITER_VERSION}
 
 
 def test_what_was_dropped_or_forgotten_as_a_whole_does_not_come_back(old: Lab) -> None:
@@ -149,9 +151,9 @@ def test_what_was_dropped_or_forgotten_as_a_whole_does_not_come_back(old: Lab) -
 
 def test_what_an_agent_changed_at_a_persons_word_stays(old: Lab) -> None:
     async def change(service: Service) -> None:
-        (row,) = await service.db.read(rows, "select min(id) as id from observations where turn_id = 1")
+        (row,) = await service.db.read(fetch_all, "select min(id) as id from observations where turn_id = 1")
         given = {"narrative": "As asked"}
-        await service.db.write(corrections.change, row["id"], given, now=ids.now(), by="agent", trust="agent")
+        await service.db.write(edits.edit_observation, row["id"], given, now=ids.now_ms(), by="agent", trust="agent")
 
     Home(old.data).work(change)
     before = [row for row in state(old)["observations"] if row[1] == 1]
@@ -185,15 +187,15 @@ def test_where_the_events_are_gone_it_stays_and_is_counted(old: Lab) -> None:
         await service.db.write(lambda conn: list(conn.execute(gone)))
         while await service.indexer.catch_up():
             pass
-        await service.keeper.apply_retention(now=ids.now())
-        return await service.db.read(rewrites.counts)
+        await service.keeper.apply_retention(now=ids.now_ms())
+        return await service.db.read(reprocessing.count_reprocessable_turns)
 
     counted = Home(old.data).work(fade)
     assert counted == {"rewritable": 4, "events_gone": 1, "a_persons": 0, "a_models": 0}
     after = rewritten(old)
     assert all(row[3].startswith("Old words") for row in after["observations"] if row[1] == 1)
-    assert [writer for _, writer, *_ in after["turns"]] == [-WRITER, *[WRITER] * 4]
-    assert Home(old.data).work(lambda service: service.rewritable(rewrites.ALL))["events_gone"] == 1
+    assert [writer for _, writer, *_ in after["turns"]] == [-WRITER_VERSION, *[WRITER_VERSION] * 4]
+    assert Home(old.data).work(lambda service: service.rewritable(reprocessing.ALL_TURNS))["events_gone"] == 1
 
 
 def test_raw_events_wait_for_the_writer_within_reason(old: Lab) -> None:
@@ -202,11 +204,11 @@ def test_raw_events_wait_for_the_writer_within_reason(old: Lab) -> None:
     async def retain(service: Service) -> tuple[int, int]:
         while await service.indexer.catch_up():
             pass
-        now = ids.now()
+        now = ids.now_ms()
         await service.keeper.apply_retention(now=now + 8 * DAY)
-        kept = await service.db.read(value, "select count(*) from events where turn_id is not null")
+        kept = await service.db.read(fetch_value, "select count(*) from events where turn_id is not null")
         await service.keeper.apply_retention(now=now + (service.config.keep_dead_days + 8) * DAY)
-        return kept, await service.db.read(value, "select count(*) from events where turn_id is not null")
+        return kept, await service.db.read(fetch_value, "select count(*) from events where turn_id is not null")
 
     kept, later = Home(old.data).work(retain)
     assert (kept > 0, later) == (True, 0)
@@ -214,8 +216,8 @@ def test_raw_events_wait_for_the_writer_within_reason(old: Lab) -> None:
 
 def test_nobody_waits_for_it(old: Lab) -> None:
     async def ask(service: Service) -> tuple[int, int]:
-        await service.db.write(rewrites.ask, rewrites.ALL, now=ids.now())
-        return await service.db.read(jobs.waiting), await service.db.read(jobs.count, jobs.REWRITE)
+        await service.db.write(reprocessing.enqueue_reprocessing, reprocessing.ALL_TURNS, now=ids.now_ms())
+        return await service.db.read(jobs.count_urgent_jobs), await service.db.read(jobs.count_jobs, jobs.REPROCESS_JOB)
 
     assert Home(old.data).work(ask) == (0, 5)
 
@@ -238,13 +240,13 @@ def test_nothing_is_rewritten_while_something_is_forgotten(old: Lab) -> None:
 
 
 def test_a_few_at_a_time(old: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewrites, "FEW", 2)
+    monkeypatch.setattr(reprocessing, "REPROCESS_BATCH_SIZE", 2)
 
     async def counts(service: Service) -> list[int]:
         await service.sweep()
-        seen = [await service.db.read(jobs.count, jobs.REWRITE)]
+        seen = [await service.db.read(jobs.count_jobs, jobs.REPROCESS_JOB)]
         while await service.reprocess_runner.step():
-            seen.append(await service.db.read(jobs.count, jobs.REWRITE))
+            seen.append(await service.db.read(jobs.count_jobs, jobs.REPROCESS_JOB))
         return seen
 
     assert Home(old.data).work(counts) == [2, 1, 2, 1, 1, 0]
@@ -277,9 +279,9 @@ def faded(lab: Lab, tmp_path: Path) -> Lab:
         talk.say(f"Totals of {prompt_id} are rounded once. {KEY}")
 
     async def fade(service: Service) -> None:
-        await service.work_off()
-        await service.keeper.apply_retention(now=ids.now() + 8 * DAY)
-        assert await service.db.read(value, "select count(*) from events where turn_id is not null") == 0
+        await service.run_until_idle()
+        await service.keeper.apply_retention(now=ids.now_ms() + 8 * DAY)
+        assert await service.db.read(fetch_value, "select count(*) from events where turn_id is not null") == 0
         await service.db.write(as_it_was)
         old_ = "update turns set writer = 0; update session_summaries set closing = '', outcome = ''"
         await service.db.write(lambda conn: list(conn.execute(old_)))
@@ -289,7 +291,7 @@ def faded(lab: Lab, tmp_path: Path) -> Lab:
 
 
 def counted(lab: Lab) -> Row:
-    return Home(lab.data).work(lambda service: service.rewritable(rewrites.ALL))
+    return Home(lab.data).work(lambda service: service.rewritable(reprocessing.ALL_TURNS))
 
 
 def test_where_the_events_are_gone_the_transcript_tells(faded: Lab) -> None:
@@ -314,7 +316,7 @@ def test_a_turn_in_which_something_came_from_outside_is_not_told_again(faded: La
     after = rewritten(faded)
     for kind in ("observations", "summaries"):
         assert [row for row in after[kind] if row[1] == 2] == [row for row in before[kind] if row[1] == 2]
-    assert [writer for _, writer, *_ in after["turns"]] == [WRITER, -WRITER]
+    assert [writer for _, writer, *_ in after["turns"]] == [WRITER_VERSION, -WRITER_VERSION]
     assert counted(faded) == {"rewritable": 0, "events_gone": 1, "a_persons": 0, "a_models": 0}
 
 
@@ -358,7 +360,7 @@ def test_the_main_record_takes_over_an_id(
     old: Lab, there: list[tuple[str, str]], made: list[tuple[str, str]], taken: dict[str, int]
 ) -> None:
     def take(conn: Connection) -> dict[str, int]:
-        first = int(value(conn, "select max(id) + 1 from observations"))
+        first = int(fetch_value(conn, "select max(id) + 1 from observations"))
         conn.execute("delete from observations where turn_id = 1")
         for number, (key, commit) in enumerate(there):
             conn.execute(
@@ -367,8 +369,8 @@ def test_the_main_record_takes_over_an_id(
                 (first + number, key, commit),
             )
         drafts = [Draft(key=key, type="change", title=key, commit=commit) for key, commit in made]
-        rewrites.take_over(conn, 1, drafts)
-        found = rows(conn, "select id, key from observations where turn_id = 1")
+        reprocessing.reuse_observation_rows(conn, 1, drafts)
+        found = fetch_all(conn, "select id, key from observations where turn_id = 1")
         return {row["key"]: row["id"] - first + 1 for row in found}
 
     async def inside(service: Service) -> dict[str, int]:
@@ -402,15 +404,15 @@ class Failing(LocalCompressor):
 
 
 def test_a_turn_that_fails_is_given_up_and_the_others_go_on(old: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "MAX_ATTEMPTS", 1)
-    monkeypatch.setattr(rewrites, "FEW", 1)  # it must not be asked for instead of the others
+    monkeypatch.setattr(jobs, "MAX_JOB_ATTEMPTS", 1)
+    monkeypatch.setattr(reprocessing, "REPROCESS_BATCH_SIZE", 1)  # it must not be asked for instead of the others
 
     async def tried(service: Service) -> Row:
-        await service.work_off()
-        await service.work_off()  # a sweep goes on after one that was given up
+        await service.run_until_idle()
+        await service.run_until_idle()  # a sweep goes on after one that was given up
         await service.sweep()
-        assert await service.db.read(jobs.count, jobs.REWRITE) == 0  # nobody asks for it again and again
-        return await service.db.read(rewrites.progress)
+        assert await service.db.read(jobs.count_jobs, jobs.REPROCESS_JOB) == 0  # nobody asks for it again and again
+        return await service.db.read(reprocessing.get_reprocess_progress)
 
     async def inside() -> Row:
         service = Service(Home(old.data).config, compressor=Failing())
@@ -422,12 +424,12 @@ def test_a_turn_that_fails_is_given_up_and_the_others_go_on(old: Lab, monkeypatc
     found = asyncio.run(inside())
     assert found == {"left": 0, "failed": [{"turn": 2, "error": "ValueError: no way"}]}
     after = state(old)
-    assert [writer for _, writer, *_ in after["turns"]] == [WRITER, 0, *[WRITER] * 3]
+    assert [writer for _, writer, *_ in after["turns"]] == [WRITER_VERSION, 0, *[WRITER_VERSION] * 3]
 
     async def again(service: Service) -> Row:
-        await service.reprocess(rewrites.ALL)
-        await service.work_off()
-        return await service.db.read(rewrites.progress)
+        await service.reprocess(reprocessing.ALL_TURNS)
+        await service.run_until_idle()
+        return await service.db.read(reprocessing.get_reprocess_progress)
 
     assert Home(old.data).work(again) == {"left": 0, "failed": []}
 
@@ -445,7 +447,7 @@ def test_the_command_rewrites_and_says_how_many(old: Lab) -> None:
     again = old.mem("reprocess").stdout
     assert again == "rewrote 0 turns\n"
     old.mem("stop")
-    assert {writer for _, writer, *_ in state(old)["turns"]} == {WRITER}
+    assert {writer for _, writer, *_ in state(old)["turns"]} == {WRITER_VERSION}
 
 
 def test_the_command_refuses_what_it_does_not_understand(old: Lab) -> None:
@@ -457,8 +459,8 @@ def test_the_command_refuses_what_it_does_not_understand(old: Lab) -> None:
 
 async def ask(service: Service, **given: Any) -> Row:
     """As the route does it, without a worker's loops."""
-    wanted = await moving._reprocess_selection(service, given)
-    return await service.db.read(rewrites.counts, wanted)
+    wanted = await transfer._reprocess_selection(service, given)
+    return await service.db.read(reprocessing.count_reprocessable_turns, wanted)
 
 
 def test_it_is_narrowed_down_by_project_and_time(old: Lab) -> None:
@@ -474,7 +476,7 @@ def test_it_is_narrowed_down_by_project_and_time(old: Lab) -> None:
 
 
 def test_status_says_how_much_is_left(old: Lab, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = SimpleNamespace(app=SimpleNamespace(state=SimpleNamespace(visits=Visits("token", 1))))
+    asked = SimpleNamespace(app=SimpleNamespace(state=SimpleNamespace(visits=BrowserSessions("token", 1))))
 
     async def health(service: Service) -> Row:
         found: Row = await api.health(service, asked)  # type: ignore[arg-type]
@@ -494,5 +496,5 @@ def test_status_says_how_much_is_left(old: Lab, capsys: pytest.CaptureFixture[st
     }
     counts = dict.fromkeys(("stored", "queued", "set_aside", "filtered"), 0)
     for number, shown in ((5, True), (0, False)):
-        run._show_status({**told, **counts, "to_rewrite": number, "problem": ""})
+        worker._show_status({**told, **counts, "to_rewrite": number, "problem": ""})
         assert ("reprocess" in capsys.readouterr().out) is shown

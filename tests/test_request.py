@@ -11,13 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claude_mem import modes
-from claude_mem.providers import request
-from claude_mem.providers.request import Entry, Wanted, build, condense, fit, size
-from claude_mem.records import Body, Exchange, Prompted, Stopped, SubagentStopped, ToolUsed, Turn
-from claude_mem.text import tokens_at_most
+from claude_mem.digest import modes, request
+from claude_mem.digest.request import (
+    EventEntry,
+    RequestOptions,
+    build_request,
+    condense_entries,
+    fit_bytes,
+    max_total_tokens,
+)
+from claude_mem.domain.records import Body, Exchange, Prompted, Stopped, SubagentStopped, ToolUsed, Turn
+from claude_mem.domain.text import estimate_tokens_high
 
-CODE = modes.load("code", Path("/nowhere"))
+CODE = modes.load_mode("code", Path("/nowhere"))
 
 
 def turn(
@@ -31,8 +37,13 @@ def turn(
 
 
 def made(*bodies: Body, known: tuple[str, ...] = (), strict: bool = False, **wanted: Any) -> str:
-    return build(
-        turn(*bodies), Wanted(mode=CODE, **wanted), project="shop", known_titles=known, fence="F0F0", strict=strict
+    return build_request(
+        turn(*bodies),
+        RequestOptions(mode=CODE, **wanted),
+        project="shop",
+        known_titles=known,
+        fence="F0F0",
+        strict=strict,
     ).prompt
 
 
@@ -64,8 +75,8 @@ LONG_PROMPT = (
 
 
 def asked(prompt: str, *previous: Exchange) -> str:
-    return build(
-        turn(prompt=prompt, previous=previous), Wanted(mode=CODE), project="shop", known_titles=(), fence="F0F0"
+    return build_request(
+        turn(prompt=prompt, previous=previous), RequestOptions(mode=CODE), project="shop", known_titles=(), fence="F0F0"
     ).prompt
 
 
@@ -124,7 +135,8 @@ def test_passing_output_and_what_was_read_give_way_to_edits_and_failures() -> No
     assert shown.count("characters left out") == 12
     assert shown.count("PASSED") < 350
     assert len(shown.encode()) > 0.8 * 3 * (
-        6_000 - tokens_at_most(build(turn(), Wanted(mode=CODE), project="", known_titles=()).system)
+        6_000
+        - estimate_tokens_high(build_request(turn(), RequestOptions(mode=CODE), project="", known_titles=()).system)
     )
 
 
@@ -170,7 +182,9 @@ def test_fragments_do_not_use_up_the_list() -> None:
     ],
 )
 def test_the_rules_are_said(words: str) -> None:
-    assert words in build(turn(), Wanted(mode=CODE), project="shop", known_titles=()).system.replace("\n  ", " ")
+    assert words in build_request(turn(), RequestOptions(mode=CODE), project="shop", known_titles=()).system.replace(
+        "\n  ", " "
+    )
 
 
 def test_the_turn_stands_between_two_fences_and_cannot_end_them() -> None:
@@ -189,7 +203,7 @@ def test_the_turn_stands_between_two_fences_and_cannot_end_them() -> None:
     ],
 )
 def test_a_projects_name_is_data_too(project: str, told: str) -> None:
-    prompt = build(turn(), Wanted(mode=CODE), project=project, known_titles=(), fence="F0F0").prompt
+    prompt = build_request(turn(), RequestOptions(mode=CODE), project=project, known_titles=(), fence="F0F0").prompt
     before, inside, _ = prompt.split("===== F0F0")
     assert told in inside
     assert told not in before
@@ -197,7 +211,7 @@ def test_a_projects_name_is_data_too(project: str, told: str) -> None:
 
 
 def test_a_fence_is_made_for_each_request() -> None:
-    made_ = [build(turn(), Wanted(mode=CODE), project="shop", known_titles=()).fence for _ in range(2)]
+    made_ = [build_request(turn(), RequestOptions(mode=CODE), project="shop", known_titles=()).fence for _ in range(2)]
     assert made_[0] != made_[1]
     assert len(made_[0]) >= 16
 
@@ -207,8 +221,8 @@ def test_invisible_characters_do_not_reach_the_model() -> None:
 
 
 def test_settings_alone_decide_the_system_part() -> None:
-    one = build(turn(Stopped("a")), Wanted(mode=CODE), project="shop", known_titles=("x",))
-    two = build(turn(Stopped("b"), prompt="other"), Wanted(mode=CODE), project="till", known_titles=())
+    one = build_request(turn(Stopped("a")), RequestOptions(mode=CODE), project="shop", known_titles=("x",))
+    two = build_request(turn(Stopped("b"), prompt="other"), RequestOptions(mode=CODE), project="till", known_titles=())
     assert one.system == two.system
 
 
@@ -222,13 +236,13 @@ def test_settings_alone_decide_the_system_part() -> None:
     ],
 )
 def test_verbosity_and_language_are_said(wanted: dict[str, str], words: str) -> None:
-    made_ = build(turn(), Wanted(mode=CODE, **wanted), project="shop", known_titles=())  # type: ignore[arg-type]
+    made_ = build_request(turn(), RequestOptions(mode=CODE, **wanted), project="shop", known_titles=())  # type: ignore[arg-type]
     assert words in made_.system
 
 
 def test_the_modes_types_and_concepts_are_said() -> None:
-    research = modes.load("research", Path("/nowhere"))
-    system = build(turn(), Wanted(mode=research), project="shop", known_titles=()).system
+    research = modes.load_mode("research", Path("/nowhere"))
+    system = build_request(turn(), RequestOptions(mode=research), project="shop", known_titles=()).system
     assert "finding, source" in system
     assert "bugfix" not in system
     assert "contradiction: two sources that do not agree" in system
@@ -300,24 +314,26 @@ def test_no_request_is_ever_larger_than_allowed(
     copies: int,
 ) -> None:
     asked = turn(*bodies * copies, Stopped(closing), prompt=prompt * copies, previous=tuple(previous))
-    made_ = build(asked, Wanted(mode=CODE, request_tokens=limit), project="p" * 500, known_titles=known)
-    assert size(made_) <= limit
+    made_ = build_request(asked, RequestOptions(mode=CODE, request_tokens=limit), project="p" * 500, known_titles=known)
+    assert max_total_tokens(made_) <= limit
     assert made_.prompt.count(made_.fence) == 2
 
 
 @given(text=WORDS, room=st.integers(0, 5000))
 def test_fit_never_exceeds_its_room(text: str, room: int) -> None:
-    assert len(fit(text, room).encode()) <= room
+    assert len(fit_bytes(text, room).encode()) <= room
 
 
-@given(entries=st.lists(st.builds(Entry, WORDS, st.integers(1, 4), WORDS), max_size=50), room=st.integers(0, 20_000))
-def test_condensed_entries_stay_within_their_room(entries: list[Entry], room: int) -> None:
-    assert len("\n".join(condense(entries, room)).encode()) <= max(room, 40)
+@given(
+    entries=st.lists(st.builds(EventEntry, WORDS, st.integers(1, 4), WORDS), max_size=50), room=st.integers(0, 20_000)
+)
+def test_condensed_entries_stay_within_their_room(entries: list[EventEntry], room: int) -> None:
+    assert len("\n".join(condense_entries(entries, room)).encode()) <= max(room, 40)
 
 
 def test_the_cap_counts_cautiously() -> None:
-    assert tokens_at_most("漢" * 300) == 300
-    assert tokens_at_most("a" * 300) == 100
+    assert estimate_tokens_high("漢" * 300) == 300
+    assert estimate_tokens_high("a" * 300) == 100
 
 
 # --- what a model is told to do, and what it need not read --------------------------------------------------------------
@@ -376,4 +392,6 @@ def test_a_command_that_passed_is_told_briefly_and_a_failure_in_full() -> None:
     ["at most 120 characters", "One observation for one piece of work", "Proposed:", "awaiting go-ahead", "with its subject", "by what was learnt"],
 )  # fmt: skip
 def test_the_instructions_say_what_makes_a_record_good(words: str) -> None:
-    assert words in " ".join(build(turn(), Wanted(mode=CODE), project="shop", known_titles=()).system.split())
+    assert words in " ".join(
+        build_request(turn(), RequestOptions(mode=CODE), project="shop", known_titles=()).system.split()
+    )

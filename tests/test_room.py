@@ -15,12 +15,13 @@ from typing import Any, TypeVar
 
 import pytest
 
-from claude_mem import ids, process
-from claude_mem.pipeline import ingest
-from claude_mem.store import backup, migrate
-from claude_mem.store.database import Connection, rows, value
-from claude_mem.worker.keeper import DAY
-from claude_mem.worker.service import Service
+from claude_mem.capture import sanitize
+from claude_mem.domain import ids
+from claude_mem.maintain.maintenance import DAY
+from claude_mem.storage.sqlite import backup, engine
+from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_value
+from claude_mem.system import process
+from claude_mem.worker.app import Service
 from tests import proof
 from tests.lab import COMMANDS, HOOK, MEM, Lab
 from tests.moving import Home
@@ -37,7 +38,7 @@ def inside(home: Home, do: Callable[[Service], Coroutine[Any, Any, T]]) -> T:
     async def run() -> T:
         service = Service(home.config)
         try:
-            await service.work_off()
+            await service.run_until_idle()
             return await do(service)
         finally:
             service.close()
@@ -52,11 +53,13 @@ def test_what_an_event_takes_while_it_is_kept_and_for_good(lab: Lab) -> None:
     sent, empty = _tell(lab), inside(Home(lab.folder / "empty"), _packed)
 
     async def do(service: Service) -> tuple[list[int], float, float]:
-        sizes = [row["n"] for row in await service.db.read(rows, "select length(cast(body as blob)) as n from events")]
+        sizes = [
+            row["n"] for row in await service.db.read(fetch_all, "select length(cast(body as blob)) as n from events")
+        ]
         await service.keeper.store_checksums()
         whole = await _packed(service)
-        await service.keeper.apply_retention(now=ids.now() + 8 * DAY)
-        assert await service.db.read(value, "select count(*) from events") == 0
+        await service.keeper.apply_retention(now=ids.now_ms() + 8 * DAY)
+        assert await service.db.read(fetch_value, "select count(*) from events") == 0
         return sizes, (whole - empty) / sent, (await _packed(service) - empty) / sent
 
     sizes, whole, for_good = inside(Home(lab.data), do)
@@ -111,7 +114,7 @@ def test_of_an_event_made_of_very_many_texts_a_mebibyte_is_kept_at_most(lab: Lab
         "an event of more than 1 MiB: kept of it at most",
         of="R11", goal="≤ 1,048,576", measured=largest, ok=largest <= 1 << 20, unit="bytes", command=COMMAND,
     )  # fmt: skip
-    assert largest <= ingest.MOST_BYTES == 1 << 20
+    assert largest <= sanitize.MAX_EVENT_BYTES == 1 << 20
     assert [name for name, _ in kept] == ["a", "b", "c"]
     assert json.loads(kept[0][1])["input"] == {"pattern": "*"}
     assert json.loads(kept[1][1])["input"]["path"] == "a.py"
@@ -132,10 +135,10 @@ def test_the_quota_holds_on_a_real_file(lab: Lab) -> None:
             await service.db.write(_fill, first, portion)
         await service.db.truncate_wal()
         before = _taken(lab.data)
-        await service.keeper.enforce_quota(now=ids.now())
+        await service.keeper.enforce_quota(now=ids.now_ms())
         first_time = _taken(lab.data)
-        await service.keeper.enforce_quota(now=ids.now())
-        assert await service.db.read(value, "select count(*) from observations") == 1
+        await service.keeper.enforce_quota(now=ids.now_ms())
+        assert await service.db.read(fetch_value, "select count(*) from observations") == 1
         return before / quota, first_time / quota, _taken(lab.data) / quota
 
     before, after, again = inside(home, do)
@@ -151,7 +154,7 @@ def test_the_quota_holds_on_a_real_file(lab: Lab) -> None:
 
 def _fill(conn: Connection, first: int, count: int) -> None:
     """Digested turns of one event each, oldest first; the first one has left a memory."""
-    now = ids.now()
+    now = ids.now_ms()
     if first == 1:
         conn.execute("insert into projects values (1, 'full', '/full', 0)")
         conn.execute(
@@ -203,7 +206,7 @@ def test_nothing_is_written_outside_our_folder(lab: Lab) -> None:
     for event, fields in _session():
         _run([*HOOK, COMMANDS[event]], env, places["work"], {"session_id": "s1", "hook_event_name": event, **fields})
     lab.wait_digested()
-    pid = process.holder(lab.data)
+    pid = process.lock_holder(lab.data)
     written = {path for path in _open_for_writing(pid or 0) if not Path(path).is_relative_to(lab.data)}
     for line in COMMANDLINE if proof.long() else COMMANDLINE[:1] + COMMANDLINE[-1:]:
         _run([*MEM, *line.split()], env, places["work"], None)
@@ -287,7 +290,7 @@ def test_a_backup_is_synced_little_by_little_with_rests_between(lab: Lab, monkey
         done.append("sync")
         fsync(file)
 
-    monkeypatch.setattr(migrate, "_PAGES_PER_STEP", 10)
+    monkeypatch.setattr(engine, "_PAGES_PER_STEP", 10)
     monkeypatch.setattr(os, "fsync", sync)
     monkeypatch.setattr(time, "sleep", lambda _: done.append("rest"))
     pages = inside(Home(lab.data), _copied)
@@ -297,8 +300,8 @@ def test_a_backup_is_synced_little_by_little_with_rests_between(lab: Lab, monkey
 
 
 async def _copied(service: Service) -> int:
-    backup.make(service.db.path, service.config.backups)
-    return int(await service.db.read(value, "pragma page_count"))
+    backup.write_backup(service.db.path, service.config.backups)
+    return int(await service.db.read(fetch_value, "pragma page_count"))
 
 
 def _open_for_writing(pid: int) -> Iterator[str]:

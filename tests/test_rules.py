@@ -10,17 +10,18 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from claude_mem import projects, rule_data, rule_topics, rule_words
 from claude_mem.config import Config
-from claude_mem.origins import BY
-from claude_mem.providers import rules
-from claude_mem.records import Draft, Prompted, ToolUsed, Turn, Type
-from claude_mem.store import corrections, observations
-from claude_mem.store import projects as project_rows
-from claude_mem.store import rules as rule_rows
-from claude_mem.store.database import Connection, Database, rows, value
-from claude_mem.worker.api import build_app
-from claude_mem.worker.service import Service
+from claude_mem.digest import user_rules
+from claude_mem.domain import rules
+from claude_mem.domain.records import Draft, ObservationType, Prompted, ToolUsed, Turn
+from claude_mem.privacy.trust import ACTOR_HEADER
+from claude_mem.storage.sqlite.engine import Connection, Database, fetch_all, fetch_value
+from claude_mem.storage.sqlite.memory import edits, observations
+from claude_mem.storage.sqlite.memory import observations as rule_rows
+from claude_mem.storage.sqlite.memory import projects as project_rows
+from claude_mem.system import project_folders
+from claude_mem.worker.app import Service
+from claude_mem.worker.http.api import build_app
 from tests.growth import LIMIT, growth
 from tests.lab import Lab
 from tests.moving import Home
@@ -37,14 +38,14 @@ SAID = f"{REJECTED}To tell you how to proceed, the user said:\n"
 
 
 def titles(text: str) -> list[str]:
-    return [stated.title for stated in rule_words.statements(text)]
+    return [stated.title for stated in rules.find_statements(text)]
 
 
 # --- what is a rule --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape", rule_data.SHAPES, ids=lambda shape: shape.example)
-def test_every_shape_is_found_by_its_example(shape: rule_data.Shape) -> None:
+@pytest.mark.parametrize("shape", rules.SHAPES, ids=lambda shape: shape.example)
+def test_every_shape_is_found_by_its_example(shape: rules.RuleShape) -> None:
     assert shape.pattern.match(shape.example)
     assert titles(shape.example) == [shape.example]
 
@@ -189,12 +190,12 @@ def test_a_long_rule_is_cut_only_where_its_meaning_stays() -> None:
         )
         == []
     )
-    assert all(len(title) <= rule_words.TITLE_CHARS for title in titles("Never push, " * 30))
+    assert all(len(title) <= rules.TITLE_CHARS for title in titles("Never push, " * 30))
 
 
 @pytest.mark.parametrize("part", ["<a ", "always ", "'", "never use a, ", "```"])
 def test_a_hostile_prompt_takes_time_in_proportion(part: str) -> None:
-    assert growth(rule_words.statements, part * 20_000) <= LIMIT
+    assert growth(rules.find_statements, part * 20_000) <= LIMIT
 
 
 # --- of a turn -------------------------------------------------------------------------------------------------------
@@ -211,23 +212,27 @@ def rejected(output: Any, name: str = "Bash") -> ToolUsed:
 
 
 def test_a_rule_names_the_prompt_it_is_from_and_quotes_the_whole_sentence() -> None:
-    (draft,) = rules.rules(turn(ToolUsed("Read", {}), Prompted("Wrong; never push to main, it deploys."), prompt="x"))
-    assert (draft.type, draft.title, draft.trust) == (Type.RULE, "Never push to main, it deploys", "agent")
+    (draft,) = user_rules.rules(
+        turn(ToolUsed("Read", {}), Prompted("Wrong; never push to main, it deploys."), prompt="x")
+    )
+    assert (draft.type, draft.title, draft.trust) == (ObservationType.RULE, "Never push to main, it deploys", "agent")
     assert draft.narrative == "Wrong; never push to main, it deploys."
     assert [(fact.text, tuple(fact.events)) for fact in draft.facts] == [(draft.narrative, (12,))]
 
 
 def test_the_same_words_have_the_same_key_however_they_are_asked_for() -> None:
     asked = ("Please never push to main", "never push to main.", "Never push to main from now on")
-    assert len({rules.rules(turn(Prompted(text), prompt=text))[0].key for text in asked}) == 1
+    assert len({user_rules.rules(turn(Prompted(text), prompt=text))[0].key for text in asked}) == 1
 
 
 def test_a_prompt_that_is_kept_without_its_event_still_states_its_rule() -> None:
-    assert [draft.title for draft in rules.rules(turn(ToolUsed("Read", {}), prompt="Never push"))] == ["Never push"]
+    assert [draft.title for draft in user_rules.rules(turn(ToolUsed("Read", {}), prompt="Never push"))] == [
+        "Never push"
+    ]
 
 
 def test_more_rules_than_anyone_states_at_once_are_a_document() -> None:
-    assert rules.rules(turn(Prompted("\n".join(f"Never push to branch number {n}" for n in range(6))))) == []
+    assert user_rules.rules(turn(Prompted("\n".join(f"Never push to branch number {n}" for n in range(6))))) == []
 
 
 @pytest.mark.parametrize(
@@ -252,13 +257,13 @@ def test_more_rules_than_anyone_states_at_once_are_a_document() -> None:
     ],
 )
 def test_a_rejected_call_is_told_from_a_failed_one(output: Any, words: str | None) -> None:
-    assert rules.rejection(rejected(output)) == words
-    assert rules.rejection(ToolUsed("Bash", {}, output)) is None
+    assert user_rules.rejection(rejected(output)) == words
+    assert user_rules.rejection(ToolUsed("Bash", {}, output)) is None
 
 
 def test_the_words_of_a_rejection_are_a_rule_if_they_are_general() -> None:
     general, once = rejected(f"{SAID}never push to main"), rejected(f"{SAID}no, don't push yet")
-    (draft,) = rules.rules(turn(Prompted("go"), general, once, host="claude"))
+    (draft,) = user_rules.rules(turn(Prompted("go"), general, once, host="claude"))
     assert (draft.title, tuple(draft.facts[0].events)) == ("Never push to main", (12,))
 
 
@@ -272,7 +277,7 @@ def test_the_words_of_a_rejection_are_a_rule_if_they_are_general() -> None:
     ],
 )
 def test_a_tool_that_imitates_a_rejection_states_no_rule(body: ToolUsed, host: str) -> None:
-    assert rules.rules(turn(Prompted("go"), body, host=host)) == []
+    assert user_rules.rules(turn(Prompted("go"), body, host=host)) == []
 
 
 # --- which takes the place of which ----------------------------------------------------------------------------------
@@ -290,7 +295,7 @@ def test_a_tool_that_imitates_a_rejection_states_no_rule(body: ToolUsed, host: s
     ],
 )
 def test_a_later_rule_on_the_same_subject_takes_the_place_of_an_earlier_one(later: str, earlier: str) -> None:
-    assert rule_topics.replaces(later, earlier)
+    assert rules.replaces(later, earlier)
 
 
 @pytest.mark.parametrize(
@@ -305,19 +310,19 @@ def test_a_later_rule_on_the_same_subject_takes_the_place_of_an_earlier_one(late
     ],
 )
 def test_a_rule_on_another_subject_does_not(later: str, earlier: str) -> None:
-    assert not rule_topics.replaces(later, earlier)
+    assert not rules.replaces(later, earlier)
 
 
 # --- kept ------------------------------------------------------------------------------------------------------------
 
 
 def state(conn: Connection, text: str, *, at: int = NOW, trust: str = "user") -> int:
-    if not value(conn, "select 1 from projects where id = 1"):
+    if not fetch_value(conn, "select 1 from projects where id = 1"):
         conn.execute("insert into projects values (1, 'shop', '/p', 0)")
-    number = value(conn, "select count(*) from observations")
-    words = {"title": text, "text": text, "key": f"saved:{number}", "type_": Type.RULE}
-    row_id = observations.save(conn, project_id=1, **words, trust=trust, now=at)
-    rule_rows.link(conn, 1)
+    number = fetch_value(conn, "select count(*) from observations")
+    words = {"title": text, "text": text, "key": f"saved:{number}", "type_": ObservationType.RULE}
+    row_id = observations.save_observation(conn, project_id=1, **words, trust=trust, now=at)
+    rule_rows.link_rules(conn, 1)
     return row_id
 
 
@@ -329,11 +334,11 @@ def db(config: Config) -> Iterator[Database]:
 
 
 def standing(db: Database) -> list[int]:
-    return [row["id"] for row in db.read_now(rule_rows.current, [1])]
+    return [row["id"] for row in db.read_now(rule_rows.list_current_rules, [1])]
 
 
 def by(db: Database, row_id: int) -> int | None:
-    found: int | None = db.read_now(value, "select superseded_by from observations where id = ?", (row_id,))
+    found: int | None = db.read_now(fetch_value, "select superseded_by from observations where id = ?", (row_id,))
     return found
 
 
@@ -341,9 +346,9 @@ def test_the_later_of_two_stands_and_the_other_says_by_which_it_was_superseded(d
     old, new = db.write_now(state, "We use npm here"), db.write_now(state, "Use pnpm instead of npm", at=NOW + 1)
     other = db.write_now(state, "Never push to main", at=NOW + 2)
     assert standing(db) == [other, new]
-    assert db.read_now(observations.get, "observation", old)["superseded_by"] == new
-    assert [row["id"] for row in db.read_now(observations.rules, [1], limit=9)] == [other, new]
-    listed = db.read_now(observations.listing, kind="observation", limit=9, offset=0, type_="rule")
+    assert db.read_now(observations.get_memory, "observation", old)["superseded_by"] == new
+    assert [row["id"] for row in db.read_now(observations.list_injectable_rules, [1], limit=9)] == [other, new]
+    listed = db.read_now(observations.list_memories, kind="observation", limit=9, offset=0, type_="rule")
     assert [row["id"] for row in listed] == [other, new, old]
 
 
@@ -357,22 +362,22 @@ def test_a_rule_that_is_held_supersedes_nothing_until_it_is_approved(db: Databas
     old = db.write_now(state, "We use npm here")
     held = db.write_now(state, "Use pnpm instead of npm", at=NOW + 1, trust="external")
     assert standing(db) == [old]
-    db.write_now(corrections.judge, "observation", held, "approved", now=NOW)
+    db.write_now(edits.set_verdict, "observation", held, "approved", now=NOW)
     assert standing(db) == [held]
-    db.write_now(corrections.judge, "observation", held, "wrong", now=NOW)
+    db.write_now(edits.set_verdict, "observation", held, "wrong", now=NOW)
     assert standing(db) == [old]
 
 
 def test_forgetting_the_later_brings_the_earlier_back_and_undoing_that_takes_it_away_again(db: Database) -> None:
     first, second, third = (db.write_now(state, "Never push to main", at=NOW + n) for n in range(3))
     assert (by(db, first), by(db, second), standing(db)) == (second, third, [third])
-    db.write_now(corrections.forget, second, now=NOW)
+    db.write_now(edits.delete_observation, second, now=NOW)
     assert (by(db, first), standing(db)) == (third, [third])
-    db.write_now(corrections.forget, third, now=NOW)
+    db.write_now(edits.delete_observation, third, now=NOW)
     assert standing(db) == [first]
-    db.write_now(corrections.undo, third, now=NOW)
+    db.write_now(edits.undo_last_change, third, now=NOW)
     assert standing(db) == [third]
-    db.write_now(corrections.erase, third, now=NOW)
+    db.write_now(edits.erase_with_merged, third, now=NOW)
     assert standing(db) == [first]
     db.write_now(lambda conn: conn.execute("delete from observations where id = ?", (third,)) and None)
     assert standing(db) == [first]
@@ -380,11 +385,11 @@ def test_forgetting_the_later_brings_the_earlier_back_and_undoing_that_takes_it_
 
 def test_a_corrected_rule_is_compared_by_its_new_words(db: Database) -> None:
     old, new = db.write_now(state, "We use npm here"), db.write_now(state, "Use pnpm instead of npm", at=NOW + 1)
-    db.write_now(corrections.change, new, {"title": "Never push to main"}, now=NOW)
+    db.write_now(edits.edit_observation, new, {"title": "Never push to main"}, now=NOW)
     assert set(standing(db)) == {old, new}
-    db.write_now(corrections.undo, new, now=NOW)
+    db.write_now(edits.undo_last_change, new, now=NOW)
     assert standing(db) == [new]
-    db.write_now(corrections.change, new, {"type": "decision"}, now=NOW)
+    db.write_now(edits.edit_observation, new, {"type": "decision"}, now=NOW)
     assert standing(db) == [old]
 
 
@@ -484,7 +489,7 @@ def http(config: Config) -> Iterator[TestClient]:
 
 
 def post(http: TestClient, body: dict[str, Any], *, who: str = "user") -> Any:
-    return http.post("/api/memory/save", json={"project": "shop", **body}, headers={BY: who})
+    return http.post("/api/memory/save", json={"project": "shop", **body}, headers={ACTOR_HEADER: who})
 
 
 def test_what_a_person_saves_is_a_rule_if_it_is_said_to_be_or_reads_as_one(http: TestClient) -> None:
@@ -508,10 +513,12 @@ def test_an_agent_states_no_rule_and_changes_none(http: TestClient) -> None:
     assert post(http, {"text": "Never push", "type": "rule"}, who="agent").status_code == 409
     assert post(http, {"text": "Always push to main"}, who="agent").json()["type"] == "discovery"
     rule, note = post(http, {"text": "Never push"}).json()["id"], post(http, {"text": "A note"}).json()["id"]
-    agent = {BY: "agent"}
+    agent = {ACTOR_HEADER: "agent"}
     for path, change in ((rule, {"title": "Always push"}), (note, {"type": "rule"})):
         assert http.patch(f"/api/observation/{path}", json=change, headers=agent).status_code == 409
-    assert http.patch(f"/api/observation/{note}", json={"type": "rule"}, headers={BY: "user"}).status_code == 200
+    assert (
+        http.patch(f"/api/observation/{note}", json={"type": "rule"}, headers={ACTOR_HEADER: "user"}).status_code == 200
+    )
 
 
 def test_the_commands_save_and_list_rules_and_mark_the_superseded_one(lab: Lab) -> None:
@@ -530,17 +537,19 @@ def test_the_commands_save_and_list_rules_and_mark_the_superseded_one(lab: Lab) 
 
 def test_the_same_words_are_not_stated_twice(db: Database) -> None:
     db.write_now(state, "Never push to main")
-    same, other = (Draft(key="x", type=Type.RULE, title=title) for title in ("please never push to main", "Never pull"))
-    assert db.read_now(rule_rows.is_stated, turn(), same)
-    assert not db.read_now(rule_rows.is_stated, turn(), other)
+    same, other = (
+        Draft(key="x", type=ObservationType.RULE, title=title) for title in ("please never push to main", "Never pull")
+    )
+    assert db.read_now(rule_rows.is_rule_stated, turn(), same)
+    assert not db.read_now(rule_rows.is_rule_stated, turn(), other)
 
 
 def test_merging_two_projects_links_their_rules(lab: Lab) -> None:
     async def do(service: Service) -> list[Any]:
         for name, text in (("a", "We use npm here"), ("b", "Use pnpm instead of npm")):
-            await service.save(projects.named(name), text, text, type_=Type.RULE)
-        await service.db.write(project_rows.merge, 1, 2)
-        return await service.db.read(rows, "select title, superseded_by as later from observations order by id")
+            await service.save(project_folders.project_from_name(name), text, text, type_=ObservationType.RULE)
+        await service.db.write(project_rows.merge_project_into, 1, 2)
+        return await service.db.read(fetch_all, "select title, superseded_by as later from observations order by id")
 
     old, new = work(lab, do)
     assert (old["later"], new["later"]) == (2, None)

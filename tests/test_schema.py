@@ -21,9 +21,10 @@ import pytest
 from starlette.types import ASGIApp, Message
 
 from claude_mem.config import Config
-from claude_mem.worker import api, intake, openapi
-from claude_mem.worker.api import ROUTES
-from claude_mem.worker.service import Service
+from claude_mem.worker.app import Service
+from claude_mem.worker.http import api, openapi
+from claude_mem.worker.http.api import ROUTES
+from claude_mem.worker.http.routes import sessions
 from tests import proof
 from tests.lab import Lab
 
@@ -38,16 +39,16 @@ SKIPPED = ("/stream", "/api/token/rotate")  # the one never ends; after the othe
 
 
 def test_every_route_is_in_the_document() -> None:
-    document = openapi.document(ROUTES)
+    document = openapi.build_document(ROUTES)
     found = {(path, method.upper()) for path, item in document["paths"].items() for method in item}
     assert found == {(path.replace(":path", ""), method) for path, handlers in ROUTES.items() for method in handlers}
     names = [operation["operationId"] for item in document["paths"].values() for operation in item.values()]
     assert len(set(names)) == len(names)
-    assert {name for name in openapi.TAKES if tuple(reversed(name.split())) not in found} == set()
+    assert {name for name in openapi.PARAMETERS if tuple(reversed(name.split())) not in found} == set()
 
 
 def test_the_document_names_what_handlers_read_and_nothing_else() -> None:
-    said = {openapi._parse_param(word)["name"] for words in openapi.TAKES.values() for word in words.split()}
+    said = {openapi._parse_param(word)["name"] for words in openapi.PARAMETERS.values() for word in words.split()}
     read = {name for path in WORKER.glob("*.py") for name in _read(path)}
     assert read - said == set(), "a handler reads these; say so in openapi.TAKES"
     texts = {text for path in WORKER.glob("*.py") for text in _texts(path) if path.name != "openapi.py"}
@@ -93,7 +94,7 @@ THINGS: list[Any] = [None, True, -1, 1 << 63, 1 << 200, 1.5, 1e308, "", "\0", "\
 
 def _requests() -> Iterator[tuple[str, str, bytes]]:
     """Method, address, body: one odd thing at a time."""
-    for path, item in openapi.document(ROUTES)["paths"].items():
+    for path, item in openapi.build_document(ROUTES)["paths"].items():
         if path in SKIPPED:
             continue
         plain = re.sub(r"{\w+}", "1", path)
@@ -114,7 +115,7 @@ def _requests() -> Iterator[tuple[str, str, bytes]]:
 
 
 def test_no_odd_value_breaks_a_route(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "INIT_SECONDS", 0)  # no loop runs here that would take it in
+    monkeypatch.setattr(sessions, "INIT_SECONDS", 0)  # no loop runs here that would take it in
     counts, broken = asyncio.run(_sweep(config))
     assert broken == []
     assert sum(counts.values()) > 2500

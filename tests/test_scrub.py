@@ -11,14 +11,16 @@ from typing import Any
 import apsw
 import pytest
 
-from claude_mem import ids
-from claude_mem.store import backup, migrate, observations, scrub
-from claude_mem.store.database import open_reader
+from claude_mem.domain import ids
+from claude_mem.storage.sqlite import backup, engine
+from claude_mem.storage.sqlite.deletion import redaction
+from claude_mem.storage.sqlite.engine import open_reader
+from claude_mem.storage.sqlite.memory import observations
 from tests.lab import Lab
 from tests.test_reconcile import Transcript
 from tests.test_secrets import Canaries, found_in, note, plant_turn
 
-ROOT = Path(migrate.__file__).parent
+ROOT = Path(engine.__file__).parent
 
 # Text that is not looked at, and why that is right.
 NOT_TEXT = {
@@ -47,7 +49,7 @@ NOT_TEXT = {
 def test_every_text_of_every_table_is_looked_at_or_named_as_none() -> None:
     """A new column has to be put somewhere."""
     conn = apsw.Connection(":memory:")
-    for _, sql in migrate.scripts():
+    for _, sql in engine.load_migrations():
         conn.execute(sql)
     tables = [
         name
@@ -61,7 +63,9 @@ def test_every_text_of_every_table_is_looked_at_or_named_as_none() -> None:
         if kind.lower() == "text"
     }
     looked = {
-        f"{texts.table}.{name}" for texts in scrub.TABLES for name in (*texts.plain, *texts.lists, *texts.columns)
+        f"{texts.table}.{name}"
+        for texts in redaction.TEXT_TABLES
+        for name in (*texts.plain, *texts.lists, *texts.columns)
     } | {"events.body"}
     named = {column for columns in NOT_TEXT.values() for column in columns.split()}
     assert looked & named == set()
@@ -92,7 +96,7 @@ def plant_rows(path: Path, canaries: Canaries) -> None:
     conn.execute("update observations set key = ? where id = ?", (f"command:{canaries.token()}", row[0]))
     conn.execute(
         "insert into jobs (kind, subject, due_at, dead, error, created_at) values ('compress', '9', ?2, 1, ?1, ?2)",
-        (canaries.text(), ids.now()),
+        (canaries.text(), ids.now_ms()),
     )
     conn.execute("insert into ledger (at, purpose, provider, model, input_tokens, output_tokens, cost, message)"
                  " values (1, 'refine', 'x', 'y', 1, 1, 1, ?)", (canaries.text(),))  # fmt: skip
@@ -168,7 +172,7 @@ def test_what_was_scrubbed_is_sound_and_found_by_its_other_words(leaky: tuple[La
     lab, canaries = leaky
     scrubbed(lab)
     (copy,) = (lab.data / "backups").glob("memory-*.db")
-    assert backup.check(copy).counts["observations"]  # every fingerprint fits
+    assert backup.examine_backup(copy).counts["observations"]  # every fingerprint fits
     assert copy.stat().st_mode & 0o777 == 0o600
     hits = lab.client().get("/api/search", query="fix it key redacted")["items"]
     assert hits
@@ -178,13 +182,13 @@ def test_what_was_scrubbed_is_sound_and_found_by_its_other_words(leaky: tuple[La
     wrong = [
         row["id"]
         for row in conn.execute("select * from observations where not forgotten")
-        if observations.fingerprint(row) != row["hash"]
+        if observations.hash_observation(row) != row["hash"]
     ]
     content = json.loads(next(iter(conn.execute("select content from attic")))["content"])
     bodies = [json.loads(row["body"]) for row in conn.execute("select body from events where kind = 'tool'")]
     conn.close()
     assert wrong == []
-    assert content["hash"] == observations.fingerprint({**content, "type": "change"})
+    assert content["hash"] == observations.hash_observation({**content, "type": "change"})
     assert "[content withheld]" in [body.get("output") for body in bodies]  # of `.env`
     lab.mem("restore", str(copy), "--yes")
     assert found_in(lab.data, canaries.all) == []
@@ -214,15 +218,15 @@ def test_an_older_copy_is_cleaned_as_far_as_it_goes_and_keeps_its_version(tmp_pa
     """Its tables are those of its day; whoever goes back to that version must be able to open it."""
     path, secret = tmp_path / "before-0002.db", Canaries().token()
     conn = apsw.Connection(str(path))
-    conn.execute(migrate.scripts()[0][1])
+    conn.execute(engine.load_migrations()[0][1])
     conn.pragma("user_version", 1)
     conn.execute("insert into projects values (1, 'shop', '/shop', 1)")
     conn.execute("insert into sdk_sessions (host, content_session_id, project_id, first_prompt, started_at, last_event_at)"
                  " values ('claude', 's', 1, ?, 1, 1)", (f"the key is {secret}",))  # fmt: skip
     conn.close()
-    clean = scrub.Clean(lambda text: text.replace(secret, "[redacted]"), lambda body: body)
+    clean = redaction.TextCleaner(lambda text: text.replace(secret, "[redacted]"), lambda body: body)
     told: dict[str, int] = {}
-    backup.rewrite(path, lambda copy: told.update(scrub.whole(copy, clean=clean, write=True)))
+    backup.rewrite_backup(path, lambda copy: told.update(redaction.redact_copy(copy, clean=clean, write=True)))
     assert told == {"sdk_sessions": 1}
     assert found_in(tmp_path, [secret]) == []
     assert apsw.Connection(str(path)).pragma("user_version") == 1
@@ -231,8 +235,8 @@ def test_an_older_copy_is_cleaned_as_far_as_it_goes_and_keeps_its_version(tmp_pa
 def test_two_that_differed_only_in_a_secret_stay_two(tmp_path: Path) -> None:
     conn = open_reader(_two_alike(tmp_path / "a.db"))
     conn.close()
-    clean = scrub.Clean(lambda text: re.sub(r"key-\d", "[redacted]", text), lambda body: body)
-    backup.rewrite(tmp_path / "a.db", lambda copy: scrub.whole(copy, clean=clean, write=True))
+    clean = redaction.TextCleaner(lambda text: re.sub(r"key-\d", "[redacted]", text), lambda body: body)
+    backup.rewrite_backup(tmp_path / "a.db", lambda copy: redaction.redact_copy(copy, clean=clean, write=True))
     conn = open_reader(tmp_path / "a.db")
     keys = [row["key"] for row in conn.execute("select key from observations order by id")]
     conn.close()
@@ -242,7 +246,7 @@ def test_two_that_differed_only_in_a_secret_stay_two(tmp_path: Path) -> None:
 
 def _two_alike(path: Path) -> Path:
     conn = apsw.Connection(str(path))
-    for number, sql in migrate.scripts():
+    for number, sql in engine.load_migrations():
         conn.execute(sql)
         conn.pragma("user_version", number)
     conn.execute("insert into projects values (1, 'shop', '/shop', 1)")

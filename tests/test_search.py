@@ -13,14 +13,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from claude_mem import words
 from claude_mem.config import Config
-from claude_mem.pipeline import documents
-from claude_mem.store import corrections, migrate, observations, search, turns
-from claude_mem.store.database import Connection, Database, Row, rows, value
-from claude_mem.store.search import Filter
-from claude_mem.text import storable
-from claude_mem.worker.service import Service
+from claude_mem.domain import words
+from claude_mem.domain.text import make_storable
+from claude_mem.recall import documents
+from claude_mem.storage.sqlite import engine
+from claude_mem.storage.sqlite.engine import Connection, Database, Row, fetch_all, fetch_value
+from claude_mem.storage.sqlite.journal import turns
+from claude_mem.storage.sqlite.memory import edits, observations, search
+from claude_mem.storage.sqlite.memory.search import SearchFilter
+from claude_mem.worker.app import Service
 from tests import proof
 from tests.amounts import many
 from tests.lab import Lab
@@ -38,23 +40,23 @@ def service(config: Config) -> Iterator[Service]:
 
 
 def save(conn: Connection, text: str, *, project: int = 1, title: str = "", at: int = NOW) -> int:
-    if not value(conn, "select 1 from projects where id = ?", (project,)):
+    if not fetch_value(conn, "select 1 from projects where id = ?", (project,)):
         conn.execute("insert into projects values (?, ?, '/p', 0)", (project, f"project-{project}"))
-    key = f"saved:{value(conn, 'select count(*) from observations')}"
-    return observations.save(conn, project_id=project, title=title or text[:40], text=text, key=key, now=at)
+    key = f"saved:{fetch_value(conn, 'select count(*) from observations')}"
+    return observations.save_observation(conn, project_id=project, title=title or text[:40], text=text, key=key, now=at)
 
 
 def index(db: Database) -> None:
-    while db.write_now(documents.refresh, limit=50):
+    while db.write_now(documents.refresh_documents, limit=50):
         pass
 
 
-def found(db: Database, question: str, where: Filter | None = None) -> list[str]:
+def found(db: Database, question: str, where: SearchFilter | None = None) -> list[str]:
     """The bodies or titles that words find, best first."""
-    scored = db.read_now(search.by_words, words.terms(question), where or Filter())
+    scored = db.read_now(search.score_by_words, words.search_terms(question), where or SearchFilter())
     best = sorted(scored.matches, key=lambda passage: -scored.matches[passage].score)
-    shown = db.read_now(search.show, [passage // search.PASSAGES for passage in best])
-    return [row["title"] or row["body"] for row in (shown[passage // search.PASSAGES] for passage in best)]
+    shown = db.read_now(search.load_hits, [passage // search.PASSAGES_PER_DOCUMENT for passage in best])
+    return [row["title"] or row["body"] for row in (shown[passage // search.PASSAGES_PER_DOCUMENT] for passage in best)]
 
 
 # --- words -----------------------------------------------------------------------------------------------------------
@@ -83,15 +85,15 @@ def test_names_and_words_are_found_by_their_parts(service: Service, text: str, q
 
 
 def test_small_words_are_left_out_unless_there_are_no_others() -> None:
-    assert words.terms("What did we do about the cache?") == ["cache"]
-    assert words.terms("to be or not to be") == ["to", "be", "or", "not"]
-    assert words.terms("getUserById's result") == ["getuserbyid", "user", "id", "result"]
+    assert words.search_terms("What did we do about the cache?") == ["cache"]
+    assert words.search_terms("to be or not to be") == ["to", "be", "or", "not"]
+    assert words.search_terms("getUserById's result") == ["getuserbyid", "user", "id", "result"]
 
 
 def test_two_errors_are_the_same_but_for_place_number_and_time() -> None:
-    one = words.signature("/home/ann/shop/cart.py:41: KeyError: 'total' at 0x7f11")
-    other = words.signature("/srv/shop/cart.py:57: KeyError: 'total' at 0x7e02")
-    assert one == other != words.signature("/srv/shop/cart.py:57: ValueError: 'total'")
+    one = words.error_signature("/home/ann/shop/cart.py:41: KeyError: 'total' at 0x7f11")
+    other = words.error_signature("/srv/shop/cart.py:57: KeyError: 'total' at 0x7e02")
+    assert one == other != words.error_signature("/srv/shop/cart.py:57: ValueError: 'total'")
 
 
 QUESTIONS = st.one_of(
@@ -110,10 +112,10 @@ def test_any_string_is_a_question(asked: Database) -> None:
     @given(QUESTIONS)
     def ask(question: str) -> None:
         begin = time.perf_counter()
-        clean = storable(question)
-        asked.read_now(search.by_words, words.terms(clean), Filter())
-        asked.read_now(search.paths_like, words.paths(clean))
-        asked.read_now(search.completed, clean)
+        clean = make_storable(question)
+        asked.read_now(search.score_by_words, words.search_terms(clean), SearchFilter())
+        asked.read_now(search.find_paths_by_suffix, words.find_paths(clean))
+        asked.read_now(search.complete_last_word, clean)
         took.append(1000 * (time.perf_counter() - begin))
 
     ask()
@@ -165,7 +167,7 @@ def test_rare_words_count_more_and_a_name_that_is_everywhere_here_counts_little(
         service.db.write_now(save, f"unrelated{number}", project=2, at=NOW + number * DAY)
     service.db.write_now(save, "Melanie went hiking", at=NOW + 40 * DAY)
     index(service.db)
-    assert found(service.db, "Caroline hiking", Filter(project_ids=(1,)))[0] == "Melanie went hiking"
+    assert found(service.db, "Caroline hiking", SearchFilter(project_ids=(1,)))[0] == "Melanie went hiking"
 
 
 # --- filters ---------------------------------------------------------------------------------------------------------
@@ -175,48 +177,55 @@ def test_every_filter_narrows(lab: Lab, config: Config) -> None:
     _session(lab, "s1", "fix the cart", file="cart.py", at=NOW)
     _session(lab, "s2", "fix the cart again", file="tax.py", at=NOW + 3 * DAY)
     service = _worked(config)
-    everything = _ids(service, Filter())
+    everything = _ids(service, SearchFilter())
     for narrow in (
-        Filter(kinds=("prompt",)),
-        Filter(types=("bugfix",)),
-        Filter(concepts=("what-changed",)),
-        Filter(files=("cart.py",)),
-        Filter(since=NOW + DAY),
-        Filter(until=NOW + DAY),
-        Filter(session="s1"),
-        Filter(but_session=1),
+        SearchFilter(kinds=("prompt",)),
+        SearchFilter(types=("bugfix",)),
+        SearchFilter(concepts=("what-changed",)),
+        SearchFilter(files=("cart.py",)),
+        SearchFilter(since=NOW + DAY),
+        SearchFilter(until=NOW + DAY),
+        SearchFilter(session="s1"),
+        SearchFilter(exclude_session_id=1),
     ):
         assert set() < _ids(service, narrow) < everything, narrow
-    for empty in (Filter(project_ids=()), Filter(host="codex"), Filter(types=("nothing",)), Filter(files=("c",))):
+    for empty in (
+        SearchFilter(project_ids=()),
+        SearchFilter(host="codex"),
+        SearchFilter(types=("nothing",)),
+        SearchFilter(files=("c",)),
+    ):
         assert _ids(service, empty) == set(), empty
-    assert _ids(service, Filter(host="claude", project_ids=(1,))) == everything
+    assert _ids(service, SearchFilter(host="claude", project_ids=(1,))) == everything
     service.close()
 
 
-def _ids(service: Service, where: Filter) -> set[int]:
-    return set(service.db.read_now(search.by_words, ["cart", "fix", "tax"], where).matches)
+def _ids(service: Service, where: SearchFilter) -> set[int]:
+    return set(service.db.read_now(search.score_by_words, ["cart", "fix", "tax"], where).matches)
 
 
 def test_files_commands_errors_and_commits_are_found_exactly(lab: Lab, config: Config) -> None:
     _session(lab, "s1", "make it pass", file="src/shop/cart.py", at=NOW)
     service = _worked(config)
-    signals = service.db.read_now(lambda conn: rows(conn, "select distinct kind, value from signals order by 1, 2"))
+    signals = service.db.read_now(
+        lambda conn: fetch_all(conn, "select distinct kind, value from signals order by 1, 2")
+    )
     kinds = {row["kind"]: row["value"] for row in signals}
     assert kinds["commit"] == "abc1234"
     assert kinds["branch"] == "fix/total-of-nothing"
     assert kinds["command"] == "pytest -q"
     assert kinds["edited"] == "src/shop/cart.py"
     assert kinds["error"] == "e keyerror: 'total'"
-    assert service.db.read_now(search.paths_like, ["cart.py"]) == ["src/shop/cart.py"]
-    assert service.db.read_now(search.commits_like, ["abc12"]) == ["abc1234"]
+    assert service.db.read_now(search.find_paths_by_suffix, ["cart.py"]) == ["src/shop/cart.py"]
+    assert service.db.read_now(search.find_commits_by_prefix, ["abc12"]) == ["abc1234"]
     service.close()
 
 
 def test_what_tools_print_is_not_indexed_and_what_they_are_given_is(lab: Lab, config: Config) -> None:
     _session(lab, "s1", "make it pass", file="src/shop/cart.py", at=NOW)
     service = _worked(config)
-    assert not service.db.read_now(search.by_words, ["gibberishoutput"], Filter()).matches
-    assert service.db.read_now(search.by_words, ["freshfragment"], Filter()).matches
+    assert not service.db.read_now(search.score_by_words, ["gibberishoutput"], SearchFilter()).matches
+    assert service.db.read_now(search.score_by_words, ["freshfragment"], SearchFilter()).matches
     service.close()
 
 
@@ -262,12 +271,12 @@ def _bash(command: str, tool_use_id: str, **output: str) -> dict[str, Any]:
 
 def _worked(config: Config) -> Service:
     service = Service(config)
-    asyncio.run(service.work_off())
+    asyncio.run(service.run_until_idle())
     return service
 
 
 def _everything(conn: Connection) -> list[tuple[Any, ...]]:
-    found = rows(
+    found = fetch_all(
         conn,
         """
         select d.kind, d.row_id, d.project_id, d.session_id, d.turn_id, d.created_at, x.title, x.body, x.hints, x.around,
@@ -283,12 +292,12 @@ def _check(db: Database) -> None:
     """What was kept in step is what would be made from nothing; and the words are those of the texts."""
     index(db)
     kept = db.read_now(_everything)
-    db.write_now(search.check)
+    db.write_now(search.check_word_index)
     db.write_now(lambda conn: conn.execute("delete from documents"))
-    db.write_now(search.all_stale)
+    db.write_now(search.queue_full_reindex)
     index(db)
     assert db.read_now(_everything) == kept
-    db.write_now(search.check)
+    db.write_now(search.check_word_index)
 
 
 class Writer:
@@ -306,7 +315,7 @@ class Writer:
         session = self.dice.choice(["s1", "s2"])
         prompt = f"fix thing{self.clock}"
         _session(self.lab, session, prompt, file=f"part{self.dice.randint(1, 3)}.py", at=self.clock)
-        asyncio.run(self.service.work_off())
+        asyncio.run(self.service.run_until_idle())
 
     def do_more(self) -> None:
         """The turn goes on after it was digested: its rows are written again before anything was indexed."""
@@ -319,36 +328,36 @@ class Writer:
 
     def do_prompt(self) -> None:
         self.lab.spool("UserPromptSubmit", session_id="s1", prompt=f"only words {self.clock}", at=self.clock)
-        asyncio.run(self.service.work_off())
+        asyncio.run(self.service.run_until_idle())
 
     def do_private(self) -> None:
         hidden = [row["id"] for row in self._rows("select id from turns where not private")]
         if hidden:
-            self.service.db.write_now(turns.hide, self.dice.choice(hidden))
+            self.service.db.write_now(turns.make_turn_private, self.dice.choice(hidden))
 
     def do_save(self) -> None:
         self.service.db.write_now(save, f"remember note{self.clock}", at=self.clock)
 
     def do_change(self) -> None:
         if row := self._some("select id from observations where not forgotten"):
-            self.service.db.write_now(corrections.change, row, {"title": f"changed{self.clock}"}, now=self.clock)
+            self.service.db.write_now(edits.edit_observation, row, {"title": f"changed{self.clock}"}, now=self.clock)
 
     def do_forget(self) -> None:
         if row := self._some("select id from observations where not forgotten"):
-            self.service.db.write_now(corrections.forget, row, now=self.clock)
+            self.service.db.write_now(edits.delete_observation, row, now=self.clock)
 
     def do_undo(self) -> None:
         if row := self._some("select observation_id as id from attic"):
-            self.service.db.write_now(corrections.undo, row, now=self.clock)
+            self.service.db.write_now(edits.undo_last_change, row, now=self.clock)
 
     def do_judge(self) -> None:
         if row := self._some("select id from observations where not forgotten"):
             verdict = self.dice.choice(["wrong", "right"])
-            self.service.db.write_now(corrections.judge, "observation", row, verdict, now=self.clock)
+            self.service.db.write_now(edits.set_verdict, "observation", row, verdict, now=self.clock)
 
     def do_sweep(self) -> None:
         if row := self._some("select id from turns"):
-            self.service.db.write_now(observations.keep_only, row, ())
+            self.service.db.write_now(observations.delete_observations_except, row, ())
 
     def do_delete(self) -> None:
         if row := self._some("select id from sdk_sessions"):
@@ -362,7 +371,7 @@ class Writer:
         return int(self.dice.choice(found)) if found else 0
 
     def _rows(self, sql: str) -> list[Row]:
-        return self.service.db.read_now(lambda conn: rows(conn, sql))
+        return self.service.db.read_now(lambda conn: fetch_all(conn, sql))
 
 
 async def _without_index(service: Service) -> None:
@@ -388,7 +397,8 @@ def test_however_rows_come_change_and_go_the_index_is_what_it_would_be_from_noth
         writer.step(dice.choice(STEPS))
     _check(service.db)
     assert (
-        service.db.read_now(lambda conn: value(conn, "select group_concat(error) from jobs where error > ''")) is None
+        service.db.read_now(lambda conn: fetch_value(conn, "select group_concat(error) from jobs where error > ''"))
+        is None
     )
     service.close()
 
@@ -407,7 +417,7 @@ def test_a_forgotten_memory_leaves_no_word_behind(config: Config) -> None:
     db.write_now(save, "after it", at=NOW + 2000)
     index(db)
     assert "zanzibarquux" in _vocabulary(db)
-    db.write_now(corrections.erase, row, now=NOW)
+    db.write_now(edits.erase_with_merged, row, now=NOW)
     assert not {"zanzibarquux", "xylovault"} & _vocabulary(db)
     asyncio.run(db.truncate_wal())
     index(db)
@@ -422,8 +432,10 @@ def test_a_turn_that_turns_out_to_be_private_leaves_no_word_behind(lab: Lab, con
     _session(lab, "s1", "third question", file="c.py", at=NOW + 2 * MINUTE)
     service = _worked(config)
     assert "zanzibarquux" in _vocabulary(service.db)
-    turn = service.db.read_now(lambda conn: value(conn, "select turn_id from user_prompts where text like '%zanzi%'"))
-    service.db.write_now(turns.hide, turn)
+    turn = service.db.read_now(
+        lambda conn: fetch_value(conn, "select turn_id from user_prompts where text like '%zanzi%'")
+    )
+    service.db.write_now(turns.make_turn_private, turn)
     assert "zanzibarquux" not in _vocabulary(service.db)
     _check(service.db)
     assert "zanzibarquux" not in _vocabulary(service.db)
@@ -433,7 +445,7 @@ def test_a_turn_that_turns_out_to_be_private_leaves_no_word_behind(lab: Lab, con
 def _vocabulary(db: Database) -> set[str]:
     def read(conn: Connection) -> set[str]:
         conn.execute("create virtual table if not exists temp.seen using fts5vocab('main', 'words', 'row')")
-        return {row["term"] for row in rows(conn, "select term from temp.seen")}
+        return {row["term"] for row in fetch_all(conn, "select term from temp.seen")}
 
     return db.write_now(read)
 
@@ -452,12 +464,14 @@ def test_what_was_there_before_becomes_findable(tmp_path: Path) -> None:
     """A database of the version before this one, with memories in it."""
     path, backups = tmp_path / "claude-mem.db", tmp_path / "backups"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(migrate, "scripts", lambda every=migrate.scripts: [pair for pair in every() if pair[0] < 3])
+        patch.setattr(
+            engine, "load_migrations", lambda every=engine.load_migrations: [pair for pair in every() if pair[0] < 3]
+        )
         old = Database(path, backups=backups)
         old.write_now(save_as_then, "Postgres refused the connection")
         old.close()
     db = Database(path, backups=backups)
-    assert db.read_now(search.is_stale)
+    assert db.read_now(search.has_index_queue)
     index(db)
     assert found(db, "postgres connection") == ["Postgres refused the connection"]
     db.close()
@@ -470,21 +484,21 @@ def test_a_vector_goes_with_the_words_it_was_made_of(service: Service) -> None:
     db = service.db
     row = db.write_now(save, "First words", title="One")
     index(db)
-    (owed,) = db.read_now(search.without_vector, "m", limit=9)
-    db.write_now(search.put_vector, owed["id"], owed["part"], model="m", hash_="h", vector=b"1")
-    assert not db.read_now(search.without_vector, "m", limit=9)
-    assert db.read_now(search.without_vector, "another", limit=9)
-    db.write_now(corrections.change, row, {"title": "Two"}, now=NOW)
+    (owed,) = db.read_now(search.list_passages_without_vector, "m", limit=9)
+    db.write_now(search.store_vector, owed["id"], owed["part"], model="m", hash_="h", vector=b"1")
+    assert not db.read_now(search.list_passages_without_vector, "m", limit=9)
+    assert db.read_now(search.list_passages_without_vector, "another", limit=9)
+    db.write_now(edits.edit_observation, row, {"title": "Two"}, now=NOW)
     index(db)
-    assert db.write_now(search.take_gone) == [owed["id"]]
-    assert db.read_now(search.without_vector, "m", limit=9)
+    assert db.write_now(search.take_deleted_vectors) == [owed["id"]]
+    assert db.read_now(search.list_passages_without_vector, "m", limit=9)
 
 
 def test_a_prompt_has_a_vector_of_its_own_only_where_there_is_no_more_to_its_turn(lab: Lab, config: Config) -> None:
     lab.spool("UserPromptSubmit", prompt="only words", at=NOW)
     _session(lab, "s1", "real work", file="a.py", at=NOW + MINUTE)
     service = _worked(config)
-    owed = service.db.read_now(search.without_vector, "m", limit=99)
+    owed = service.db.read_now(search.list_passages_without_vector, "m", limit=99)
     kinds = {(row["kind"], row["title"] or row["body"]) for row in owed if row["kind"] != "observation"}
     assert kinds == {("prompt", "only words"), ("turn", "real work")}
     service.close()
@@ -494,5 +508,5 @@ def test_projects_are_kept_apart(service: Service) -> None:
     service.db.write_now(save, "the shared word in one", project=1)
     service.db.write_now(save, "the shared word in two", project=2)
     index(service.db)
-    assert found(service.db, "shared", Filter(project_ids=(2,))) == ["the shared word in two"]
-    assert len(found(service.db, "shared", Filter(project_ids=(1, 2)))) == 2
+    assert found(service.db, "shared", SearchFilter(project_ids=(2,))) == ["the shared word in two"]
+    assert len(found(service.db, "shared", SearchFilter(project_ids=(1, 2)))) == 2

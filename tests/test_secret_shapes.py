@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from claude_mem import secret_rules
-from claude_mem.cli import care
+from claude_mem.cli import doctor
 from claude_mem.config import Config
-from claude_mem.pipeline.scrub import cleaner
-from claude_mem.redact import redact, redact_all, redact_lines
-from claude_mem.secret_values import is_random
+from claude_mem.curate.redaction import make_cleaner
+from claude_mem.privacy import secret_rules
+from claude_mem.privacy.secret_rules import is_random
+from claude_mem.privacy.secrets import redact, redact_json, redact_lines
 from tests import proof, secret_shapes
 from tests.secret_corpus import Maker, pieces
 from tests.secret_shapes import Shape
@@ -75,7 +75,7 @@ SPREAD: dict[str, Any] = {
 @pytest.mark.parametrize("shape", SPREAD)
 def test_a_key_is_cut_out_of_every_text_that_it_runs_over(shape: str) -> None:
     value = {"before": "open 1", "value": SPREAD[shape], "after": "open 2"}
-    kept = json.dumps(redact_all(value))
+    kept = json.dumps(redact_json(value))
     assert [piece for piece in pieces("\n".join(KEY)) if piece in kept and piece in json.dumps(value)] == []
     assert "open 1" in kept
     assert "open 2" in kept
@@ -85,9 +85,9 @@ def test_a_key_is_cut_out_of_every_text_that_it_runs_over(shape: str) -> None:
 def test_texts_that_have_nothing_to_do_with_each_other_stay_apart() -> None:
     token = Maker(4).some(32)
     value = {"stdout": "token:", "id": token, "list": ["password", {"x": token}], "open": ["-----BEGIN", token]}
-    assert redact_all(value) == value
+    assert redact_json(value) == value
     cut_off = {"stdout": "\n".join(KEY[:5]), "file_path": "/shop/a.py", "note": "open"}
-    assert redact_all(cut_off) == {**cut_off, "stdout": "[redacted private-key]"}
+    assert redact_json(cut_off) == {**cut_off, "stdout": "[redacted private-key]"}
 
 
 def test_every_text_stays_in_its_place() -> None:
@@ -99,10 +99,10 @@ def test_every_text_stays_in_its_place() -> None:
 
 def test_scrub_uses_the_same_rules() -> None:
     body = {"type": "tool", "name": "Bash", "input": {"command": "make"}, "output": SPREAD["streams"]}
-    new = cleaner(Config()).body(json.dumps(body))
+    new = make_cleaner(Config()).body(json.dumps(body))
     assert [piece for piece in pieces("\n".join(KEY)) if piece in new] == []
     printed = {**body, "input": {"command": "vault kv get -field=password secret/db"}, "output": Maker(6).some(20)}
-    assert json.loads(cleaner(Config()).body(json.dumps(printed)))["output"] == "[redacted]"
+    assert json.loads(make_cleaner(Config()).body(json.dumps(printed)))["output"] == "[redacted]"
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,8 @@ pattern = 'door code is (?P<secret>[0-9]{4,8})'
 
 @pytest.fixture
 def own(tmp_path: Path) -> Any:
-    yield lambda text: ((tmp_path / secret_rules.FILE_NAME).write_text(text), secret_rules.use_own(tmp_path))[1]
-    secret_rules.use_own(tmp_path / "nothing")
+    yield lambda text: ((tmp_path / secret_rules.FILE_NAME).write_text(text), secret_rules.load_user_rules(tmp_path))[1]
+    secret_rules.load_user_rules(tmp_path / "nothing")
 
 
 def test_a_users_rules_are_used(own: Any) -> None:
@@ -139,7 +139,7 @@ def test_a_users_rules_are_used(own: Any) -> None:
     token = "acme-" + Maker(1).some(24, "abcdef0123456789")
     assert redact(f"a {token} b") == "a [redacted acme-token] b"
     assert redact("the door code is 4711.") == "the door code is [redacted door-code]."
-    assert redact_all({"a": ["x", f"{token} y"]}) == {"a": ["x", "[redacted acme-token] y"]}
+    assert redact_json({"a": ["x", f"{token} y"]}) == {"a": ["x", "[redacted acme-token] y"]}
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_bad_rule_is_skipped_and_reported(own: Any, tmp_path: Path, pattern: s
     assert [rule.name for rule in rules.rules] == ["acme-token", "door-code"]
     (problem,) = rules.problems
     assert why in problem
-    (check,) = care._secret_rules(tmp_path)
+    (check,) = doctor._secret_rules(tmp_path)
     assert (check.level, check.detail) == ("warn", problem)
 
 
@@ -177,13 +177,13 @@ def test_a_bad_file_is_reported(own: Any, text: str) -> None:
 
 def test_a_link_is_no_file_of_rules(tmp_path: Path) -> None:
     (tmp_path / secret_rules.FILE_NAME).symlink_to("/dev/zero")
-    assert len(secret_rules.read_own(tmp_path).problems) == 1
+    assert len(secret_rules.read_user_rules(tmp_path).problems) == 1
 
 
 def test_a_slow_rule_of_a_user_is_switched_off_and_hangs_nobody(own: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Repeats that compete for the same letters, as far as the checks let them."""
-    monkeypatch.setattr(secret_rules, "MOST_SECONDS", 0.0)
+    monkeypatch.setattr(secret_rules, "MAX_SECONDS", 0.0)
     rules = own("[[rule]]\nname = 'slow'\nliterals = ['aaa']\npattern = 'aaa[a-z]*[a-z]*!'\n")
     redact("a" * 3_000)
     assert rules.rules[0].is_disabled
-    assert re.search("takes too long", secret_rules.own_rules().problems[0])
+    assert re.search("takes too long", secret_rules.active_user_rules().problems[0])

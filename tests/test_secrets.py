@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from claude_mem import secret_rules as rules
-from claude_mem import withheld
 from claude_mem.client import Client
 from claude_mem.config import Config
-from claude_mem.records import ToolUsed
-from claude_mem.redact import redact
+from claude_mem.domain.records import ToolUsed
+from claude_mem.privacy import files
+from claude_mem.privacy import secret_rules as rules
+from claude_mem.privacy.secrets import redact
 from tests import proof, secret_corpus
 from tests.growth import LIMIT, growth
 from tests.lab import Lab
@@ -36,7 +36,7 @@ from tests.test_recall import FakeEmbedder
 from tests.test_reconcile import Transcript
 
 if TYPE_CHECKING:
-    from claude_mem.providers.embedding import Vectors
+    from claude_mem.recall.embed import Vectors
 
 COMMAND = "CLAUDE_MEM_PROOF=build/proof pytest tests/test_secrets.py"
 
@@ -188,8 +188,10 @@ def shapes(literal: str, size: int) -> Iterator[str]:
 
 def test_no_rule_takes_more_than_twice_the_time_for_twice_the_text() -> None:
     size = 50_000 if proof.long() else 20_000
-    *tokens, last = rules.TOKENS  # of the many that are a beginning and letters, the last stands for all
-    tried = [rule for rule in (*tokens, *rules.PLACES, *rules.IDIOMS) if rule[1] not in rules.PREFIXES] + [last]
+    *tokens, last = rules.TOKEN_RULES  # of the many that are a beginning and letters, the last stands for all
+    tried = [rule for rule in (*tokens, *rules.TEXT_RULES, *rules.IDIOM_RULES) if rule[1] not in rules.PREFIXES] + [
+        last
+    ]
     grown = {
         (literal, text[:30]): growth(partial(pattern.sub, ""), text)
         for _, literal, pattern in tried
@@ -241,10 +243,10 @@ OUTPUT_UNITS = (
 def test_what_withholds_files_takes_no_more_than_twice_the_time_for_twice_the_text() -> None:
     size = 100_000 if proof.long() else 10_000
     ways: dict[str, Callable[[str], object]] = {
-        "command": lambda text: withheld.hide(ToolUsed("Bash", {"command": text}, "fine")),
-        "path": lambda text: withheld.hide(ToolUsed("Read", {"file_path": text}, "fine")),
-        "output": lambda text: withheld.hide(ToolUsed("Bash", {"command": "make"}, text)),
-        "aside": withheld.mentions,
+        "command": lambda text: files.withhold_content(ToolUsed("Bash", {"command": text}, "fine")),
+        "path": lambda text: files.withhold_content(ToolUsed("Read", {"file_path": text}, "fine")),
+        "output": lambda text: files.withhold_content(ToolUsed("Bash", {"command": "make"}, text)),
+        "aside": files.mentions_withheld_file,
     }
     grown = {
         (way, unit): growth(work, unit * (size // len(unit)))
@@ -281,7 +283,7 @@ def test_no_rule_slows_down_what_has_no_secrets_in_it() -> None:
     if not proof.long():
         assert redact("no secret at all, only words") == "no secret at all, only words"
         return
-    places = (*rules.PLACES, *rules.IDIOMS)
+    places = (*rules.TEXT_RULES, *rules.IDIOM_RULES)
     each = [milliseconds_for_a_megabyte(partial(_search, literal, pattern)) for _, literal, pattern in places]
     worst, together = max(each), milliseconds_for_a_megabyte(redact)
     note("one rule on ordinary text", of="I4", goal="≤ 50 ms/MB", measured=worst, unit="ms/MB", ok=worst <= 50)
@@ -473,8 +475,8 @@ def test_the_hook_keeps_what_it_was_given_to_its_owner_until_it_is_taken_in(lab:
 
 
 def test_a_full_disk_leaves_no_secret_among_what_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from claude_mem import spool as spools
-    from claude_mem.pipeline import ingest
+    from claude_mem.capture import sanitize
+    from claude_mem.system import spool as spools
 
     def full(path: Path, data: bytes) -> None:
         raise OSError(28, "No space left on device")
@@ -483,7 +485,7 @@ def test_a_full_disk_leaves_no_secret_among_what_is_set_aside(tmp_path: Path, mo
     secret = Canaries().token()
     name = spool.put({"command": "save"}, f"broken {secret}".encode())
     monkeypatch.setattr(spools, "write_private", full)
-    spool.set_aside(name, clean=partial(ingest.clean_aside, config=Config(data_dir=tmp_path)))
+    spool.set_aside(name, clean=partial(sanitize.clean_set_aside, config=Config(data_dir=tmp_path)))
     assert (tmp_path / "aside" / name).read_text().endswith("broken [redacted github-token]")
     assert list((tmp_path / "spool").iterdir()) == []
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from claude_mem import process
+from claude_mem.system import process
 from tests.lab import MEM, Lab
 
 THEIRS = "# my settings\nlog_level = 'DEBUG'  # while I look for something\n\ncontext_tokens = 900\n"
@@ -71,9 +71,9 @@ def test_the_data_directory_is_not_a_matter_of_the_file(lab: Lab) -> None:
 
 def test_a_running_worker_is_restarted_with_it(lab: Lab) -> None:
     lab.mem("start")
-    before = process.running(lab.data)
+    before = process.running_worker(lab.data)
     assert "restarted" in lab.mem("config", "set", "context_tokens", "1000").stderr
-    after = process.running(lab.data)
+    after = process.running_worker(lab.data)
     assert before and after
     assert before.pid != after.pid
     assert "restarted" not in lab.mem("config", "set", "context_tokens", "1000").stderr  # it was that already

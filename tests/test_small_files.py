@@ -11,12 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from claude_mem import box, hook, ids, own_files, process
-from claude_mem.errors import CannotDo
-from claude_mem.store import backup, marks, notices, stones
-from claude_mem.store.stones import Stone
-from claude_mem.worker import opening
-from claude_mem.worker.service import make_fifo
+from claude_mem import hook
+from claude_mem.domain import ids
+from claude_mem.domain.errors import OperationFailed
+from claude_mem.storage.sqlite import backup
+from claude_mem.storage.sqlite.deletion import keyed_hash, tombstones
+from claude_mem.storage.sqlite.deletion.tombstones import Tombstone
+from claude_mem.storage.sqlite.journal import notices
+from claude_mem.system import data_directory, process
+from claude_mem.worker import startup
+from claude_mem.worker.app import create_fifo
 from tests import proof
 from tests.lab import Lab
 from tests.moving import Home, write
@@ -64,8 +68,8 @@ def lived_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = Home(tmp_path_factory.mktemp("small") / "data")
     home.bring(write(home.folder.parent / "x.jsonl", ALL))
     start_all(home)
-    stones.keep(home.folder, [Stone(1, "m" * 32, 0, 5, at=5)])
-    marks.marker(home.folder)("x")
+    tombstones.append_tombstones(home.folder, [Tombstone(1, "m" * 32, 0, 5, at=5)])
+    keyed_hash.make_keyed_hash(home.folder)("x")
     return home.folder
 
 
@@ -75,14 +79,18 @@ def start_all(home: Home) -> None:
     try:
         (home.folder / "worker.json").unlink(missing_ok=True)
         process.write_launcher(home.folder)
-        hook.make_private(str(home.folder / "logs"))
-        os.close(box.appending(str(home.folder / "logs" / "worker.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND))
-        service = opening.opened(home.config)
+        hook.make_private_dir(str(home.folder / "logs"))
+        os.close(
+            data_directory.open_for_append(
+                str(home.folder / "logs" / "worker.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            )
+        )
+        service = startup.open_service(home.config)
         try:
-            os.close(make_fifo(home.folder))
-            token = process.token(home.folder)
-            process.announce(home.folder, process.Worker(os.getpid(), 1, token, "x"))
-            for stamp in ("worker.starting", hook.WARNED):
+            os.close(create_fifo(home.folder))
+            token = process.get_or_create_token(home.folder)
+            process.write_worker_info(home.folder, process.WorkerInfo(os.getpid(), 1, token, "x"))
+            for stamp in ("worker.starting", hook.WARNING_STAMP):
                 (home.folder / stamp).unlink(missing_ok=True)
             service.show_activity(True, "shop")
         finally:
@@ -110,12 +118,12 @@ def told(home: Home) -> str:
 
 
 async def _untold(db: object) -> str:
-    return " ".join((await db.read(notices.untold)).values())  # type: ignore[attr-defined]
+    return " ".join((await db.read(notices.list_unshown_notices)).values())  # type: ignore[attr-defined]
 
 
 CASES = [
-    *((name, kind, KINDS[kind]) for name in own_files.FILES for kind in KINDS),
-    *((name, kind, FOLDER_KINDS[kind]) for name in box.FOLDERS for kind in FOLDER_KINDS),
+    *((name, kind, KINDS[kind]) for name in data_directory.SMALL_FILES for kind in KINDS),
+    *((name, kind, FOLDER_KINDS[kind]) for name in data_directory.FOLDERS for kind in FOLDER_KINDS),
 ]
 
 
@@ -133,7 +141,7 @@ def test_no_small_file_keeps_a_worker_from_starting(lived_in: Path, tmp_path: Pa
             if target.exists():
                 assert target.read_bytes() == CANARY
             if kind.startswith(("a folder", "a link", "a pipe")) and (name, kind) != ("worker.fifo", "a pipe"):
-                moved = {each.name: each for each in own_files.listing(folder)}
+                moved = {each.name: each for each in data_directory.list_quarantined(folder)}
                 assert name in moved or not os.path.lexists(folder / name), "not reported"
                 assert os.path.lexists(folder / moved[name].kept)
         except Exception as error:
@@ -150,19 +158,19 @@ def test_what_was_moved_aside_is_told_once_and_shown_as_long_as_it_is_kept(home:
     replace(home.folder / "token", _folder)
     start_all(home)
     assert "token was a directory" in told(home)
-    (moved,) = own_files.listing(home.folder)
+    (moved,) = data_directory.list_quarantined(home.folder)
     assert (home.folder / moved.kept / "inside").is_dir()
     assert stat.S_IMODE((home.folder / "quarantine").stat().st_mode) == 0o700
     start_all(home)
-    assert len(own_files.listing(home.folder)) == 1
+    assert len(data_directory.list_quarantined(home.folder)) == 1
     shutil.rmtree(home.folder / moved.kept)
-    assert own_files.listing(home.folder) == []
+    assert data_directory.list_quarantined(home.folder) == []
 
 
 def test_a_link_that_leads_nowhere_for_now_is_left(home: Home) -> None:
     """A folder of ours on a disk that is not there: no second one is begun in its place."""
     replace(home.folder / "backups", lambda path: path.symlink_to("/nowhere/at/all"))
-    own_files.tidy(home.folder)
+    data_directory.quarantine_damaged(home.folder)
     assert (home.folder / "backups").is_symlink()
 
 
@@ -170,7 +178,7 @@ def test_a_link_in_the_place_of_the_database_is_refused(home: Home) -> None:
     database = home.config.database
     database.rename(home.folder.parent / "elsewhere.db")
     database.symlink_to(home.folder.parent / "elsewhere.db")
-    with pytest.raises(CannotDo, match="is a symbolic link"):
+    with pytest.raises(OperationFailed, match="is a symbolic link"):
         process.take_lock(home.folder)
 
 
@@ -185,7 +193,7 @@ def test_a_link_in_the_place_of_the_database_is_refused(home: Home) -> None:
     ],
 )  # fmt: skip
 def test_a_hook_starts_a_worker_all_the_same(lab: Lab, name: str, kind: str) -> None:
-    hook.make_private(str(lab.data))
+    hook.make_private_dir(str(lab.data))
     (lab.data / name).parent.mkdir(exist_ok=True, mode=0o700)
     KINDS[kind](lab.data / name)
     if name == "worker.starting":
@@ -217,7 +225,7 @@ def forgetful(lab: Lab) -> Iterator[Lab]:
     spool_session(lab, "lit", secret=WORD)
     spool_session(lab, "other")
     digest(lab)
-    backup.make(lab.data / "claude-mem.db", lab.data / "backups", prefix=backup.PREFIX)
+    backup.write_backup(lab.data / "claude-mem.db", lab.data / "backups", prefix=backup.MANUAL_PREFIX)
     forget(lab, session="lit")
     yield lab
 
@@ -231,7 +239,7 @@ LOST_KEY: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("kind", LOST_KEY)
 def test_a_lost_key_keeps_forgotten_things_forgotten(forgetful: Lab, kind: str) -> None:
     lab = forgetful
-    replace(lab.data / marks.KEY_FILE, LOST_KEY[kind])
+    replace(lab.data / keyed_hash.HASH_KEY_FILE, LOST_KEY[kind])
     spool_session(lab, "dark")
     assert lab.drain() == 0  # it starts, and takes in what came
     assert lab.rows("select count(*) from sdk_sessions where content_session_id = 'dark'") == [(1,)]
@@ -249,7 +257,7 @@ def test_a_lost_key_keeps_forgotten_things_forgotten(forgetful: Lab, kind: str) 
 
 def test_it_is_told_and_lifted_by_a_person(forgetful: Lab) -> None:
     lab = forgetful
-    (lab.data / marks.KEY_FILE).unlink()
+    (lab.data / keyed_hash.HASH_KEY_FILE).unlink()
     lab.start()
     said = json.dumps(lab.hook("SessionStart", source="startup", session_id="next"))
     assert "forget.key was lost" in said
@@ -258,16 +266,16 @@ def test_it_is_told_and_lifted_by_a_person(forgetful: Lab) -> None:
     lab.mem("forget", "--undo", "F0")
     lab.mem("restore", copy.name, "--yes")
     lab.mem("stop")
-    assert stones.unchecked(lab.data) == []
+    assert tombstones.read_uncheckable_tombstones(lab.data) == []
 
 
 def test_imports_of_that_time_are_refused_and_later_ones_are_not(home: Home, tmp_path: Path) -> None:
-    stones.keep(home.folder, [Stone(2, "x" * 32, 0, ids.now(), at=ids.now())])
-    (home.folder / marks.KEY_FILE).unlink()
+    tombstones.append_tombstones(home.folder, [Tombstone(2, "x" * 32, 0, ids.now_ms(), at=ids.now_ms())])
+    (home.folder / keyed_hash.HASH_KEY_FILE).unlink()
     start_all(home)
     fresh = Home(tmp_path / "other")
     fresh.rows("select 1")
-    shutil.copyfile(home.folder / stones.FILE, fresh.folder / stones.FILE)
+    shutil.copyfile(home.folder / tombstones.TOMBSTONE_FILE, fresh.folder / tombstones.TOMBSTONE_FILE)
     found = fresh.bring(write(tmp_path / "again.jsonl", ALL))
     assert found.counts["forgotten"]["observation"] >= 1
     assert not found.counts.get("added", {}).get("observation")
@@ -277,7 +285,7 @@ def test_imports_of_that_time_are_refused_and_later_ones_are_not(home: Home, tmp
 def test_a_lost_key_bars_nothing_where_nothing_was_forgotten(tmp_path: Path) -> None:
     home = Home(tmp_path / "data")
     start_all(home)
-    (home.folder / marks.KEY_FILE).write_bytes(b"ab")
+    (home.folder / keyed_hash.HASH_KEY_FILE).write_bytes(b"ab")
     start_all(home)
     assert home.rows("select count(*) from tombstones") == [(0,)]
     assert home.bring(write(tmp_path / "x.jsonl", ALL)).counts["added"]["observation"] >= 1
@@ -286,11 +294,11 @@ def test_a_lost_key_bars_nothing_where_nothing_was_forgotten(tmp_path: Path) -> 
 @pytest.mark.parametrize("kind", ["a folder", "garbage", "gone"])
 def test_lost_tombstones_are_written_again_from_the_database(forgetful: Lab, kind: str) -> None:
     lab = forgetful
-    before = {(stone.mark, stone.n) for stone in stones.kept(lab.data)}
+    before = {(stone.mark, stone.n) for stone in tombstones.read_tombstones(lab.data)}
     assert before
-    replace(lab.data / stones.FILE, (lambda _: None) if kind == "gone" else KINDS[kind])
+    replace(lab.data / tombstones.TOMBSTONE_FILE, (lambda _: None) if kind == "gone" else KINDS[kind])
     assert lab.drain() == 0
-    assert {(stone.mark, stone.n) for stone in stones.kept(lab.data)} == before
+    assert {(stone.mark, stone.n) for stone in tombstones.read_tombstones(lab.data)} == before
     (copy,) = (lab.data / "backups").glob("memory-*.db")
     lab.mem("restore", copy.name, "--yes")
     lab.wait_digested()
@@ -300,16 +308,16 @@ def test_lost_tombstones_are_written_again_from_the_database(forgetful: Lab, kin
 
 def test_both_lost_together_bar_what_the_database_still_knows(forgetful: Lab) -> None:
     lab = forgetful
-    for name in (marks.KEY_FILE, stones.FILE):
+    for name in (keyed_hash.HASH_KEY_FILE, tombstones.TOMBSTONE_FILE):
         (lab.data / name).unlink()
     assert lab.drain() == 0
-    assert stones.unchecked(lab.data)
+    assert tombstones.read_uncheckable_tombstones(lab.data)
     (copy,) = (lab.data / "backups").glob("memory-*.db")
     assert lab.mem("restore", copy.name, "--yes", ok=False).returncode == 1
 
 
 def test_a_line_that_was_cut_off_is_no_damage(home: Home) -> None:
-    with (home.folder / stones.FILE).open("ab") as file:
+    with (home.folder / tombstones.TOMBSTONE_FILE).open("ab") as file:
         file.write(b'{"n":2,"mark":"half')
     start_all(home)
-    assert own_files.listing(home.folder) == []
+    assert data_directory.list_quarantined(home.folder) == []

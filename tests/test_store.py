@@ -8,10 +8,11 @@ import apsw
 import pytest
 
 from claude_mem.config import Config
-from claude_mem.errors import CannotDo, LeaseLost, TooNew
-from claude_mem.records import Job
-from claude_mem.store import jobs, migrate
-from claude_mem.store.database import Connection, Database, rows, value
+from claude_mem.domain.errors import DatabaseTooNew, LeaseLost, OperationFailed
+from claude_mem.domain.records import Job
+from claude_mem.storage.sqlite import engine
+from claude_mem.storage.sqlite.engine import Connection, Database, fetch_all, fetch_value
+from claude_mem.storage.sqlite.journal import jobs
 
 SCHEMA = Path(__file__).parent.parent / "docs" / "schema.sql"
 
@@ -22,7 +23,9 @@ def db(config: Config) -> Database:
 
 
 def test_the_schema_page_is_what_the_migrations_make(db: Database) -> None:
-    printed = db.read_now(lambda conn: rows(conn, "select sql from sqlite_schema where sql is not null order by rowid"))
+    printed = db.read_now(
+        lambda conn: fetch_all(conn, "select sql from sqlite_schema where sql is not null order by rowid")
+    )
     db.close()
     for row in printed:
         assert row["sql"] in SCHEMA.read_text("utf-8"), "run `make docs`"
@@ -30,12 +33,12 @@ def test_the_schema_page_is_what_the_migrations_make(db: Database) -> None:
 
 def test_every_table_is_strict_and_synced_to_disk(db: Database) -> None:
     tables = db.read_now(
-        lambda conn: rows(
+        lambda conn: fetch_all(
             conn, "select name, strict from pragma_table_list where type = 'table' and name not like 'sqlite_%'"
         )
     )
     assert all(row["strict"] for row in tables)
-    assert db.write_now(lambda conn: value(conn, "select 1")) == 1
+    assert db.write_now(lambda conn: fetch_value(conn, "select 1")) == 1
     writer = db._writer
     assert db._writing.submit(
         lambda: (writer.pragma("journal_mode"), writer.pragma("synchronous"), writer.pragma("foreign_keys"))
@@ -51,24 +54,24 @@ def test_readers_cannot_write(db: Database) -> None:
 
 def test_a_transaction_that_fails_leaves_nothing(db: Database) -> None:
     def half(conn: Connection) -> None:
-        jobs.ask(conn, "compress", "1.1", now=0)
+        jobs.enqueue_job(conn, "compress", "1.1", now=0)
         raise ValueError("half way")
 
     with pytest.raises(ValueError, match="half way"):
         db.write_now(half)
-    assert db.read_now(jobs.waiting) == 0
+    assert db.read_now(jobs.count_urgent_jobs) == 0
     db.close()
 
 
 def test_a_migration_is_preceded_by_a_backup(db: Database, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    db.write_now(jobs.ask, "compress", "1.1", now=0)
+    db.write_now(jobs.enqueue_job, "compress", "1.1", now=0)
     db.close()
-    now = migrate.scripts()[-1][0]
-    newer = [*migrate.scripts(), (now + 1, "create table later (x integer) strict;")]
-    monkeypatch.setattr(migrate, "scripts", lambda: newer)
+    now = engine.load_migrations()[-1][0]
+    newer = [*engine.load_migrations(), (now + 1, "create table later (x integer) strict;")]
+    monkeypatch.setattr(engine, "load_migrations", lambda: newer)
     again = Database(config.database, backups=config.backups)
-    assert again.read_now(migrate.version) == now + 1
-    assert again.read_now(jobs.waiting) == 1
+    assert again.read_now(engine.read_schema_version) == now + 1
+    assert again.read_now(jobs.count_urgent_jobs) == 1
     again.close()
     (copy,) = config.backups.iterdir()
     assert copy.stat().st_mode & 0o777 == 0o600
@@ -79,9 +82,9 @@ def test_a_migration_is_preceded_by_a_backup(db: Database, config: Config, monke
 
 def test_a_migration_that_fails_changes_nothing(db: Database, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     db.close()
-    now = migrate.scripts()[-1][0]
-    broken = [*migrate.scripts(), (now + 1, "create table later (x integer) strict; nonsense;")]
-    monkeypatch.setattr(migrate, "scripts", lambda: broken)
+    now = engine.load_migrations()[-1][0]
+    broken = [*engine.load_migrations(), (now + 1, "create table later (x integer) strict; nonsense;")]
+    monkeypatch.setattr(engine, "load_migrations", lambda: broken)
     with pytest.raises(apsw.SQLError):
         Database(config.database, backups=config.backups)
     conn = apsw.Connection(str(config.database))
@@ -94,14 +97,14 @@ def test_a_database_from_the_future_is_refused(db: Database, config: Config) -> 
     db.write_now(lambda conn: conn.execute("pragma user_version = 999"))
     db.write_now(lambda conn: conn.execute("update checks set text = '999:theirs' where name = 'schema'"))
     db.close()
-    with pytest.raises(TooNew, match="version 999"):
+    with pytest.raises(DatabaseTooNew, match="version 999"):
         Database(config.database, backups=config.backups)
 
 
 def test_a_file_that_is_no_database_is_named(config: Config) -> None:
     config.data_dir.mkdir()
     config.database.write_bytes(b"this is not SQLite" * 100)
-    with pytest.raises(CannotDo, match=r"claude-mem\.db"):
+    with pytest.raises(OperationFailed, match=r"claude-mem\.db"):
         Database(config.database, backups=config.backups)
 
 
@@ -110,64 +113,64 @@ def test_a_file_that_is_no_database_is_named(config: Config) -> None:
 
 def test_asking_twice_is_asking_once(db: Database) -> None:
     for _ in range(2):
-        db.write_now(jobs.ask, "compress", "1.1", now=0)
-    assert db.read_now(jobs.waiting) == 1
+        db.write_now(jobs.enqueue_job, "compress", "1.1", now=0)
+    assert db.read_now(jobs.count_urgent_jobs) == 1
     db.close()
 
 
 def test_a_render_job_that_has_not_started_serves_every_later_change(db: Database) -> None:
     for project_id in (1, 1, 11, 1):
         db.write_now(jobs.enqueue_render, project_id, now=0)
-    assert [row["subject"].split(".")[0] for row in db.read_now(jobs.listing)] == ["1", "11"]
-    claimed = db.write_now(jobs.claim, ["render"], now=1, lease=100)
+    assert [row["subject"].split(".")[0] for row in db.read_now(jobs.list_jobs)] == ["1", "11"]
+    claimed = db.write_now(jobs.claim_job, ["render"], now=1, lease=100)
     assert claimed is not None
     db.write_now(jobs.enqueue_render, 1, now=2)  # the claimed job may have read the rows before this change
     db.write_now(jobs.enqueue_render, 1, now=3)
-    assert db.read_now(jobs.waiting) == 3
-    db.write_now(jobs.finish, claimed)
+    assert db.read_now(jobs.count_urgent_jobs) == 3
+    db.write_now(jobs.finish_job, claimed)
     db.close()
 
 
 def test_a_job_whose_worker_died_falls_due_again(db: Database) -> None:
-    db.write_now(jobs.ask, "compress", "1.1", now=0)
-    first = db.write_now(jobs.claim, ["compress"], now=1, lease=100)
+    db.write_now(jobs.enqueue_job, "compress", "1.1", now=0)
+    first = db.write_now(jobs.claim_job, ["compress"], now=1, lease=100)
     assert first is not None
-    assert db.write_now(jobs.claim, ["compress"], now=50, lease=100) is None
-    second = db.write_now(jobs.claim, ["compress"], now=101, lease=100)
+    assert db.write_now(jobs.claim_job, ["compress"], now=50, lease=100) is None
+    second = db.write_now(jobs.claim_job, ["compress"], now=101, lease=100)
     assert second == Job(first.id, "compress", "1.1", 2)
     with pytest.raises(LeaseLost):
-        db.write_now(jobs.finish, first)
-    db.write_now(jobs.finish, second)
-    assert db.read_now(jobs.waiting) == 0
+        db.write_now(jobs.finish_job, first)
+    db.write_now(jobs.finish_job, second)
+    assert db.read_now(jobs.count_urgent_jobs) == 0
     db.close()
 
 
 def test_a_job_that_fails_three_times_is_buried_with_its_reason(db: Database) -> None:
-    db.write_now(jobs.ask, "compress", "1.1", now=0)
+    db.write_now(jobs.enqueue_job, "compress", "1.1", now=0)
     now = 0
     for attempt in (1, 2, 3):
         now += 10_000_000
-        job = db.write_now(jobs.claim, ["compress"], now=now, lease=100)
+        job = db.write_now(jobs.claim_job, ["compress"], now=now, lease=100)
         assert job is not None
-        assert db.write_now(jobs.give_back, job, error="no luck", now=now) is (attempt == 3)
-    assert db.write_now(jobs.claim, ["compress"], now=now * 10, lease=100) is None
-    (row,) = db.read_now(jobs.listing)
+        assert db.write_now(jobs.release_failed_job, job, error="no luck", now=now) is (attempt == 3)
+    assert db.write_now(jobs.claim_job, ["compress"], now=now * 10, lease=100) is None
+    (row,) = db.read_now(jobs.list_jobs)
     assert (row["dead"], row["error"]) == (1, "no luck")
-    assert db.write_now(jobs.retry_dead, now=0) == 1
-    assert db.write_now(jobs.claim, ["compress"], now=1, lease=1) is not None
+    assert db.write_now(jobs.retry_dead_jobs, now=0) == 1
+    assert db.write_now(jobs.claim_job, ["compress"], now=1, lease=1) is not None
     db.close()
 
 
 def test_a_lane_takes_only_its_own_kinds_and_may_take_the_newest_first(db: Database) -> None:
     for number in (1, 2):
-        db.write_now(jobs.ask, "refine", f"{number}.1", now=0)
-    assert db.write_now(jobs.claim, ["compress"], now=1, lease=1) is None
-    newest = db.write_now(jobs.claim, ["refine"], now=1, lease=100, order=jobs.Order.NEWEST)
+        db.write_now(jobs.enqueue_job, "refine", f"{number}.1", now=0)
+    assert db.write_now(jobs.claim_job, ["compress"], now=1, lease=1) is None
+    newest = db.write_now(jobs.claim_job, ["refine"], now=1, lease=100, order=jobs.ClaimOrder.NEWEST)
     assert newest is not None
     assert newest.subject == "2.1"
-    assert db.read_now(jobs.next_due, ["refine"]) == 0
-    assert db.read_now(jobs.next_due, ["compress"]) is None
-    assert db.read_now(jobs.waiting) == 0, "nobody waits for a model"
+    assert db.read_now(jobs.get_next_due_time, ["refine"]) == 0
+    assert db.read_now(jobs.get_next_due_time, ["compress"]) is None
+    assert db.read_now(jobs.count_urgent_jobs) == 0, "nobody waits for a model"
     db.close()
 
 
@@ -175,16 +178,16 @@ def test_a_database_of_the_version_before_is_brought_up_to_date_and_backed_up(co
     config.data_dir.mkdir(mode=0o700)
     old = apsw.Connection(str(config.database))
     old.pragma("journal_mode", "wal")
-    (number, first), *later = migrate.scripts()
+    (number, first), *later = engine.load_migrations()
     with old:
         old.execute(first)
         old.pragma("user_version", number)
         old.execute("insert into jobs (kind, subject, due_at, created_at) values ('compress', '1.1', 0, 0)")
     old.close()
     db = Database(config.database, backups=config.backups)
-    assert db.read_now(jobs.waiting) == 1
-    assert db.read_now(migrate.version) == later[-1][0]
-    assert db.read_now(value, "select count(*) from ledger") == 0
+    assert db.read_now(jobs.count_urgent_jobs) == 1
+    assert db.read_now(engine.read_schema_version) == later[-1][0]
+    assert db.read_now(fetch_value, "select count(*) from ledger") == 0
     db.close()
     (backup,) = config.backups.iterdir()
     kept = apsw.Connection(str(backup))
@@ -194,7 +197,7 @@ def test_a_database_of_the_version_before_is_brought_up_to_date_and_backed_up(co
 
 def test_turns_from_before_are_marked_by_what_is_left_of_them() -> None:
     conn = apsw.Connection(":memory:")
-    *before, (_, last) = [script for script in migrate.scripts() if script[0] <= 15]
+    *before, (_, last) = [script for script in engine.load_migrations() if script[0] <= 15]
     for _, sql in before:
         conn.execute(sql)
     conn.execute("""

@@ -13,11 +13,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from claude_mem.config import load
-from claude_mem.pipeline.story import fetches
-from claude_mem.records import Job, ToolUsed
-from claude_mem.store import jobs, tellings, turns
-from claude_mem.worker.api import build_app
-from claude_mem.worker.service import Service
+from claude_mem.domain.records import Job, ToolUsed
+from claude_mem.recall.story import fetched_names
+from claude_mem.storage.sqlite.journal import injections, jobs, turns
+from claude_mem.worker.app import Service
+from claude_mem.worker.http.api import build_app
 from tests.lab import COMMANDS, Lab
 
 TOKEN, PORT = "t" * 43, 37777
@@ -42,7 +42,7 @@ class Desk:
         return self.get(f"/api/session/{session_id}/story", **params)
 
     def digest(self) -> None:
-        asyncio.run(self.service.work_off())
+        asyncio.run(self.service.run_until_idle())
 
     def say(self, event: str, /, **fields: Any) -> str:
         """Memory is asked at a moment, as the hook asks; what it says."""
@@ -172,8 +172,8 @@ def test_what_was_told_and_not_used_is_so_only_if_that_is_known(desk: Desk) -> N
     ],
 )
 def test_what_a_tool_call_fetched(tool: str, given: Any, names: list[str]) -> None:
-    assert list(fetches(ToolUsed(tool, given))) == names
-    assert list(fetches(ToolUsed(tool, given, failed=True))) == []
+    assert list(fetched_names(ToolUsed(tool, given))) == names
+    assert list(fetched_names(ToolUsed(tool, given, failed=True))) == []
 
 
 def test_what_is_forgotten_leaves_no_words_in_what_was_told(desk: Desk) -> None:
@@ -222,7 +222,7 @@ def test_a_turn_that_turns_out_to_be_private_takes_what_it_was_told_with_it(desk
     assert desk.story(session)["turns"][0]["told"]
     turn_id = desk.story(session)["turns"][0]["id"]
     assert len(notes(desk)) > 1
-    desk.db.write_now(turns.hide, turn_id)
+    desk.db.write_now(turns.make_turn_private, turn_id)
     assert [row["moment"] for row in notes(desk)] == ["start"]
     found = desk.story(session)
     assert found["turns"][0]["told"] == []
@@ -239,7 +239,7 @@ def test_what_could_not_be_noted_is_told_all_the_same_and_logged(
     def fail(*_: Any, **__: Any) -> None:
         raise OSError("no room")
 
-    monkeypatch.setattr(tellings, "note", fail)
+    monkeypatch.setattr(injections, "add_injection_record", fail)
     assert "rounded once" in desk.say("SessionStart", source="startup")
     assert "an injection could not be recorded" in caplog.text
 
@@ -349,8 +349,8 @@ def test_what_is_happening_now(desk: Desk) -> None:
     asyncio.run(desk.service.drain_once())
     assert desk.get("/api/now")["queue"]["kinds"] == [{"kind": "reconcile", "waiting": 1, "retrying": 0, "dead": 0}]
     desk.service.refine_runner.job = Job(1, "refine", "1.2", 1)
-    desk.db.write_now(jobs.ask, "compress", "1.9", now=0)
-    desk.db.write_now(jobs.give_back, Job(2, "compress", "1.9", 0), error="KeyError: x", now=0)
+    desk.db.write_now(jobs.enqueue_job, "compress", "1.9", now=0)
+    desk.db.write_now(jobs.release_failed_job, Job(2, "compress", "1.9", 0), error="KeyError: x", now=0)
     found = desk.get("/api/now")
     desk.service.refine_runner.job = None
     (working,) = found["working"]

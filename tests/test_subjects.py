@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from claude_mem.providers import candidates, prose
-from claude_mem.providers.local import digest, story_of
-from claude_mem.records import Body, Stopped
+from claude_mem.digest import candidates, prose
+from claude_mem.digest.writer import build_story, compose_digest
+from claude_mem.domain.records import Body, Stopped
 from tests.test_writer import bash, edit, title, turn
 
 CHANGED = edit("src/cart.py", "total = 1", "total = 2")
 
 
 def steps(prompt: str, *bodies: Body) -> str:
-    summary = digest(turn(prompt, *bodies)).summary
+    summary = compose_digest(turn(prompt, *bodies)).summary
     assert summary
     return summary.next_steps
 
@@ -144,7 +144,7 @@ def test_a_fix_is_told_by_what_it_did(sentence: str, expected: str) -> None:
     ],
 )
 def test_every_verb_of_a_wish_is_told_as_done(wish: str, expected: str) -> None:
-    assert prose.past(wish) == expected
+    assert prose.to_past_tense(wish) == expected
 
 
 @pytest.mark.parametrize("verb", ["Ensure", "Make sure", "Verify that", "Check if"])
@@ -162,7 +162,7 @@ def test_a_question_is_dropped_before_a_change_that_stands_alone() -> None:
 
 def test_the_current_behaviour_answers_a_question_about_it() -> None:
     message = Stopped("### Current behavior\n\n**Result:** The orders of `shop/ABC` are orphaned after the move.\n")
-    story = story_of(turn("What happens currently if I have an open cart but the shop moves?", message))
+    story = build_story(turn("What happens currently if I have an open cart but the shop moves?", message))
     titles = [one.title for one in candidates.candidates(story)]
     asked = "What happens currently if one has an open cart but the shop moves?"
     assert any(one.startswith(asked) and "orphaned" in one for one in titles)
@@ -171,7 +171,7 @@ def test_the_current_behaviour_answers_a_question_about_it() -> None:
 def test_an_address_is_no_title() -> None:
     command = bash('gh pr create --title "Round the totals of the cart"', "https://example.com/pull/6")
     message = Stopped("PR created: https://example.com/pull/6")
-    made = digest(turn("please round it and open a PR", CHANGED, command, message)).observations
+    made = compose_digest(turn("please round it and open a PR", CHANGED, command, message)).observations
     assert made
     assert not any("://" in one.title for one in made)
 

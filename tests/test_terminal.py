@@ -17,8 +17,8 @@ import msgspec
 import pytest
 
 from claude_mem.cli.main import build_parser
-from claude_mem.portable import Project, line
-from claude_mem.text import map_strings, printable, printable_line, safe_json
+from claude_mem.domain.export_format import ProjectRecord, encode_line
+from claude_mem.domain.text import escape_json, make_printable, make_printable_line, map_strings
 from tests import forks, proof
 from tests.lab import Lab
 
@@ -261,27 +261,27 @@ def test_json_is_the_same_value_with_escapes(hostile: Lab) -> None:
 @pytest.mark.parametrize("name", SEQUENCES)
 def test_each_sequence_is_shown_or_gone(name: str) -> None:
     sequence = SEQUENCES[name]
-    assert not ACTIVE.search(printable(f"a{sequence}b\nc").replace("\n", ""))
-    assert not ACTIVE.search(printable_line(f"a{sequence}b\nc"))
-    assert "\n" not in printable_line(f"a{sequence}\nb")
+    assert not ACTIVE.search(make_printable(f"a{sequence}b\nc").replace("\n", ""))
+    assert not ACTIVE.search(make_printable_line(f"a{sequence}b\nc"))
+    assert "\n" not in make_printable_line(f"a{sequence}\nb")
     quoted = msgspec.json.encode({sequence: sequence}).decode()
-    assert not ACTIVE.search(safe_json(quoted))
-    assert json.loads(safe_json(quoted)) == {sequence: sequence}
+    assert not ACTIVE.search(escape_json(quoted))
+    assert json.loads(escape_json(quoted)) == {sequence: sequence}
 
 
 def test_a_name_that_is_no_text_is_shown_by_its_bytes() -> None:
-    assert printable_line(os.fsdecode(b"caf\xe9\xff")) == r"caf\xe9\xff"
+    assert make_printable_line(os.fsdecode(b"caf\xe9\xff")) == r"caf\xe9\xff"
 
 
 def test_ordinary_text_is_left_as_it_is() -> None:
     text = "Größe → 日本語 \t`x = 1` 🎉 עברית\nsecond line"
-    assert printable(text) == text
-    assert printable("a\r\nb") == "a\nb"
-    assert safe_json(json.dumps(text, ensure_ascii=False)) == json.dumps(text, ensure_ascii=False)
+    assert make_printable(text) == text
+    assert make_printable("a\r\nb") == "a\nb"
+    assert escape_json(json.dumps(text, ensure_ascii=False)) == json.dumps(text, ensure_ascii=False)
 
 
 def test_an_export_can_be_shown_on_a_terminal() -> None:
-    record = Project(project="name:x", name=HOSTILE, root="/x", created_at=1)
-    written = line(record)
+    record = ProjectRecord(project="name:x", name=HOSTILE, root="/x", created_at=1)
+    written = encode_line(record)
     assert not ACTIVE.search(written.decode().removesuffix("\n"))
     assert msgspec.json.decode(written)["name"] == HOSTILE

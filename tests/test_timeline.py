@@ -7,19 +7,20 @@ from pathlib import Path
 import pytest
 
 from claude_mem.config import Config
-from claude_mem.errors import Misuse, NotFound
-from claude_mem.projects import named
-from claude_mem.store import projects, sessions, timeline, turns
-from claude_mem.store.database import Connection, Database
+from claude_mem.domain.errors import InvalidRequest, NotFound
+from claude_mem.storage.sqlite.engine import Connection, Database
+from claude_mem.storage.sqlite.journal import turns
+from claude_mem.storage.sqlite.memory import browse, projects, sessions
+from claude_mem.system.project_folders import project_from_name
 
 
 def fill(conn: Connection) -> None:
     """Ten turns in one project, a prompt, an observation and a summary each; and one observation elsewhere."""
-    here = projects.know(conn, named("shop"), "", now=0)
-    there = projects.know(conn, named("till"), "", now=0)
-    session = sessions.open_(conn, "claude", "s1", project_id=here, at=0)
+    here = projects.register_project(conn, project_from_name("shop"), "", now=0)
+    there = projects.register_project(conn, project_from_name("till"), "", now=0)
+    session = sessions.open_session(conn, "claude", "s1", project_id=here, at=0)
     for number in range(1, 11):
-        turn = turns.open_(conn, session.id, at=number * 100)
+        turn = turns.open_turn(conn, session.id, at=number * 100)
         at = number * 100
         conn.execute(
             "insert into user_prompts (session_id, turn_id, prompt_number, text, created_at) values (?, ?, ?, ?, ?)",
@@ -53,8 +54,8 @@ def db(tmp_path: Path) -> Database:
 
 def titles(db: Database, anchor: str, before: int, after: int, project_ids: list[int] | None = None) -> list[str]:
     def look(conn: Connection) -> list[str]:
-        middle = timeline.anchor(conn, anchor)
-        rows = timeline.around(conn, middle, before=before, after=after, project_ids=project_ids)
+        middle = browse.parse_timeline_point(conn, anchor)
+        rows = browse.list_timeline(conn, middle, before=before, after=after, project_ids=project_ids)
         return [row["title"] for row in rows]
 
     found: list[str] = db.read_now(look)
@@ -86,14 +87,16 @@ def test_a_date_is_a_moment_in_all_projects(db: Database) -> None:
 
 def test_files_and_names_come_along(db: Database) -> None:
     def look(conn: Connection) -> list[dict[str, object]]:
-        return timeline.around(conn, timeline.anchor(conn, "5"), before=0, after=0)
+        return browse.list_timeline(conn, browse.parse_timeline_point(conn, "5"), before=0, after=0)
 
     (row,) = db.read_now(look)
     db.close()
     assert (row["files"], row["project"], row["content_session_id"]) == (["a.py"], "shop", "s1")
 
 
-@pytest.mark.parametrize(("anchor", "error"), [("99", NotFound), ("S99", NotFound), ("soon", Misuse), ("", Misuse)])
+@pytest.mark.parametrize(
+    ("anchor", "error"), [("99", NotFound), ("S99", NotFound), ("soon", InvalidRequest), ("", InvalidRequest)]
+)
 def test_what_is_no_anchor_says_so(db: Database, anchor: str, error: type[Exception]) -> None:
     with pytest.raises(error):
         titles(db, anchor, 1, 1)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claude_mem.titles import is_presentable
+from claude_mem.digest.titles import is_presentable
 
 GOOD = [
     "Fix the total of an empty price list",

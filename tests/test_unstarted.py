@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
-from claude_mem import hook, ids, process
-from claude_mem.hosts.registry import HOSTS
+from claude_mem import hook
+from claude_mem.agents.registry import HOSTS
+from claude_mem.domain import ids
+from claude_mem.system import process
 from tests import proof
 from tests.lab import HOOK, Lab
 from tests.test_hook import leave, payload, pretended_worker, reply, run
@@ -106,7 +108,7 @@ def lived_in(lab: Lab) -> Lab:
     lab.mem("start")
     lab.wait_digested()
     lab.mem("stop")
-    lab.spool("UserPromptSubmit", prompt="later", prompt_id="p2", at=ids.now() - LONG_AGO_MS)
+    lab.spool("UserPromptSubmit", prompt="later", prompt_id="p2", at=ids.now_ms() - LONG_AGO_MS)
     return lab
 
 
@@ -171,7 +173,7 @@ def test_it_is_told_once_a_day_and_again_when_it_was_well_in_between(lived_in: L
     lab.mem("start", ok=False)
     assert warned(settled_start(lab))
     assert not warned(settled_start(lab))
-    stamp = lab.data / hook.WARNED
+    stamp = lab.data / hook.WARNING_STAMP
     assert stat.S_IMODE(stamp.stat().st_mode) == 0o600
     yesterday = time.time() - 90_000
     os.utime(stamp, (yesterday, yesterday))
@@ -183,7 +185,7 @@ def test_it_is_told_once_a_day_and_again_when_it_was_well_in_between(lived_in: L
     assert not stamp.exists()
     lab.mem("stop")
     keep_from_starting(lab)
-    lab.spool("UserPromptSubmit", prompt="later", prompt_id="p9", at=ids.now() - LONG_AGO_MS)
+    lab.spool("UserPromptSubmit", prompt="later", prompt_id="p9", at=ids.now_ms() - LONG_AGO_MS)
     lab.mem("start", ok=False)
     assert warned(settled_start(lab))
 
@@ -217,7 +219,7 @@ def test_nothing_is_said_while_nothing_is_wrong(lived_in: Lab) -> None:
     lab.wait_digested()
     lab.mem("stop")
     (lab.data / "logs" / "start.log").write_text("error: context_tokens must be a number; using the default\nhint: x\n")
-    lab.spool("UserPromptSubmit", prompt="later", prompt_id="p4", at=ids.now() - LONG_AGO_MS)
+    lab.spool("UserPromptSubmit", prompt="later", prompt_id="p4", at=ids.now_ms() - LONG_AGO_MS)
     lab.no_worker()
     assert not warned(start(lab))
     (lab.data / "logs" / "start.log").write_text("a worker is running already\n")
@@ -251,7 +253,7 @@ def test_a_file_in_place_of_the_pipe_does_not_pass_for_a_worker(lived_in: Lab) -
     (lived_in.data / "worker.fifo").write_text("")
     start(lived_in)
     lived_in.wait_digested()
-    assert process.running(lived_in.data)
+    assert process.running_worker(lived_in.data)
 
 
 # --- it can't be written ---------------------------------------------------------------------------------------------
@@ -314,7 +316,7 @@ def test_what_lies_in_someone_elses_folder_is_not_told(lab: Lab) -> None:
 
 def test_other_moments_stay_silent(unwritable: Lab) -> None:
     for command in ("new", "save", "summary", "cleanup"):
-        assert json.loads(run(unwritable, command, payload("Stop"), worker=True)) == json.loads(hook.ANSWER)
+        assert json.loads(run(unwritable, command, payload("Stop"), worker=True)) == json.loads(hook.EMPTY_ANSWER)
 
 
 def test_a_project_without_a_start_on_disk_gets_the_warning_alone(unwritable: Lab, tmp_path: Path) -> None:

@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from claude_mem import process, projects, untrusted_files
+from claude_mem.agents import registry
+from claude_mem.agents.claude import read as read_transcript
+from claude_mem.capture import backfill
 from claude_mem.config import Config
-from claude_mem.hosts import registry
-from claude_mem.hosts.claude_transcript import read as read_transcript
-from claude_mem.pipeline import backfill
-from claude_mem.projects import override_problem, resolve, why_off
-from claude_mem.untrusted_files import Refused
-from claude_mem.worker.api import build_app
-from claude_mem.worker.service import Service
+from claude_mem.system import process, project_folders, untrusted_files
+from claude_mem.system.project_folders import disabled_reason, identify_project, override_problem
+from claude_mem.system.untrusted_files import FileRefused
+from claude_mem.worker.app import Service
+from claude_mem.worker.http.api import build_app
 from tests import forks
 from tests.lab import Lab
 from tests.test_repositories import commit, git, make
@@ -56,7 +56,7 @@ def sparse(path: Path) -> None:
 
 
 def slightly_too_large(path: Path) -> None:
-    path.write_text("#" * (untrusted_files.MOST_BYTES + 1))
+    path.write_text("#" * (untrusted_files.MAX_BYTES + 1))
 
 
 def folder(path: Path) -> None:
@@ -83,13 +83,13 @@ PREPARED: list[Prepare] = [
 @pytest.mark.parametrize("prepare", PREPARED)
 def test_what_is_no_small_regular_file_is_refused(tmp_path: Path, prepare: Prepare) -> None:
     prepare(tmp_path / "x")
-    with pytest.raises(Refused):
+    with pytest.raises(FileRefused):
         untrusted_files.read(tmp_path / "x")
 
 
 def test_a_small_file_is_read_to_its_last_byte(tmp_path: Path) -> None:
-    (tmp_path / "x").write_bytes(b"a" * untrusted_files.MOST_BYTES)
-    assert len(untrusted_files.read(tmp_path / "x")) == untrusted_files.MOST_BYTES
+    (tmp_path / "x").write_bytes(b"a" * untrusted_files.MAX_BYTES)
+    assert len(untrusted_files.read(tmp_path / "x")) == untrusted_files.MAX_BYTES
     (tmp_path / "folder").symlink_to(tmp_path)
     assert untrusted_files.read(tmp_path / "folder" / "x"), "a link on the way is the person's own"
 
@@ -98,7 +98,7 @@ def test_a_small_file_is_read_to_its_last_byte(tmp_path: Path) -> None:
 def test_a_file_of_another_user_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("")
     os.chown(tmp_path / "x", SOMEONE, -1)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(FileRefused) as refused:
         untrusted_files.read(tmp_path / "x")
     assert refused.value.foreign
     assert untrusted_files.read(tmp_path / "x", owner=SOMEONE) == b""
@@ -110,10 +110,10 @@ def test_a_file_of_another_user_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("prepare", PREPARED)
 def test_a_project_file_that_can_not_be_read_switches_off_and_is_named(tmp_path: Path, prepare: Prepare) -> None:
     prepare(tmp_path / ".claude-mem.toml")
-    found = resolve(str(tmp_path / "deep"))
+    found = identify_project(str(tmp_path / "deep"))
     assert (found.enabled, found.name) == (False, "deep")
     assert override_problem(str(tmp_path)).startswith(f"{tmp_path}/.claude-mem.toml is ")
-    assert why_off(str(tmp_path), ()) == ("problem", override_problem(str(tmp_path)))
+    assert disabled_reason(str(tmp_path), ()) == ("problem", override_problem(str(tmp_path)))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
@@ -123,7 +123,7 @@ def test_a_project_file_of_another_user_says_nothing(tmp_path: Path, prepare: Pr
     (tmp_path / "work").mkdir()
     prepare(tmp_path / ".claude-mem.toml")
     os.chown(tmp_path / ".claude-mem.toml", SOMEONE, -1, follow_symlinks=False)
-    found = resolve(str(tmp_path / "work"))
+    found = identify_project(str(tmp_path / "work"))
     assert (found.enabled, found.name, found.identities) == (True, "work", (f"dir:{tmp_path}/work",))
     assert override_problem(str(tmp_path / "work")) == ""
 
@@ -136,7 +136,7 @@ def test_whom_a_folder_belongs_to_may_switch_it_off(tmp_path: Path) -> None:
     (mounted / ".claude-mem.toml").write_text("enabled = false\n")
     for path in (mounted, mounted / ".claude-mem.toml"):
         os.chown(path, SOMEONE, -1)
-    assert resolve(str(mounted)).enabled is False
+    assert identify_project(str(mounted)).enabled is False
 
 
 # --- .git ------------------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def test_settings_of_git_that_can_not_be_read_name_no_remote(tmp_path: Path, pre
     shop = make(tmp_path / "shop", commits=0)
     (shop / ".git" / "config").unlink()
     prepare(shop / ".git" / "config")
-    assert resolve(str(shop)).identities == (f"git:{shop}/.git",)
+    assert identify_project(str(shop)).identities == (f"git:{shop}/.git",)
 
 
 @pytest.mark.parametrize("prepare", [fifo, sparse, slightly_too_large, listening, link_to_zero, link_to_fifo])
@@ -157,7 +157,7 @@ def test_no_file_of_git_is_waited_for_or_read_without_end(tmp_path: Path, prepar
     if name == ".git/packed-refs":
         (tmp_path / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
     prepare(tmp_path / name)
-    found = resolve(str(tmp_path))
+    found = identify_project(str(tmp_path))
     assert set(found.identities) <= {f"dir:{tmp_path}", f"git:{tmp_path}/.git"}
 
 
@@ -169,7 +169,7 @@ ODD_TRANSCRIPTS = ["/dev/zero", "/proc/kmsg", "/proc/kcore", "/proc/self/mem", "
 @pytest.mark.parametrize("path", ODD_TRANSCRIPTS)
 def test_no_file_of_the_kernel_is_a_transcript(path: str) -> None:
     assert read_transcript(Path(path), host="claude").problem in ("not_a_file", "unreadable", "gone")
-    assert registry.whose(Path(path)) is None
+    assert registry.identify_host(Path(path)) is None
     assert backfill._read_problem(Path(path)) in ("not_a_file", "unreadable", "gone")
 
 
@@ -179,7 +179,7 @@ def test_a_pipe_or_a_link_to_a_device_is_no_transcript(tmp_path: Path, name: str
     (tmp_path / f"link-{name}").symlink_to("/dev/zero")
     for path in (tmp_path / name, tmp_path / f"link-{name}"):
         assert read_transcript(path, host="claude").problem == "not_a_file"
-        assert registry.whose(path) is None
+        assert registry.identify_host(path) is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
@@ -248,7 +248,7 @@ def _turn(lab: Lab, session: str, place: Path, **more: Any) -> None:
 
 
 def _healthy(lab: Lab) -> bool:
-    found = process.running(lab.data)
+    found = process.running_worker(lab.data)
     assert found is not None
     with urllib.request.urlopen(f"http://127.0.0.1:{found.port}/healthz", timeout=20) as answer:
         return bool(answer.status == 200)
@@ -291,9 +291,9 @@ def test_a_slow_disk_does_not_keep_the_worker_from_answering(
 ) -> None:
     """Each route that names a folder looks at it off the event loop."""
     on_loop: list[str] = []
-    real = projects.resolve
+    real = project_folders.identify_project
 
-    def watched(place: str, **more: Any) -> projects.Project:
+    def watched(place: str, **more: Any) -> project_folders.ResolvedProject:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -301,7 +301,7 @@ def test_a_slow_disk_does_not_keep_the_worker_from_answering(
         on_loop.append(place)
         return real(place, **more)
 
-    monkeypatch.setattr(projects, "resolve", watched)
+    monkeypatch.setattr(project_folders, "identify_project", watched)
 
     async def build() -> Service:
         return Service(config)

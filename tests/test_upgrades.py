@@ -14,8 +14,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from claude_mem.errors import TooNew
-from claude_mem.store.database import Database
+from claude_mem.domain.errors import DatabaseTooNew
+from claude_mem.storage.sqlite.engine import Database
 from tests import proof, upgrading
 from tests.lab import Lab
 from tests.moving import Home
@@ -80,7 +80,7 @@ def test_an_older_program_refuses_it_and_changes_nothing(place: Place) -> None:
     place.put_back()
     place.upgrade()
     before = place.path.read_bytes()
-    with upgrading.program_of(place.version), pytest.raises(TooNew, match=f"up to {place.version}$"):
+    with upgrading.program_of(place.version), pytest.raises(DatabaseTooNew, match=f"up to {place.version}$"):
         place.upgrade()
     same = place.path.read_bytes() == before
     note("older programs that refused the newest tables", goal=f"{NEWEST - 1}", measured=1, ok=same)

@@ -18,14 +18,15 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from claude_mem import process
-from claude_mem.cli.view import page_of
-from claude_mem.config import Config, is_terminal_only, names
-from claude_mem.store import notices
-from claude_mem.worker import peers, viewer, visits
-from claude_mem.worker.api import ROUTES, build_app
-from claude_mem.worker.service import Service
-from claude_mem.worker.visits import Entry, Visits, mac
+from claude_mem.cli.viewer import viewer_path
+from claude_mem.config import Config, is_terminal_only, list_setting_names
+from claude_mem.storage.sqlite.journal import notices
+from claude_mem.system import process
+from claude_mem.worker.app import Service
+from claude_mem.worker.http import auth
+from claude_mem.worker.http.api import ROUTES, build_app
+from claude_mem.worker.http.auth import Admission, BrowserSessions, mac
+from claude_mem.worker.http.routes import viewer
 from tests import login, proof
 from tests.lab import Lab
 from tests.waiting import SECONDS
@@ -115,7 +116,7 @@ def test_a_link_works_for_seconds(http: TestClient, monkeypatch: pytest.MonkeyPa
     link = http.post("/api/open", headers=GOOD, json={"printed": printed}).json()
     assert 0 < link["seconds"] <= 60
     later = time.monotonic() + link["seconds"]
-    monkeypatch.setattr(visits, "monotonic", lambda: later)
+    monkeypatch.setattr(auth, "monotonic", lambda: later)
     assert http.get(f"/api/open/{link['id']}", headers=GOOD).json() == {"state": "expired"}
     assert _present(http, link).status_code == 409
 
@@ -129,7 +130,7 @@ def test_a_link_leads_to_no_one_else(http: TestClient, path: str) -> None:
 
 
 def _new_token(config: Config) -> dict[str, str]:
-    token = process.known_token(config.data_dir)
+    token = process.read_token(config.data_dir)
     assert token not in ("", TOKEN)
     return {"Authorization": f"Bearer {token}"}
 
@@ -150,7 +151,9 @@ def test_a_code_that_is_used_twice_locks_everyone_out_and_its_owner_is_told(
     assert _renew(http, renewal).status_code == 409
     good = _new_token(config)
     assert http.get(f"/api/open/{link['id']}", headers=good).json() == {"state": "misused"}
-    assert "used twice" in service.db.read_now(notices.untold)[f"door:{link['id']}"]  # at the next session's start
+    assert (
+        "used twice" in service.db.read_now(notices.list_unshown_notices)[f"door:{link['id']}"]
+    )  # at the next session's start
     assert "used twice" in http.get("/api/health", headers=good).json()["door"][0]  # in `claude-mem status`
     shown = http.get("/api/health/page", headers=good).json()["concerns"]  # in the viewer
     assert any("used twice" in concern["text"] for concern in shown)
@@ -182,7 +185,7 @@ def test_another_user_of_the_machine_can_not_use_a_link_and_its_owner_is_told(
     http: TestClient, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = _link(http)
-    monkeypatch.setattr(peers, "stranger", lambda *_: "A program of another user of this machine (uid 1234)")
+    monkeypatch.setattr(auth, "foreign_user", lambda *_: "A program of another user of this machine (uid 1234)")
     assert _present(http, link).status_code == 409
     monkeypatch.undo()
     assert "uid 1234" in http.get("/api/health", headers=_new_token(config)).json()["door"][0]
@@ -202,17 +205,17 @@ def test_who_is_at_the_other_end_of_a_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uid: int, stranger: bool
 ) -> None:
     (tmp_path / "tcp").write_text(TABLE.format(uid=uid))
-    monkeypatch.setattr(peers, "TABLE", tmp_path / "tcp")
+    monkeypatch.setattr(auth, "TABLE", tmp_path / "tcp")
     monkeypatch.setattr(os, "getuid", lambda: 1000)
-    assert (f"uid {uid}" in peers.stranger(("127.0.0.1", 50000), ("127.0.0.1", 37777))) is stranger
+    assert (f"uid {uid}" in auth.foreign_user(("127.0.0.1", 50000), ("127.0.0.1", 37777))) is stranger
     for client, server in (
         (("127.0.0.1", 50001), ("127.0.0.1", 37777)),
         (("::1", 50000), ("::1", 37777)),
         (None, None),
     ):
-        assert peers.stranger(client, server) == ""
+        assert auth.foreign_user(client, server) == ""
     (tmp_path / "tcp").unlink()
-    assert peers.stranger(("127.0.0.1", 50000), ("127.0.0.1", 37777)) == ""
+    assert auth.foreign_user(("127.0.0.1", 50000), ("127.0.0.1", 37777)) == ""
 
 
 # --- an open page and the next worker ----------------------------------------------------------------------------------
@@ -299,7 +302,7 @@ def test_a_browser_lets_no_one_else_in_and_reads_no_file(http: TestClient, path:
     assert (answer.status_code, answer.json()["error"]) == (403, "not allowed with a browser's credential")
 
 
-POWERFUL = [name for name in names() if is_terminal_only(name)]
+POWERFUL = [name for name in list_setting_names() if is_terminal_only(name)]
 
 
 @pytest.mark.parametrize("value", ["http://127.0.0.1:1", "/elsewhere/program", "file:/etc/hostname", None])
@@ -326,29 +329,29 @@ def test_the_page_says_which_settings_need_a_terminal_and_the_token_changes_them
 
 
 def test_a_credential_is_ours_whole_and_not_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = Visits(TOKEN, PORT)
+    ours = BrowserSessions(TOKEN, PORT)
     entry = ours.redeem(ours.create_link("/")[1])
-    assert isinstance(entry, Entry)
+    assert isinstance(entry, Admission)
     good = entry.credential
     assert ours.is_valid(good)
-    assert not Visits(TOKEN, PORT).is_valid(good)  # it ends with the worker
+    assert not BrowserSessions(TOKEN, PORT).is_valid(good)  # it ends with the worker
     for bad in ("", "x", TOKEN, good[:-1], good + "x", good.swapcase(), "é", "\ud800", "\0" * 9):
         assert not ours.is_valid(bad)
     ours.replace_token("u" * 43)
     assert not ours.is_valid(good)
-    monkeypatch.setattr(visits, "LOGIN_SECONDS", -1)
+    monkeypatch.setattr(auth, "LOGIN_SECONDS", -1)
     late = ours.redeem(ours.create_link("/")[1])
-    assert isinstance(late, Entry)
+    assert isinstance(late, Admission)
     assert not ours.is_valid(late.credential)
 
 
 def test_the_number_of_links_and_browsers_is_bounded() -> None:
-    ours = Visits(TOKEN, PORT)
-    entries = [ours.redeem(ours.create_link("/")[1]) for _ in range(visits.MOST_LOGINS + 1)]
-    known = [ours.is_valid(entry.credential) for entry in entries if isinstance(entry, Entry)]
-    assert known == [False] + [True] * visits.MOST_LOGINS
-    links = [ours.create_link("/") for _ in range(visits.MOST_LINKS + 1)]
-    assert [ours.state(link_id) for link_id, _ in links] == ["expired"] + ["waiting"] * visits.MOST_LINKS
+    ours = BrowserSessions(TOKEN, PORT)
+    entries = [ours.redeem(ours.create_link("/")[1]) for _ in range(auth.MOST_LOGINS + 1)]
+    known = [ours.is_valid(entry.credential) for entry in entries if isinstance(entry, Admission)]
+    assert known == [False] + [True] * auth.MOST_LOGINS
+    links = [ours.create_link("/") for _ in range(auth.MOST_LINKS + 1)]
+    assert [ours.state(link_id) for link_id, _ in links] == ["expired"] + ["waiting"] * auth.MOST_LINKS
 
 
 def test_a_browser_that_is_not_known_gets_the_page_without_data(http: TestClient) -> None:
@@ -530,11 +533,11 @@ def _asked(connection: HTTPConnection, path: str, **headers: str) -> HTTPRespons
 
 
 def test_what_is_asked_for_is_the_page_that_opens() -> None:
-    assert page_of([]) == "/"
-    assert page_of(["#12"]) == page_of(["12"]) == "/observation/12"
-    assert page_of(["why", "12"]) == "/search?q=why+12"
-    assert page_of(["9" * 5000]).startswith("/search?q=999")
-    assert page_of(["#"]) == "/search?q=%23"
+    assert viewer_path([]) == "/"
+    assert viewer_path(["#12"]) == viewer_path(["12"]) == "/observation/12"
+    assert viewer_path(["why", "12"]) == "/search?q=why+12"
+    assert viewer_path(["9" * 5000]).startswith("/search?q=999")
+    assert viewer_path(["#"]) == "/search?q=%23"
 
 
 def test_a_page_that_does_not_exist_is_not_opened(lab: Lab) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from claude_mem import process
 from claude_mem.client import Client
-from claude_mem.errors import CannotDo
-from claude_mem.process import Worker
+from claude_mem.domain.errors import OperationFailed
+from claude_mem.system import process
+from claude_mem.system.process import WorkerInfo
 from tests import login, proof
 from tests.lab import BRIDGE, Lab
 from tests.waiting import SECONDS
@@ -65,7 +65,7 @@ SHAPES = {
 }
 
 
-def said(worker: Worker, text: str, *, answers: int = 1) -> list[int]:
+def said(worker: WorkerInfo, text: str, *, answers: int = 1) -> list[int]:
     """The statuses that come back."""
     for name, line in (
         ("host", f"Host: 127.0.0.1:{worker.port}\r\n"), ("token", f"Authorization: Bearer {worker.token}\r\n"),
@@ -224,7 +224,7 @@ def test_all_five_clients_get_in_and_go_on_with_another_token(lab: Lab) -> None:
         assert {(lab.data / name).stat().st_mode & 0o777 for name in ("token", "worker.json")} == {0o600}
         assert browser.sees() == 401
         assert not heard(stream, b"no such thing")  # whoever listens is let go
-        with pytest.raises(CannotDo, match="no valid token"):
+        with pytest.raises(OperationFailed, match="no valid token"):
             client.get("/api/health")
         after = works(lab, agent)
         assert after == {"command line": True, "MCP": True}
@@ -269,7 +269,7 @@ def test_a_token_can_be_changed_while_nothing_runs_and_outlives_a_restart(lab: L
     assert len(first) >= 43
     assert lab.start().worker.token == first
     lab.mem("token", "rotate")
-    second = process.read_worker(lab.data)
+    second = process.read_worker_info(lab.data)
     assert second is not None and second.token != first
     lab.mem("restart")
     assert lab.client().worker.token == second.token

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from claude_mem import withheld
+from claude_mem.agents import payload
+from claude_mem.capture import sanitize
 from claude_mem.config import Config
-from claude_mem.hosts import payload
-from claude_mem.pipeline import ingest
-from claude_mem.records import Event, ToolUsed
-from claude_mem.spool import Envelope
+from claude_mem.domain.records import Event, ToolUsed
+from claude_mem.privacy import files
+from claude_mem.system.spool import Envelope
 from tests.lab import Lab
 
 HIDDEN = "correct horse"  # nothing of it looks like a secret: only the place says so
@@ -35,19 +35,19 @@ OPEN = (
 
 @pytest.mark.parametrize("path", WITHHELD)
 def test_a_file_of_secrets_is_known_by_its_name(path: str) -> None:
-    assert withheld.is_withheld(path, withheld.FILES)
+    assert files.is_withheld(path, files.WITHHELD_FILES)
 
 
 @pytest.mark.parametrize("path", OPEN)
 def test_any_other_file_is_not(path: str) -> None:
-    assert not withheld.is_withheld(path, withheld.FILES)
+    assert not files.is_withheld(path, files.WITHHELD_FILES)
 
 
 def test_a_person_may_name_more_files_and_take_some_out() -> None:
-    rules = (*withheld.FILES, "vault/*", "!*.pem")
-    assert withheld.is_withheld("/srv/vault/readme.md", rules)
-    assert not withheld.is_withheld("server.pem", rules)
-    assert withheld.is_withheld(".env", rules)
+    rules = (*files.WITHHELD_FILES, "vault/*", "!*.pem")
+    assert files.is_withheld("/srv/vault/readme.md", rules)
+    assert not files.is_withheld("server.pem", rules)
+    assert files.is_withheld(".env", rules)
 
 
 # Each agent's own words for it, as its hook tells them.
@@ -128,8 +128,8 @@ TOLD: dict[str, dict[str, Any]] = {
 def stored(told: dict[str, Any], **settings: Any) -> ToolUsed:
     fields = {"session_id": "s1", "cwd": "/w", "hook_event_name": "PostToolUse", **told}
     host = fields.pop("host", "claude")
-    event = payload.read(Envelope("e1", {"command": "save", "host": host}, json.dumps(fields).encode()))
-    body = ingest.clean(event, Config(**settings)).body
+    event = payload.read_event(Envelope("e1", {"command": "save", "host": host}, json.dumps(fields).encode()))
+    body = sanitize.clean_event(event, Config(**settings)).body
     assert isinstance(body, ToolUsed)
     return body
 
@@ -139,7 +139,7 @@ def test_what_is_in_it_is_withheld_whichever_agent_touches_it(how: str) -> None:
     body = stored(TOLD[how])
     assert HIDDEN not in repr(body)
     assert ".env" in repr(body.input)  # that it was touched is known
-    assert withheld.NOTE in repr(body)
+    assert files.WITHHELD_NOTE in repr(body)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_what_is_in_it_is_withheld_whichever_agent_touches_it(how: str) -> None:
 )  # fmt: skip
 def test_a_command_that_prints_it_keeps_its_output_to_itself(command: str) -> None:
     body = stored({"tool_name": "Bash", "tool_input": {"command": command}, "tool_response": {"stdout": HIDDEN}})
-    assert (body.input["command"], body.output) == (command, withheld.NOTE)
+    assert (body.input["command"], body.output) == (command, files.WITHHELD_NOTE)
 
 
 @pytest.mark.parametrize(
@@ -232,16 +232,19 @@ diff --git a/shop.py b/shop.py
 @pytest.mark.parametrize(
     ("output", "left"),
     [
-        (DIFF, ["diff --git a/.env b/.env", withheld.NOTE, "diff --git a/shop.py b/shop.py", "+total = 1"]),
+        (DIFF, ["diff --git a/.env b/.env", files.WITHHELD_NOTE, "diff --git a/shop.py b/shop.py", "+total = 1"]),
         (
             f"\x1b[1mdiff --git a/.env b/.env\x1b[m\n\x1b[32m+{HIDDEN}\x1b[m\ncommit 0123abc\nMend it",
             ["commit 0123abc", "Mend it"],
         ),
         (f"--- old/.env\n+++ new/.env\n+{HIDDEN}\n--- a.py\n+++ a.py\n+total = 1", ["+total = 1"]),
-        (f"./.env:1:{HIDDEN}\n./a.py:2:total = 1", [f"./.env:{withheld.NOTE}", "./a.py:2:total = 1"]),
-        (f".env-1-{HIDDEN}: b\n.env:2:{HIDDEN}\n--\na.py-3-total = 1", [f".env-{withheld.NOTE}", "a.py-3-total = 1"]),
+        (f"./.env:1:{HIDDEN}\n./a.py:2:total = 1", [f"./.env:{files.WITHHELD_NOTE}", "./a.py:2:total = 1"]),
+        (
+            f".env-1-{HIDDEN}: b\n.env:2:{HIDDEN}\n--\na.py-3-total = 1",
+            [f".env-{files.WITHHELD_NOTE}", "a.py-3-total = 1"],
+        ),
         (f"HEAD:.env:{HIDDEN}\nHEAD:a.py:total = 1", ["HEAD:a.py:total = 1"]),
-        (f"config/secrets.yml:  note: {HIDDEN}", [f"config/secrets.yml:{withheld.NOTE}"]),
+        (f"config/secrets.yml:  note: {HIDDEN}", [f"config/secrets.yml:{files.WITHHELD_NOTE}"]),
         (f".env\n1:{HIDDEN}\n2-{HIDDEN}\n\na.py\n3:total = 1", ["3:total = 1"]),
         (f"==> .env <==\n{HIDDEN}\n\n==> a.py <==\ntotal = 1", ["==> .env <==", "total = 1"]),
     ],
@@ -285,10 +288,10 @@ def test_our_own_folder_is_withheld_wherever_it_is(tmp_path: Path, monkeypatch: 
     folder = tmp_path / "kept" / "mem [1]"
     for name in (f"{folder}/token", "~/kept/mem [1]/token"):
         told = {"tool_name": "Read", "tool_input": {"file_path": name}, "tool_response": HIDDEN}
-        assert stored(told, data_dir=folder).output == withheld.NOTE
+        assert stored(told, data_dir=folder).output == files.WITHHELD_NOTE
         assert stored({**told, "tool_input": {"file_path": "/kept/token"}}, data_dir=folder).output == HIDDEN
     printed = {"tool_name": "Bash", "tool_input": {"command": "cat /opt/kept/worker.json"}, "tool_response": HIDDEN}
-    assert stored(printed, data_dir=Path("/opt/kept")).output == withheld.NOTE
+    assert stored(printed, data_dir=Path("/opt/kept")).output == files.WITHHELD_NOTE
 
 
 def test_our_own_token_is_in_no_row_whatever_printed_it(lab: Lab) -> None:
@@ -322,21 +325,21 @@ def test_our_own_token_is_in_no_row_whatever_printed_it(lab: Lab) -> None:
 def test_what_is_set_aside_names_such_a_file_in_any_writing(named: str) -> None:
     config = Config(withheld_files=("*.sealed",), data_dir=Path("/opt/mem"))
     broken = f'command save\nhost claude\n\n{{"tool_input":{{"command":"{named}"}},"tool_response":"{HIDDEN}"'
-    assert ingest.clean_aside(broken, config) == f"command save\nhost claude\n\n{withheld.NOTE}"
-    assert HIDDEN not in ingest.clean_aside(broken.replace("\n\n", ""), config)
-    assert HIDDEN in ingest.clean_aside(broken.replace(named, "ls"), config)
+    assert sanitize.clean_set_aside(broken, config) == f"command save\nhost claude\n\n{files.WITHHELD_NOTE}"
+    assert HIDDEN not in sanitize.clean_set_aside(broken.replace("\n\n", ""), config)
+    assert HIDDEN in sanitize.clean_set_aside(broken.replace(named, "ls"), config)
 
 
 def test_of_a_patch_only_the_file_of_secrets_is_withheld() -> None:
     patch = f"*** Begin Patch\n*** Update File: .env\n+{HIDDEN}\n*** Update File: a.py\n+total = 1\n*** End Patch"
     body = stored({"host": "codex", "tool_name": "apply_patch", "tool_input": {"command": patch}, "tool_response": ""})
-    assert [change["patch"] for change in body.input["changes"]] == [withheld.NOTE, "+total = 1"]
+    assert [change["patch"] for change in body.input["changes"]] == [files.WITHHELD_NOTE, "+total = 1"]
 
 
 def test_a_setting_names_more_files_and_redaction_switched_off_withholds_nothing() -> None:
     told = {"tool_name": "Read", "tool_input": {"file_path": "/w/plan.sealed"}, "tool_response": HIDDEN}
     assert stored(told).output == HIDDEN
-    assert stored(told, withheld_files=("*.sealed",)).output == withheld.NOTE
+    assert stored(told, withheld_files=("*.sealed",)).output == files.WITHHELD_NOTE
     assert stored(TOLD["claude read"], redact_secrets=False).output == HIDDEN
 
 
@@ -344,7 +347,7 @@ def test_a_transcript_is_treated_likewise() -> None:
     event = Event(
         id="e", host="claude", content_session_id="s", at=0, body=ToolUsed("Read", {"file_path": "/w/.env"}, HIDDEN)
     )
-    assert ingest.clean(event, Config()).body == ToolUsed("Read", {"file_path": "/w/.env"}, withheld.NOTE)
+    assert sanitize.clean_event(event, Config()).body == ToolUsed("Read", {"file_path": "/w/.env"}, files.WITHHELD_NOTE)
 
 
 def test_what_is_set_aside_has_neither_secrets_nor_such_content(lab: Lab) -> None:

@@ -10,14 +10,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from claude_mem import process
 from claude_mem.config import Config
-from claude_mem.errors import CannotDo
-from claude_mem.pipeline.stage import Commit
-from claude_mem.records import Digest, Job, Turn
-from claude_mem.store import jobs
+from claude_mem.domain.errors import OperationFailed
+from claude_mem.domain.records import Digest, Job, Turn
+from claude_mem.storage.base import Commit
+from claude_mem.storage.sqlite.journal import jobs
+from claude_mem.system import process
+from claude_mem.worker.app import Service
 from claude_mem.worker.runner import Runner
-from claude_mem.worker.service import Service
 from tests import forks
 from tests.lab import LAUNCH, Lab
 from tests.waiting import wait_for
@@ -25,7 +25,7 @@ from tests.waiting import wait_for
 
 def test_start_status_restart_stop(lab: Lab) -> None:
     assert "worker running" in lab.mem("start").stdout
-    first = process.running(lab.data)
+    first = process.running_worker(lab.data)
     assert first is not None
     assert json.loads((lab.data / "worker.json").read_bytes()).keys() == {
         "pid",
@@ -38,7 +38,7 @@ def test_start_status_restart_stop(lab: Lab) -> None:
     found = lab.status()
     assert (found["worker"], found["pid"]) == ("running", first.pid)
     lab.mem("restart")
-    second = process.running(lab.data)
+    second = process.running_worker(lab.data)
     assert second is not None
     assert second.pid != first.pid
     assert second.token == first.token
@@ -60,9 +60,9 @@ def test_a_worker_that_ends_at_once_is_not_waited_for(lab: Lab, monkeypatch: pyt
     lab.mem("stop")
     (lab.data / "claude-mem.db").rename(lab.folder / "elsewhere.db")
     (lab.data / "claude-mem.db").symlink_to(lab.folder / "elsewhere.db")
-    monkeypatch.setattr("claude_mem.process.time.monotonic", lambda: 0.0)
-    with pytest.raises(CannotDo, match="did not start"):
-        process.start(lab.data)
+    monkeypatch.setattr("claude_mem.system.process.time.monotonic", lambda: 0.0)
+    with pytest.raises(OperationFailed, match="did not start"):
+        process.ensure_worker(lab.data)
 
 
 def test_a_hung_worker_is_noticed_and_replaced(lab: Lab) -> None:
@@ -71,9 +71,9 @@ def test_a_hung_worker_is_noticed_and_replaced(lab: Lab) -> None:
     try:
         assert lab.hook("UserPromptSubmit", program=LAUNCH, prompt="go", prompt_id="p1")["continue"] is True
         assert lab.status()["worker"] == "hung"
-        process.stop(lab.data, seconds=0.5)
+        process.stop_worker(lab.data, seconds=0.5)
     finally:
-        if process.holder(lab.data) == worker.pid:
+        if process.lock_holder(lab.data) == worker.pid:
             os.kill(worker.pid, signal.SIGKILL)
     lab.start()
     assert lab.wait_digested()["stored"] == 1
@@ -137,10 +137,10 @@ def test_a_stage_that_fails_is_tried_again_later(config: Config) -> None:
         raise ValueError("not today")
 
     async def work(service: Service, runner: Runner) -> None:
-        await service.db.write(jobs.ask, "try", "1", now=0)
+        await service.db.write(jobs.enqueue_job, "try", "1", now=0)
         assert await runner.step()
         assert not await runner.step()
-        (row,) = await service.db.read(jobs.listing)
+        (row,) = await service.db.read(jobs.list_jobs)
         assert (row["attempts"], row["dead"], row["error"]) == (1, 0, "ValueError: not today")
 
     _with_runner(config, stage, work)
@@ -149,15 +149,15 @@ def test_a_stage_that_fails_is_tried_again_later(config: Config) -> None:
 def test_a_commit_that_fails_leaves_the_job_and_nothing_else(config: Config) -> None:
     async def stage(job: Job) -> Commit:
         def commit(conn: object) -> list[object]:
-            jobs.ask(conn, "other", "2", now=0)  # type: ignore[arg-type]
+            jobs.enqueue_job(conn, "other", "2", now=0)  # type: ignore[arg-type]
             raise ValueError("at the last moment")
 
         return commit  # type: ignore[return-value]
 
     async def work(service: Service, runner: Runner) -> None:
-        await service.db.write(jobs.ask, "try", "1", now=0)
+        await service.db.write(jobs.enqueue_job, "try", "1", now=0)
         await runner.step()
-        assert [row["kind"] for row in await service.db.read(jobs.listing)] == ["try"]
+        assert [row["kind"] for row in await service.db.read(jobs.list_jobs)] == ["try"]
 
     _with_runner(config, stage, work)
 
@@ -167,11 +167,11 @@ def test_an_unknown_kind_of_job_does_not_stop_the_others(config: Config) -> None
         return lambda conn: ()
 
     async def work(service: Service, runner: Runner) -> None:
-        await service.db.write(jobs.ask, "unheard of", "1", now=0)
-        await service.db.write(jobs.ask, "try", "1", now=1)
+        await service.db.write(jobs.enqueue_job, "unheard of", "1", now=0)
+        await service.db.write(jobs.enqueue_job, "try", "1", now=1)
         while await runner.step():
             pass
-        assert [row["kind"] for row in await service.db.read(jobs.listing)] == ["unheard of"]
+        assert [row["kind"] for row in await service.db.read(jobs.list_jobs)] == ["unheard of"]
 
     _with_runner(config, stage, work)
 
@@ -187,12 +187,12 @@ def test_a_compressor_that_fails_for_ever_is_visible_and_can_be_retried(config: 
         service = Service(config, compressor=Broken())
         lab.spool("UserPromptSubmit", prompt="go", prompt_id="p1")
         lab.spool("Stop", prompt_id="p1")
-        await service.work_off()
+        await service.run_until_idle()
         for _ in range(2):
-            await service.work_off()
+            await service.run_until_idle()
         totals = await service.totals()
         assert totals["set_aside_by"] == {"dead_job": 2}
-        assert "doctor" in (await service.teller.notice())[0]
+        assert "doctor" in (await service.context_service.notice())[0]
         service.close()
 
     asyncio.run(go())

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from claude_mem.providers import markdown, prose, symbols
-from claude_mem.providers.asked import asked
-from claude_mem.providers.evidence import error_line, gather
-from claude_mem.providers.local import digest
-from claude_mem.records import Body, Digest, Draft, Exchange, Prompted, Stopped, ToolUsed, Turn
+from claude_mem.digest import markdown, prose, symbols
+from claude_mem.digest.evidence import error_line, gather_evidence
+from claude_mem.digest.subjects import find_request
+from claude_mem.digest.writer import compose_digest
+from claude_mem.domain.records import Body, Digest, Draft, Exchange, Prompted, Stopped, ToolUsed, Turn
 
 
 def turn(prompt: str, *bodies: Body, previous: tuple[Exchange, ...] = ()) -> Turn:
@@ -39,7 +39,7 @@ def committed(subject: str, commit: str = "1a2b3c4", stat: str = "1 file changed
 
 
 def record(prompt: str, *bodies: Body, previous: tuple[Exchange, ...] = ()) -> Draft:
-    (made,) = digest(turn(prompt, *bodies, previous=previous)).observations
+    (made,) = compose_digest(turn(prompt, *bodies, previous=previous)).observations
     return made
 
 
@@ -104,14 +104,14 @@ def test_a_short_prompt_is_about_what_it_answers(answer: str) -> None:
         "Two ways are open:\n\n1. **Cache the exchange rates** - one request a day\n2. **Ask every time** - slow\n\n"
         "Would you like me to cache the exchange rates for a day?"
     )
-    wish = asked(turn(answer, previous=(Exchange("rates are slow", closing),)))
+    wish = find_request(turn(answer, previous=(Exchange("rates are slow", closing),)))
     assert "ache the exchange rates" in wish.text
     assert wish.pointed
 
 
 def test_a_go_ahead_without_an_offer_goes_on_with_what_was_asked_before() -> None:
     before = Exchange("Implement the plan below.\n\n# Plan: Move invoices to PDF/A\n\n## Steps", "I have read it.")
-    assert asked(turn("continue", previous=(before,))).text == "Move invoices to PDF/A"
+    assert find_request(turn("continue", previous=(before,))).text == "Move invoices to PDF/A"
 
 
 def test_of_several_commits_the_largest_titles_the_record_and_never_a_mere_formatting() -> None:
@@ -152,7 +152,7 @@ def test_an_option_that_nobody_has_chosen_is_no_finding() -> None:
         "- **Option A** - keep the one in `cart.py`\n- **Option B** - compute it in SQL\n\nWhich do you prefer?"
     )
     looked = ToolUsed("Read", {"file_path": "/shop/cart.py"}, "…")
-    made = digest(turn("why are totals slow?", looked, said))
+    made = compose_digest(turn("why are totals slow?", looked, said))
     (found,) = made.observations
     assert found.title.startswith("The basket total is computed twice")
     assert made.summary is not None
@@ -174,7 +174,7 @@ def test_an_answer_in_words_alone_is_kept() -> None:
 
 @pytest.mark.parametrize("prompt", ["commit this", "commit and push", "thanks!", "push"])
 def test_routine_leaves_nothing_behind(prompt: str) -> None:
-    assert digest(turn(prompt, bash("git push", {"stdout": "done"}), Stopped("Pushed."))).observations == ()
+    assert compose_digest(turn(prompt, bash("git push", {"stdout": "done"}), Stopped("Pushed."))).observations == ()
 
 
 # --- nothing false from ourselves ------------------------------------------------------------------------------------
@@ -192,11 +192,11 @@ def test_only_the_definition_whose_lines_changed_is_changed() -> None:
         " def after():",
         "     return 4",
     ]
-    assert symbols.of_lines(patch).changed == ("target",)
+    assert symbols.change_of_lines(patch).changed == ("target",)
 
 
 def test_a_name_in_an_import_list_is_not_defined() -> None:
-    assert symbols.of_lines(["+import {", "+  type Issue,", "+  type Report,", "+} from './types';"]).added == ()
+    assert symbols.change_of_lines(["+import {", "+  type Issue,", "+  type Report,", "+} from './types';"]).added == ()
 
 
 def test_deleted_and_moved_files_are_told_as_such() -> None:
@@ -210,13 +210,13 @@ def test_deleted_and_moved_files_are_told_as_such() -> None:
     "command", ["rm -rf /tmp/x", "rm -f .git/index.lock", "rm -rf build/out", 'rm "$file"', "rm *.log"]
 )
 def test_what_is_no_file_of_the_project_is_not_told_as_deleted(command: str) -> None:
-    assert gather(turn("clean", bash(command))).moves == ()
+    assert gather_evidence(turn("clean", bash(command))).moves == ()
 
 
 def test_what_a_tool_created_is_no_look_up() -> None:
     made = ToolUsed("mcp__tracker__create_issue", {"title": "Vouchers expire too late"}, {"id": 7})
     seen = ToolUsed("mcp__tracker__get_issue", {"query": "vouchers"}, {"id": 7})
-    evidence = gather(turn("file it", made, seen))
+    evidence = gather_evidence(turn("file it", made, seen))
     assert [item.text for item in evidence.creations] == ["Created issue: Vouchers expire too late"]
     assert [item.text for item in evidence.looked_up] == ["tracker__get_issue: vouchers"]
 
@@ -224,7 +224,7 @@ def test_what_a_tool_created_is_no_look_up() -> None:
 def test_a_rejected_call_did_nothing_and_did_not_fail() -> None:
     words = "The user doesn't want to proceed with this tool use. The tool use was rejected. the user said:\nplease ask first"
     rejected = ToolUsed("Bash", {"command": "make deploy"}, words, failed=True)
-    evidence = gather(turn("deploy", rejected))
+    evidence = gather_evidence(turn("deploy", rejected))
     assert evidence.commands == () and evidence.unsolved == ()
     assert len(evidence.rejected) == 1
 
@@ -250,7 +250,7 @@ def test_a_proposal_is_not_done() -> None:
         "We could start with the `jobs` table. Want me to build it?"
     )
     made = summary(
-        digest(turn("mails get lost, any ideas?", ToolUsed("Read", {"file_path": "/shop/mail.py"}, "…"), said))
+        compose_digest(turn("mails get lost, any ideas?", ToolUsed("Read", {"file_path": "/shop/mail.py"}, "…"), said))
     )
     assert made.completed == ""
     assert made.outcome == "proposed"
@@ -262,7 +262,7 @@ def test_lists_and_tables_stay_whole_and_in_order() -> None:
     said = Stopped(
         f"The lock covers these paths:\n\n{table}\n\nBut the tree may be clean because:\n\n- it was stashed\n- it was reset"
     )
-    made = summary(digest(turn("what is locked?", ToolUsed("Read", {"file_path": "/shop/l.py"}, "…"), said)))
+    made = summary(compose_digest(turn("what is locked?", ToolUsed("Read", {"file_path": "/shop/l.py"}, "…"), said)))
     assert table in made.learned
     assert made.learned.index("these paths") < made.learned.index("| `b` | no |") < made.learned.index("- it was reset")
     assert made.closing == said.message
@@ -272,7 +272,7 @@ def test_lists_and_tables_stay_whole_and_in_order() -> None:
     "Renamed and simplified the remaining test.", "All remaining usages are correct.", "We still need the index for reads.",
 ])  # fmt: skip
 def test_a_word_alone_opens_no_step(sentence: str) -> None:
-    made = summary(digest(turn("tidy", edit("src/a.py"), Stopped(f"{sentence}\n\nThe parser is smaller now."))))
+    made = summary(compose_digest(turn("tidy", edit("src/a.py"), Stopped(f"{sentence}\n\nThe parser is smaller now."))))
     assert made.next_steps == ""
 
 
@@ -282,7 +282,7 @@ def test_tasks_that_are_left_over_are_open_and_the_turn_is_partly_done() -> None
         {"content": "Backfill old rows", "status": "pending"},
     ]
     made = summary(
-        digest(
+        compose_digest(
             turn(
                 "add a column",
                 ToolUsed("TodoWrite", {"todos": todos}),
@@ -295,7 +295,7 @@ def test_tasks_that_are_left_over_are_open_and_the_turn_is_partly_done() -> None
 
 
 def test_a_turn_that_was_broken_off_says_what_was_not_done() -> None:
-    made = digest(turn("rename the basket module to cart everywhere"))
+    made = compose_digest(turn("rename the basket module to cart everywhere"))
     assert made.observations == ()
     assert summary(made).next_steps == "Rename the basket module to cart everywhere (asked, not done)"
 
@@ -318,7 +318,7 @@ _TABLE = "| a | b |\n|---|---|\n" + "".join(f"| row {n} | value {n} |\n" for n i
 )  # fmt: skip
 @pytest.mark.parametrize("prompt", ["x", "", "?", "Implement the plan\n\n# Plan: A\n\n# Plan: A\n"])
 def test_a_plain_and_true_record_comes_out_of_anything(message: str, prompt: str) -> None:
-    made = digest(turn(prompt, edit("src/basket.py"), Stopped(message)))
+    made = compose_digest(turn(prompt, edit("src/basket.py"), Stopped(message)))
     (found,) = [item for item in made.observations if item.type != "rule"]
     assert found.title and len(found.title) <= 200
     assert "\n" not in found.title
@@ -332,7 +332,7 @@ def test_a_turn_of_four_hundred_calls_is_one_record() -> None:
         for number in range(200)
         for call in (edit(f"src/m{number}.py"), bash(f"pytest m{number}", {"stdout": "1 passed"}))
     ]
-    made = digest(turn("add types to every module", *calls, Stopped("Every module has annotations now.")))
+    made = compose_digest(turn("add types to every module", *calls, Stopped("Every module has annotations now.")))
     assert len(made.observations) == 1
     assert len(json.dumps([fact.text for fact in made.observations[0].facts])) < 8_000
 

@@ -18,13 +18,14 @@ from typing import Any
 import apsw
 
 from claude_mem.config import Config
-from claude_mem.store import backup, corrections, database, examine, migrate, seals
-from claude_mem.store.database import Connection, Database
-from claude_mem.worker.service import Service
+from claude_mem.storage.sqlite import backup, checksums, engine, integrity
+from claude_mem.storage.sqlite.engine import Connection, Database
+from claude_mem.storage.sqlite.memory import edits
+from claude_mem.worker.app import Service
 from tests import wounds
 from tests.lab import Lab
 
-NEWEST = migrate.scripts()[-1][0]
+NEWEST = engine.load_migrations()[-1][0]
 DERIVED = ("words", "words_data", "words_idx", "words_docsize", "words_config")  # of `passages`, and made again
 OWED = ("stale", "seals", "unsealed")  # what is still to be indexed or sealed: an upgrade may ask for more
 # What a history of a few sessions leaves empty.
@@ -58,11 +59,11 @@ async def fill(lab: Lab, config: Config, embedder: Any) -> None:
     wounds.tell(lab, sessions=2, turns=2)
     service = Service(config, embedder=embedder)
     try:
-        await service.work_off()
+        await service.run_until_idle()
         while await service.indexer.step():
             pass
-        await service.db.write(corrections.change, 1, {"narrative": "By hand"}, now=5)
-        await service.db.write(corrections.forget, 2, now=6)
+        await service.db.write(edits.edit_observation, 1, {"narrative": "By hand"}, now=5)
+        await service.db.write(edits.delete_observation, 2, now=6)
         await service.keeper.store_checksums()
         await service.db.write(lambda conn: list(conn.execute(MORE)))
     finally:
@@ -89,7 +90,7 @@ def earlier(newest: Path, number: int, path: Path) -> Path:
     path.unlink(missing_ok=True)
     conn = apsw.Connection(str(path))
     conn.pragma("journal_mode", "wal")
-    for each, sql in migrate.scripts()[:number]:
+    for each, sql in engine.load_migrations()[:number]:
         with conn:
             conn.execute(sql)
             conn.pragma("user_version", each)
@@ -103,7 +104,7 @@ def earlier(newest: Path, number: int, path: Path) -> Path:
             conn.execute(f"insert into main.{table} ({names}) select {names} from newest.{table}")
         if "words" in dict(conn.execute("select name, 1 from main.sqlite_schema")):
             conn.execute("insert into main.words (words) values ('rebuild')")
-        migrate._note_schema(conn, number)
+        engine._note_schema(conn, number)
     conn.execute("detach newest")
     conn.row_trace = lambda cursor, row: dict(zip((name for name, *_ in cursor.get_description()), row, strict=True))
     if "seals" in tables_:
@@ -116,7 +117,7 @@ def earlier(newest: Path, number: int, path: Path) -> Path:
 def _seal_again(conn: Connection) -> None:
     """As the program of that version sealed its rows: it knew fewer columns."""
     known = [row["id"] for row in conn.execute("select id from seals")]
-    conn.executemany("update seals set sum = ?2 where id = ?1", list(seals.sums(conn, known).items()))
+    conn.executemany("update seals set sum = ?2 where id = ?1", list(checksums.compute_checksums(conn, known).items()))
 
 
 def said(path: Path, *, like: dict[str, list[str]] | None = None) -> tuple[dict[str, list[str]], dict[str, str]]:
@@ -169,7 +170,7 @@ class Place:
         ]
         if version(self.path) != NEWEST:
             found.append(f"version {version(self.path)}")
-        return found + [f"damaged: {each}" for each in examine.full(self.path, halted=backup.never)]
+        return found + [f"damaged: {each}" for each in integrity.check_database(self.path, halted=backup.never_stop)]
 
     def wrong_before(self) -> list[str]:
         """Of the backup that was made before: it must be the old database, whatever has happened since."""
@@ -180,14 +181,14 @@ class Place:
         found = ["the backup has other tables"] if shape != self.shape else []
         found += ["the backup has other rows"] if rows != self.before else []
         found += [f"the backup is of version {version(made)}"] if version(made) != self.version else []
-        problem = backup.prove(made, self.folder)
+        problem = backup.verify_backup(made, self.folder)
         return [*found, problem] if problem else found
 
 
 def version(path: Path) -> int:
     conn = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
-        return migrate.version(conn)
+        return engine.read_schema_version(conn)
     finally:
         conn.close()
 
@@ -195,13 +196,13 @@ def version(path: Path) -> int:
 @contextmanager
 def program_of(number: int) -> Iterator[None]:
     """The upgrades that an earlier program knew."""
-    known = migrate.scripts()
-    right = migrate.scripts
-    migrate.scripts = lambda: known[:number]
+    known = engine.load_migrations()
+    right = engine.load_migrations
+    engine.load_migrations = lambda: known[:number]
     try:
         yield
     finally:
-        migrate.scripts = right
+        engine.load_migrations = right
 
 
 # --- killed at every statement ---------------------------------------------------------------------------------------
@@ -223,7 +224,7 @@ def _killed_at(place: Place, nth: int) -> bool:
 
 
 def _count_down(nth: int) -> None:
-    left, right = nth, migrate.migrate
+    left, right = nth, engine.migrate_database
 
     def trace(*_: Any) -> bool:
         nonlocal left
@@ -237,7 +238,7 @@ def _count_down(nth: int) -> None:
         right(conn, backups=backups)
         conn.exec_trace = None
 
-    vars(database)["migrate"] = traced
+    vars(engine)["migrate"] = traced
 
 
 def main() -> None:

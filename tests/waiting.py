@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from claude_mem import client, process
-from claude_mem.cli import project, run
+from claude_mem import client
+from claude_mem.cli import projects, worker
+from claude_mem.system import process
 
 SECONDS = 120.0
 STEP_SECONDS = 0.01
@@ -42,11 +43,11 @@ async def until(condition: Callable[[], object], what: str | Callable[[], object
 def raise_limits() -> None:
     """Let this process's commands and clients wait for a worker as long as tests do: people have 10 s, and busy machines
     need more. The limits that users meet stay what they are; only defaults of this process are changed."""
-    for function in (process.start, client.Client.__init__, client.Client.of):
+    for function in (process.ensure_worker, client.Client.__init__, client.Client.of):
         defaults: dict[str, Any] = function.__kwdefaults__ or {}
         assert defaults["seconds"] <= SECONDS
         defaults["seconds"] = SECONDS
-    run.LINE_SECONDS = project.RESTART_SECONDS = SECONDS
+    worker.LINE_SECONDS = projects.RESTART_SECONDS = SECONDS
 
 
 def _in_vain(value: object, what: str | Callable[[], object]) -> str:

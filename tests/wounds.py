@@ -11,10 +11,10 @@ from pathlib import Path
 import apsw
 
 from claude_mem.config import Config
-from claude_mem.errors import MemError
-from claude_mem.store import backup, examine, seals
-from claude_mem.store.database import Connection, Database, rows
-from claude_mem.worker.service import Service
+from claude_mem.domain.errors import ClaudeMemError
+from claude_mem.storage.sqlite import backup, checksums, integrity
+from claude_mem.storage.sqlite.engine import Connection, Database, fetch_all
+from claude_mem.worker.app import Service
 from tests.lab import Lab
 
 PAGE = 4096
@@ -51,7 +51,7 @@ async def settle(config: Config) -> None:
     """Taken in, digested, indexed, sealed."""
     service = Service(config)
     try:
-        await service.work_off()
+        await service.run_until_idle()
         await service.keeper.store_checksums()
     finally:
         service.close()
@@ -62,7 +62,7 @@ def seen(path: Path, folder: Path) -> str:
     copy, since SQLite writes beside what it reads."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    for side in backup.SIDES[:2]:
+    for side in backup.DATABASE_FILE_SUFFIXES[:2]:
         if (file := path.with_name(path.name + side)).is_file():
             shutil.copyfile(file, folder / file.name)
     conn = Connection(str(folder / path.name))
@@ -70,10 +70,16 @@ def seen(path: Path, folder: Path) -> str:
         column[0]: item for column, item in zip(cursor.get_description(), row, strict=True)
     }
     try:
-        found = [backup.remembered(conn)]
-        found += [str(rows(conn, f"select {', '.join(each.columns)} from {each.table}")) for each in seals.TABLES]
-        found += [str(rows(conn, "select rowid, rank from words where words match ?", (word,))) for word in WORDS]
-        found += [str(rows(conn, "select * from signals")), str(rows(conn, "select event_id, outcome from receipts"))]
+        found = [backup.digest_memory(conn)]
+        found += [
+            str(fetch_all(conn, f"select {', '.join(each.columns)} from {each.table}"))
+            for each in checksums.CHECKSUMMED_TABLES
+        ]
+        found += [str(fetch_all(conn, "select rowid, rank from words where words match ?", (word,))) for word in WORDS]
+        found += [
+            str(fetch_all(conn, "select * from signals")),
+            str(fetch_all(conn, "select event_id, outcome from receipts")),
+        ]
         return hashlib.sha256("".join(found).encode("utf-8", "surrogateescape")).hexdigest()
     except Exception as error:  # whatever it does to those who read it
         return f"error: {error}"
@@ -85,16 +91,16 @@ def noticed(path: Path, *, backups: Path) -> str:
     """What the worker finds wrong when it opens it, right afterwards, and when it is idle; '' if nothing."""
     try:
         db = Database(path, backups=backups)
-    except (MemError, apsw.Error) as problem:
+    except (ClaudeMemError, apsw.Error) as problem:
         return f"open: {problem}"
     try:
-        if found := examine.start(path, halted=backup.never):
+        if found := integrity.quick_check_database(path, halted=backup.never_stop):
             return f"start: {found[0]}"
-        if not db.write_now(examine.index, backup.never):
+        if not db.write_now(integrity.is_index_intact, backup.never_stop):
             return "index"
-        if found := examine.full(path, halted=backup.never):
+        if found := integrity.check_database(path, halted=backup.never_stop):
             return f"full: {found[0]}"
-        if examine.stray(path):
+        if integrity.count_stray_bits(path):
             return "stray"
     except (apsw.CorruptError, apsw.NotADBError, UnicodeDecodeError) as problem:
         return f"read: {problem}"

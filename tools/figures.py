@@ -1,4 +1,4 @@
-"""Print figures about Python packages side by side: `figures.py src/claude_mem PATH_OR_NAME ...`.
+"""Print figures about Python packages side by side: `python -m tools.figures src/claude_mem PATH_OR_NAME ...`.
 
 They show where to look and decide nothing: a count can be improved without improving the code.
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from words import NAMES, PATTERN, prose  # beside this file
+from tools.words import NAMES, PATTERN, prose
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -63,7 +63,9 @@ def count_node(counts: Counts, node: ast.AST) -> None:
         counts.public += not is_private
         counts.documented += not is_private and bool(ast.get_docstring(node))
         returns = ast.unparse(node.returns) if node.returns else ""
-        counts.untyped_returns += any(word in returns.replace("[", " ").replace("]", " ").split() for word in ("Any", "Row"))
+        counts.untyped_returns += any(
+            word in returns.replace("[", " ").replace("]", " ").split() for word in ("Any", "Row")
+        )
     elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
         counts.identifiers += 1
         counts.vague += node.id in NAMES

@@ -1,4 +1,4 @@
-"""Check the wording of the source: `words.py [FILE ...]`, by default all of `src` and `docs`.
+"""Check the wording of the source: `python -m tools.words [FILE ...]`, by default all of `src` and `docs`.
 
 Reports phrases of `words.toml` in comments, docstrings and Markdown, and variables or parameters in `src` that are
 named by a bare participle. Exits 1 if anything is reported.

@@ -8,7 +8,7 @@ import sys
 from claude_mem import hook
 
 # Users run these commands too. They are hooks only without arguments and with a hook's payload on stdin.
-SHARED = ("context", "save")
+SHARED_COMMANDS = ("context", "save")
 PAYLOAD_FIELDS = ("session_id", "hook_event_name")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -28,7 +28,7 @@ def main() -> None:
 def _may_be_hook(arguments: list[str], *, terminal: bool) -> bool:
     if terminal or not arguments or arguments[0] not in hook.COMMANDS or {"-h", "--help"} & set(arguments[1:]):
         return False
-    return arguments[0] not in SHARED or not arguments[1:]
+    return arguments[0] not in SHARED_COMMANDS or not arguments[1:]
 
 
 def _is_event(command: str, payload: bytes) -> bool:
@@ -36,7 +36,7 @@ def _is_event(command: str, payload: bytes) -> bool:
 
     For commands that only agents run, any input counts: an unreadable event is set aside and counted.
     """
-    return _is_payload(payload) if command in SHARED else bool(payload.strip())
+    return _is_payload(payload) if command in SHARED_COMMANDS else bool(payload.strip())
 
 
 def _is_payload(text: bytes) -> bool:

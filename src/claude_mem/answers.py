@@ -8,24 +8,24 @@ import json
 
 # Claude Code and Codex truncate an answer at 10,000 characters, including the JSON around the text.
 CONTEXT_CHARS = 9_500
-NOD = b'{"continue": true, "suppressOutput": true}'
+EMPTY_ANSWER = b'{"continue": true, "suppressOutput": true}'
 # Some agents reject fields they do not know; every agent accepts an empty object.
-PLAIN_NOD = b"{}"
+PLAIN_EMPTY_ANSWER = b"{}"
 # Names of events that accept context, for agents that do not use Claude Code's names.
 _EVENT_NAMES = {"gemini": {"UserPromptSubmit": "BeforeAgent", "PostToolUseFailure": "AfterTool"}}
 _FLAT_CONTEXT_FIELD = {"copilot": "additionalContext", "cursor": "additional_context"}
 # Agents that show the user nothing of an answer. Warnings are passed to the model, which is asked to repeat them.
-SHOWS_NOTHING = (*_FLAT_CONTEXT_FIELD, "opencode")
+HIDES_NOTICES = (*_FLAT_CONTEXT_FIELD, "opencode")
 
 
-def nod(host: str) -> bytes:
+def empty_answer(host: str) -> bytes:
     """Return the answer without context or notice."""
-    return NOD if host == "claude" else PLAIN_NOD
+    return EMPTY_ANSWER if host == "claude" else PLAIN_EMPTY_ANSWER
 
 
-def answer(host: str, event: str, context: str, *, notice: str = "") -> bytes:
+def compose_answer(host: str, event: str, context: str, *, notice: str = "") -> bytes:
     if not context and not notice:
-        return nod(host)
+        return empty_answer(host)
     fields: dict[str, object] = {"continue": True, "suppressOutput": True} if host == "claude" else {}
     if context and host in _FLAT_CONTEXT_FIELD:
         fields[_FLAT_CONTEXT_FIELD[host]] = context
@@ -34,17 +34,19 @@ def answer(host: str, event: str, context: str, *, notice: str = "") -> bytes:
         fields["hookSpecificOutput"] = {"hookEventName": name, "additionalContext": context}
     if notice and host not in _FLAT_CONTEXT_FIELD:
         fields["systemMessage"] = notice
-    return json.dumps(fields).encode() if fields else nod(host)
+    return json.dumps(fields).encode() if fields else empty_answer(host)
 
 
-def translated(host: str, stored: bytes) -> bytes:
+def translate_answer(host: str, stored: bytes) -> bytes:
     """Convert a stored brief from Claude Code's format to that of another agent."""
     fields = json.loads(stored)
     inner = fields.get("hookSpecificOutput") or {}
-    return answer(host, "SessionStart", inner.get("additionalContext", ""), notice=fields.get("systemMessage", ""))
+    return compose_answer(
+        host, "SessionStart", inner.get("additionalContext", ""), notice=fields.get("systemMessage", "")
+    )
 
 
-def with_warning(host: str, stored: bytes, warning: str) -> bytes:
+def add_warning(host: str, stored: bytes, warning: str) -> bytes:
     """Return the answer at session start in this agent's format, with a warning that must reach the user."""
     try:
         fields = json.loads(stored or b"{}")
@@ -54,7 +56,7 @@ def with_warning(host: str, stored: bytes, warning: str) -> bytes:
     context = str(
         fields.get(_FLAT_CONTEXT_FIELD[host], "") if host in _FLAT_CONTEXT_FIELD else inner.get("additionalContext", "")
     )
-    if host in SHOWS_NOTHING:
-        return answer(host, "SessionStart", f"{context}\n\nTell the user: {warning}".strip())
+    if host in HIDES_NOTICES:
+        return compose_answer(host, "SessionStart", f"{context}\n\nTell the user: {warning}".strip())
     notice = f"{warning} {fields.get('systemMessage', '')}".strip()
-    return answer(host, "SessionStart", context, notice=notice)
+    return compose_answer(host, "SessionStart", context, notice=notice)

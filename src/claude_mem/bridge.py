@@ -23,15 +23,15 @@ from claude_mem import __version__, hook
 
 START_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
-SAME_SECONDS = 2.0  # time limit for requests whose answers are cached
-SAME = ("initialize", "tools/list", "server/discover", "prompts/list", "resources/list")
-KEPT = "mcp-answers.json"
+CACHED_METHOD_SECONDS = 2.0  # time limit for requests whose answers are cached
+CACHED_METHODS = ("initialize", "tools/list", "server/discover", "prompts/list", "resources/list")
+CACHE_FILE = "mcp-answers.json"
 LAUNCHER = "claude-mem-hook"  # same as in `process.py`, which takes too long to import here
-AGAIN_SECONDS = 3  # minimum time between two attempts to start a worker
+START_PAUSE_SECONDS = 3  # minimum time between two attempts to start a worker
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INTERNAL_ERROR = -32700, -32600, -32601, -32603
 
 
-class Unanswered(Exception):
+class WorkerDidNotAnswer(Exception):
     """The worker received the message but did not answer. Whether it carried out the request is unknown."""
 
 
@@ -60,7 +60,7 @@ class Bridge:
             return {"jsonrpc": "2.0", "id": request_id, **cached} if request_id is not None else None
         try:
             status, body = self.exchange(
-                line.strip(), SAME_SECONDS if message.get("method") in SAME else ANSWER_SECONDS
+                line.strip(), CACHED_METHOD_SECONDS if message.get("method") in CACHED_METHODS else ANSWER_SECONDS
             )
             answer = json.loads(body or b"null")
             if isinstance(answer, dict) and "jsonrpc" in answer:
@@ -68,17 +68,17 @@ class Bridge:
                 answer["id"] = request_id  # the worker omits the id of a message that it could not read
             else:
                 answer = _error(request_id, INTERNAL_ERROR, f"HTTP {status}: {answer}")
-        except (OSError, ValueError, KeyError, TypeError, Unanswered) as problem:
+        except (OSError, ValueError, KeyError, TypeError, WorkerDidNotAnswer) as problem:
             text = f"the claude-mem worker does not answer ({problem or type(problem).__name__})"
             answer = _error(request_id, INTERNAL_ERROR, f"{text}. Run `claude-mem doctor` to find out why.")
         return answer if request_id is not None else None
 
     def _cached_answer(self, message: "dict[str, object]") -> "dict[str, object] | None":
         """Return the cached answer of a worker of this version, if there is one."""
-        if message.get("method") not in SAME:
+        if message.get("method") not in CACHED_METHODS:
             return None
         try:
-            with open(f"{self.home}/{KEPT}", "rb") as file:  # noqa: PTH123
+            with open(f"{self.home}/{CACHE_FILE}", "rb") as file:  # noqa: PTH123
                 cache = json.loads(file.read())
             answer = cache["answers"].get(_cache_key(message)) if cache["of"] == _cache_version() else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -96,11 +96,11 @@ class Bridge:
     def _cache_answer(self, message: "dict[str, object]", answer: "dict[str, object]") -> None:
         error = answer.get("error")
         is_temporary = isinstance(error, dict) and error.get("code") != METHOD_NOT_FOUND  # must not be cached
-        if message.get("method") not in SAME or is_temporary or self.worker_version != __version__:
+        if message.get("method") not in CACHED_METHODS or is_temporary or self.worker_version != __version__:
             return
         self._note_protocol_version(message, answer)
         path, stored_answer = (
-            f"{self.home}/{KEPT}",
+            f"{self.home}/{CACHE_FILE}",
             {name: answer[name] for name in ("result", "error") if name in answer},
         )
         try:
@@ -128,11 +128,11 @@ class Bridge:
                 break
             except (OSError, ValueError, KeyError):  # no worker, or `worker.json` is missing or incomplete
                 if self.installed and not _exists(f"{self.home}/{LAUNCHER}"):
-                    raise Unanswered("claude-mem was uninstalled") from None
+                    raise WorkerDidNotAnswer("claude-mem was uninstalled") from None
                 _reap_children()
                 if time.monotonic() > deadline:
                     raise
-                hook.start_worker(self.home, pause=AGAIN_SECONDS)
+                hook.start_worker(self.home, pause=START_PAUSE_SECONDS)
                 time.sleep(0.05)
         try:
             return _post(channel, b"%b\r\nContent-Length: %d\r\n\r\n%b" % (head, len(body), body))
@@ -174,11 +174,11 @@ def _post(channel: "_socket.socket", request: bytes) -> "tuple[int, bytes]":
         while chunk := channel.recv(1 << 16):
             reply += chunk
     except OSError as error:
-        raise Unanswered(f"it closed the connection before answering: {error}") from error
+        raise WorkerDidNotAnswer(f"it closed the connection before answering: {error}") from error
     head, _, body = reply.partition(b"\r\n\r\n")
     status = head[9:12]
     if not status.isdigit():
-        raise Unanswered("it closed the connection before answering")
+        raise WorkerDidNotAnswer("it closed the connection before answering")
     return int(status), body
 
 

@@ -10,27 +10,27 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from claude_mem import process
-from claude_mem.errors import CannotDo, MemError, Misuse, NotFound, WorkerDown
-from claude_mem.origins import BY, USER
-from claude_mem.process import Worker
+from claude_mem.domain.errors import ClaudeMemError, InvalidRequest, NotFound, OperationFailed, WorkerNotRunning
+from claude_mem.privacy.trust import ACTOR_HEADER, USER
+from claude_mem.system import process
+from claude_mem.system.process import WorkerInfo
 
-SECONDS = 10.0
-_ERRORS = {400: Misuse, 404: NotFound}
+TIMEOUT_SECONDS = 10.0
+_ERRORS = {400: InvalidRequest, 404: NotFound}
 
 
 class Client:
-    def __init__(self, worker: Worker, *, seconds: float = SECONDS, by: str = USER) -> None:
+    def __init__(self, worker: WorkerInfo, *, seconds: float = TIMEOUT_SECONDS, by: str = USER) -> None:
         self.worker = worker
         self.seconds = seconds
         self.by = by  # on whose behalf requests are sent
 
     @classmethod
-    def of(cls, data_dir: Path, *, seconds: float = SECONDS) -> Client:
+    def of(cls, data_dir: Path, *, seconds: float = TIMEOUT_SECONDS) -> Client:
         """Return a client for the worker of this data directory, or raise `WorkerDown`."""
-        worker = process.running(data_dir)
+        worker = process.running_worker(data_dir)
         if worker is None:
-            raise WorkerDown("the worker is not running", hint="start it with `claude-mem start`")
+            raise WorkerNotRunning("the worker is not running", hint="start it with `claude-mem start`")
         return cls(worker, seconds=seconds)
 
     def get(self, path: str, **query: Any) -> Any:
@@ -58,12 +58,16 @@ class Client:
             yield from answer
         except (OSError, http.client.HTTPException) as error:
             hint = "see `claude-mem logs` for the cause"
-            raise WorkerDown(f"the worker closed the connection ({error})", hint=hint) from error
+            raise WorkerNotRunning(f"the worker closed the connection ({error})", hint=hint) from error
         finally:
             connection.close()
 
     def _headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.worker.token}", "Content-Type": "application/json", BY: self.by}
+        return {
+            "Authorization": f"Bearer {self.worker.token}",
+            "Content-Type": "application/json",
+            ACTOR_HEADER: self.by,
+        }
 
     def _ask(self, method: str, path: str, body: bytes | None = None) -> Any:
         connection = http.client.HTTPConnection("127.0.0.1", self.worker.port, timeout=self.seconds)
@@ -72,7 +76,7 @@ class Client:
             answer = connection.getresponse()
             raw, status = answer.read(), answer.status
         except (OSError, http.client.HTTPException) as error:  # also if it exits while answering
-            raise WorkerDown(
+            raise WorkerNotRunning(
                 f"the worker does not answer ({error})", hint="restart it with `claude-mem restart`"
             ) from error
         finally:
@@ -85,6 +89,6 @@ class Client:
             return raw.decode("utf-8", "replace")
         body = msgspec.json.decode(raw)
         if status >= 400:
-            kind: type[MemError] = _ERRORS.get(status, CannotDo)
+            kind: type[ClaudeMemError] = _ERRORS.get(status, OperationFailed)
             raise kind(body.get("error", f"HTTP {status}"), hint=body.get("hint", ""))
         return body

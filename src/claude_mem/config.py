@@ -20,30 +20,31 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from claude_mem import hook, untrusted_files
-from claude_mem.errors import BadSetting
-from claude_mem.text import storable
+from claude_mem import hook
+from claude_mem.domain.errors import InvalidSetting
+from claude_mem.domain.text import make_storable
+from claude_mem.system import untrusted_files
 
-PREFIX = "CLAUDE_MEM_"
+ENV_PREFIX = "CLAUDE_MEM_"
 
 
-LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 VERBOSITIES = ("minimal", "normal", "verbose")
-FOREIGN_TEXTS = ("strict", "balanced", "open")
+FOREIGN_TEXT_CHOICES = ("strict", "balanced", "open")
 PROVIDERS = (
     "auto", "local", "claude", "anthropic", "openai", "openrouter", "gemini", "ollama", "lmstudio", "vllm",
 )  # fmt: skip
-URLS = ("anthropic_base_url", "openai_base_url", "proxy")
+URL_SETTINGS = ("anthropic_base_url", "openai_base_url", "proxy")
 # Which secrets each receiver is given: the base URLs, the proxy in between, and the program that reads a token file.
 _OPENAI_COMPATIBLE_KEYS = ("openai_api_key", "openrouter_api_key", "gemini_api_key")
-TAKES = {
+SECRETS_BY_RECEIVER = {
     "anthropic_base_url": ("anthropic_api_key",),
     "openai_base_url": _OPENAI_COMPATIBLE_KEYS,
     "proxy": ("anthropic_api_key", *_OPENAI_COMPATIBLE_KEYS),
     "claude_path": ("claude_env_file",),
 }
-MOST_CHARS = 4_000
-HIDDEN, MASK = "(set, not shown)", "…"
+MAX_TEXT_CHARS = 4_000
+HIDDEN_VALUE, MASK = "(set, not shown)", "…"
 
 
 def setting(
@@ -201,7 +202,7 @@ class Config:
         "What may be injected of an agent's own words after it read external text (packages, clones, logs, web pages"
         " …): `balanced` omits sentences that repeat that text; `strict` omits all words of such a turn; `open`"
         " compares only with text from issue trackers and code forges (docs/trust.md).",
-        choices=FOREIGN_TEXTS,
+        choices=FOREIGN_TEXT_CHOICES,
     )
     verbosity: str = setting(
         "normal", "How much detail a provider keeps when it refines: minimal, normal or verbose.", choices=VERBOSITIES
@@ -239,7 +240,7 @@ class Config:
         high=10_000_000,
     )
     log_level: str = setting(
-        "INFO", "Least severe messages that the worker logs: DEBUG, INFO, WARNING or ERROR.", choices=LEVELS
+        "INFO", "Least severe messages that the worker logs: DEBUG, INFO, WARNING or ERROR.", choices=LOG_LEVELS
     )
     embedding_model: str = setting(
         "arctic-s", "Model for search by meaning, used once it is downloaded: arctic-s, gte-small or minilm."
@@ -299,23 +300,23 @@ class Config:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedConfig:
     """The settings, the source of each, and the problems with values that were replaced by a default."""
 
     config: Config
     sources: Mapping[str, str]
-    problems: tuple[BadSetting, ...]
+    problems: tuple[InvalidSetting, ...]
 
 
 def load(env: Mapping[str, str] | None = None) -> Config:
     """Load the settings. Raise `BadSetting`, with file and line, for the first invalid value."""
-    loaded = load_forgiving(env)
+    loaded = load_lenient(env)
     if loaded.problems:
         raise loaded.problems[0]
     return loaded.config
 
 
-def load_forgiving(env: Mapping[str, str] | None = None, *, data_dir: Path | None = None) -> Loaded:
+def load_lenient(env: Mapping[str, str] | None = None, *, data_dir: Path | None = None) -> LoadedConfig:
     """Load the settings and replace invalid values by their defaults: a typing error must not stop capturing.
 
     A process that has changed its working directory must pass `data_dir`, because `CLAUDE_MEM_DATA_DIR` may be a
@@ -324,69 +325,73 @@ def load_forgiving(env: Mapping[str, str] | None = None, *, data_dir: Path | Non
     env = os.environ if env is None else env
     data_dir = data_dir or (Path(hook.data_dir()) if env is os.environ else _data_dir(env))
     values: dict[str, Any] = {"data_dir": data_dir}
-    sources = dict.fromkeys(names(), "default")
+    sources = dict.fromkeys(list_setting_names(), "default")
     sources["data_dir"] = "environment" if env.get("CLAUDE_MEM_DATA_DIR") else "default"
-    problems: list[BadSetting] = []
+    problems: list[InvalidSetting] = []
     from_file: dict[str, Any] = {}
     for origin, entries in (_from_file(data_dir / "config.toml", problems), _from_env(env)):
         from_file = dict(values)  # in the second round, for the environment: the values of the file
         for name, (raw, where) in entries.items():
             try:
-                values[name] = check(name, raw, where)
+                values[name] = validate(name, raw, where)
                 sources[name] = origin
-            except BadSetting as problem:
+            except InvalidSetting as problem:
                 problem.name = name
                 problems.append(problem)
                 if (if_invalid := _field(name).metadata["if_invalid"]) is not None:
                     values[name] = if_invalid
     problems += _separate_file_secrets_from_env(values, sources, from_file)
-    return Loaded(Config(**values), sources, tuple(problems))
+    return LoadedConfig(Config(**values), sources, tuple(problems))
 
 
 def _separate_file_secrets_from_env(
     values: dict[str, Any], sources: dict[str, str], from_file: Mapping[str, Any]
-) -> Iterator[BadSetting]:
+) -> Iterator[InvalidSetting]:
     """Reset receivers that the environment sets while their key comes from the file.
 
     The environment may belong to a project, which must not be able to redirect the user's keys to its own address or
     program.
     """
-    for receiver, keys in TAKES.items():
+    for receiver, keys in SECRETS_BY_RECEIVER.items():
         file_keys = [key for key in keys if values.get(key) and sources[key] not in ("environment", "default")]
         file_value = from_file.get(receiver, "")  # the file may set another address than the default
         if file_keys and sources[receiver] == "environment" and values.get(receiver, "") != file_value:
             values[receiver] = file_value
             sources[receiver] = sources[file_keys[0]] if receiver in from_file else "default"
-            yield BadSetting(
-                f"{PREFIX}{receiver.upper()} is ignored because `{file_keys[0]}` is set in {sources[file_keys[0]]}",
+            yield InvalidSetting(
+                f"{ENV_PREFIX}{receiver.upper()} is ignored because `{file_keys[0]}` is set in {sources[file_keys[0]]}",
                 hint=f"set `{receiver}` and `{file_keys[0]}` in the same place",
                 name=receiver,
             )
 
 
-def only_here(env: Mapping[str, str] | None = None) -> list[str]:
+def settings_not_inherited(env: Mapping[str, str] | None = None) -> list[str]:
     """Return the settings that this environment changes but a worker started by a hook would not inherit."""
     env = os.environ if env is None else env
-    own_config = load_forgiving(env).config
-    inherited = {name: value for name, value in env.items() if not name.startswith(PREFIX) or is_passed_on(name)}
-    inherited_config = load_forgiving(inherited, data_dir=own_config.data_dir).config
-    return [name for name in names() if getattr(own_config, name) != getattr(inherited_config, name)]
+    own_config = load_lenient(env).config
+    inherited = {
+        name: value
+        for name, value in env.items()
+        if not name.startswith(ENV_PREFIX) or is_inherited_by_hook_worker(name)
+    }
+    inherited_config = load_lenient(inherited, data_dir=own_config.data_dir).config
+    return [name for name in list_setting_names() if getattr(own_config, name) != getattr(inherited_config, name)]
 
 
-def is_passed_on(variable: str) -> bool:
+def is_inherited_by_hook_worker(variable: str) -> bool:
     """Return whether a worker started by a hook inherits this environment variable."""
-    return variable.encode("utf-8", "surrogateescape") in hook.HARMLESS
+    return variable.encode("utf-8", "surrogateescape") in hook.INHERITABLE_ENV
 
 
-def names() -> list[str]:
+def list_setting_names() -> list[str]:
     return [item.name for item in dataclasses.fields(Config)]
 
 
-def reason(name: str) -> str:
+def setting_description(name: str) -> str:
     return str(_field(name).metadata["description"])
 
 
-def kind(name: str) -> str:
+def input_kind(name: str) -> str:
     """Return the kind of input field that the viewer shows for a setting."""
     default, meta = getattr(Config(), name), _field(name).metadata
     if meta["secret"]:
@@ -397,7 +402,7 @@ def kind(name: str) -> str:
     return kinds.get(type(default), "text")
 
 
-def limits(name: str) -> tuple[float | None, float | None, tuple[str, ...]]:
+def value_limits(name: str) -> tuple[float | None, float | None, tuple[str, ...]]:
     """Return a setting's lower bound, upper bound and choices."""
     meta = _field(name).metadata
     return meta["low"], meta["high"], meta["choices"]
@@ -417,7 +422,7 @@ def _data_dir(env: Mapping[str, str]) -> Path:
     return Path(path).absolute() if path else Path(env.get("HOME") or hook.home_dir()) / ".claude-mem"
 
 
-def _from_file(path: Path, problems: list[BadSetting]) -> tuple[str, dict[str, tuple[Any, str]]]:
+def _from_file(path: Path, problems: list[InvalidSetting]) -> tuple[str, dict[str, tuple[Any, str]]]:
     origin = str(path)
     try:
         text = untrusted_files.read_settings(path).decode("utf-8")
@@ -425,13 +430,15 @@ def _from_file(path: Path, problems: list[BadSetting]) -> tuple[str, dict[str, t
     except (FileNotFoundError, NotADirectoryError):
         return origin, {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        problems.append(BadSetting(f"{path}: {error}", hint="correct the file, or move it away"))
+        problems.append(InvalidSetting(f"{path}: {error}", hint="correct the file, or move it away"))
         return origin, {}
     entries = {}
     for name, raw in table.items():
         where = f"{path}, line {_line_of(text, name)}"
-        if name not in names() or name == "data_dir":
-            problems.append(BadSetting(f"{where}: there is no setting `{name}`", hint="`claude-mem config` lists them"))
+        if name not in list_setting_names() or name == "data_dir":
+            problems.append(
+                InvalidSetting(f"{where}: there is no setting `{name}`", hint="`claude-mem config` lists them")
+            )
         else:
             entries[name] = (raw, where)
     return origin, entries
@@ -444,14 +451,14 @@ def _line_of(text: str, name: str) -> int:
 
 def _from_env(env: Mapping[str, str]) -> tuple[str, dict[str, tuple[Any, str]]]:
     entries = {}
-    for name in names():
-        variable = PREFIX + name.upper()
+    for name in list_setting_names():
+        variable = ENV_PREFIX + name.upper()
         if name != "data_dir" and variable in env:
-            entries[name] = (parse(name, env[variable]), f"the environment variable {variable}")
+            entries[name] = (parse_text(name, env[variable]), f"the environment variable {variable}")
     return "environment", entries
 
 
-def parse(name: str, text: str) -> Any:
+def parse_text(name: str, text: str) -> Any:
     """Convert text to the setting's type. Text that cannot be converted is returned as is, for `check` to reject."""
     default = getattr(Config(), name)
     if isinstance(default, bool):
@@ -465,7 +472,7 @@ def parse(name: str, text: str) -> Any:
     return text
 
 
-def check(name: str, raw: Any, where: str) -> Any:
+def validate(name: str, raw: Any, where: str) -> Any:
     """Return the validated value of a setting, or raise `BadSetting` naming `where` the value comes from."""
     default, meta = getattr(Config(), name), _field(name).metadata
     expected_type, value = _expected_type(default), raw
@@ -478,32 +485,34 @@ def check(name: str, raw: Any, where: str) -> Any:
         fits = isinstance(raw, int if isinstance(default, int) else int | float)
         value = float(raw) if fits and isinstance(default, float) else raw
         if fits and not _within(raw, meta["low"], meta["high"]):
-            raise BadSetting(f"{where}: {name} = {raw} is out of range", hint=f"use {meta['low']} to {meta['high']}")
+            raise InvalidSetting(
+                f"{where}: {name} = {raw} is out of range", hint=f"use {meta['low']} to {meta['high']}"
+            )
     else:
         fits = isinstance(raw, str)
     if not fits:
-        raw = HIDDEN if meta["secret"] else raw
-        raise BadSetting(
-            f"{where}: {name} = {raw!r} is not {expected_type}", hint=f"for example: {name} = {as_toml(default)}"
+        raw = HIDDEN_VALUE if meta["secret"] else raw
+        raise InvalidSetting(
+            f"{where}: {name} = {raw!r} is not {expected_type}", hint=f"for example: {name} = {format_toml(default)}"
         )
     if meta["choices"] and value not in meta["choices"]:
-        raise BadSetting(
+        raise InvalidSetting(
             f"{where}: {name} = {raw!r} is not a valid choice", hint="use one of " + ", ".join(meta["choices"])
         )
     if name == "provider":
-        check_providers(value, where)
+        validate_providers(value, where)
     for text in (value,) if isinstance(value, str) else value if isinstance(value, tuple) else ():
-        _check_text(name, text, where, most=meta["high"] or MOST_CHARS)
+        _check_text(name, text, where, most=meta["high"] or MAX_TEXT_CHARS)
     return value
 
 
 def _check_text(name: str, value: str, where: str, *, most: float) -> None:
-    if storable(value) != value:
-        raise BadSetting(f"{where}: {name} is not valid UTF-8 text", hint="enter the value again")
+    if make_storable(value) != value:
+        raise InvalidSetting(f"{where}: {name} is not valid UTF-8 text", hint="enter the value again")
     if len(value) > most:
-        raise BadSetting(f"{where}: {name} is too long", hint=f"use at most {most:g} characters")
-    if name in URLS and value and not _is_address(value):
-        raise BadSetting(f"{where}: {name} is not a valid URL", hint="for example: http://127.0.0.1:8080")
+        raise InvalidSetting(f"{where}: {name} is too long", hint=f"use at most {most:g} characters")
+    if name in URL_SETTINGS and value and not _is_address(value):
+        raise InvalidSetting(f"{where}: {name} is not a valid URL", hint="for example: http://127.0.0.1:8080")
 
 
 def _is_address(value: str) -> bool:
@@ -513,12 +522,14 @@ def _is_address(value: str) -> bool:
         return False
 
 
-def check_providers(value: str, where: str) -> None:
+def validate_providers(value: str, where: str) -> None:
     """Raise `BadSetting` if the comma-separated list contains an unknown provider."""
     for part in value.split(","):
         provider = part.partition(":")[0].strip().lower()
         if provider not in PROVIDERS:
-            raise BadSetting(f"{where}: there is no provider {provider!r}", hint="use one of " + ", ".join(PROVIDERS))
+            raise InvalidSetting(
+                f"{where}: there is no provider {provider!r}", hint="use one of " + ", ".join(PROVIDERS)
+            )
 
 
 def _within(value: float, low: float | None, high: float | None) -> bool:
@@ -531,21 +542,21 @@ def _expected_type(default: Any) -> str:
     return {bool: "true or false", int: "a whole number", float: "a number"}.get(type(default), "a string")
 
 
-def shown(config: Config, name: str) -> str:
+def masked_toml(config: Config, name: str) -> str:
     """Return a setting's value as TOML, with secrets masked."""
-    value = showable(config, name)
-    return HIDDEN if value == HIDDEN else as_toml(value)
+    value = masked_value(config, name)
+    return HIDDEN_VALUE if value == HIDDEN_VALUE else format_toml(value)
 
 
-def showable(config: Config, name: str) -> Any:
+def masked_value(config: Config, name: str) -> Any:
     """Return a setting's value with secrets, and passwords in URLs, masked."""
     value = getattr(config, name)
     if _field(name).metadata["secret"] and value and not value.startswith("file:"):
-        return HIDDEN
-    return re.sub(r"//[^/@]*@", f"//{MASK}@", value) if name in URLS else value
+        return HIDDEN_VALUE
+    return re.sub(r"//[^/@]*@", f"//{MASK}@", value) if name in URL_SETTINGS else value
 
 
-def as_toml(value: Any) -> str:
+def format_toml(value: Any) -> str:
     """Format a value as in `config.toml`."""
     if isinstance(value, bool):
         return str(value).lower()

@@ -15,37 +15,37 @@ import sys
 import time
 
 COMMANDS = ("context", "new", "save", "fail", "file", "summary", "cleanup", "compact")
-ONLY_ASKS = "file"  # runs before the tool call: nothing has happened yet, so there is no event to store
+CONTEXT_ONLY_COMMAND = "file"  # runs before the tool call: nothing has happened yet, so there is no event to store
 # The commands at which context may be injected, and the worker's route for each.
-ASKS = {
+CONTEXT_ROUTES = {
     "context": "/api/context/inject",
     "new": "/api/context/prompt",
     "fail": "/api/context/failure",
     "file": "/api/context/file",
 }
-ANSWER = b'{"continue": true, "suppressOutput": true}'
+EMPTY_ANSWER = b'{"continue": true, "suppressOutput": true}'
 # Claude Code adds the answer to a `compact` event to its instructions, and other agents reject an answer with fields
 # they do not know. Both get an empty object.
-PLAIN_ANSWER = b"{}"
+PLAIN_EMPTY_ANSWER = b"{}"
 
 # This file exists in a checkout but not in the wheel (pyproject.toml). Without it, failpoints do nothing.
 CHECKOUT_MARKER = "checkout"
 # SIGKILL points of the kill test; see failpoints.py.
-POINTS = ("hook.read", "hook.scanned", "hook.temp", "hook.synced", "hook.renamed", "hook.nudged")
+FAILPOINTS = ("hook.read", "hook.scanned", "hook.temp", "hook.synced", "hook.renamed", "hook.nudged")
 
-MAX_PAYLOAD = 8 << 20
-GIANT_KEPT = 64 << 10
-MAX_LOOKS = 1000  # matches the quick search for tags examines; beyond that, the full scanner is faster
+MAX_PAYLOAD_BYTES = 8 << 20
+OVERSIZED_KEEP_BYTES = 64 << 10
+MAX_TAG_TRIES = 1000  # matches the quick search for tags examines; beyond that, the full scanner is faster
 READ_SECONDS = 1.5  # a pipe that is never closed must not block the user
 WORK_SECONDS = 3.0  # with READ_SECONDS less than the 5 s after which the agent kills the hook
 ASK_SECONDS = 0.15  # with a hung worker a session start still stays well under 300 ms
 START_PAUSE_SECONDS = 10  # minimum time between two attempts to start a worker
-WAITING_SECONDS = 600  # the user is warned when an event has waited this long
-TELL_SECONDS = 86_400  # the warning is repeated once a day
+BACKLOG_SECONDS = 600  # the user is warned when an event has waited this long
+WARNING_INTERVAL_SECONDS = 86_400  # the warning is repeated once a day
 SPAWNED_AT = b"CLAUDE_MEM_SPAWNED_AT"  # when this worker was requested; on a busy machine it may start much later
-STOPPED = "worker.stopped"  # touched when the user stops the worker
-DAMAGED = ".damaged-"  # part of the new name of anything that occupied the path of one of our files
-WARNED = "worker.warned"  # touched when the user was warned; a worker removes it once it has started
+STOP_STAMP = "worker.stopped"  # touched when the user stops the worker
+DISPLACED_MARKER = ".damaged-"  # part of the new name of anything that occupied the path of one of our files
+WARNING_STAMP = "worker.warned"  # touched when the user was warned; a worker removes it once it has started
 
 # The environment of an agent contains API keys. A worker started by a hook gets only the variables it needs.
 _KEEP_ENV = (b"PATH", b"HOME", b"USER", b"LOGNAME", b"LANG", b"TZ", b"TMPDIR", b"SSL_CERT_FILE", b"CLAUDE_CONFIG_DIR")
@@ -54,7 +54,7 @@ _ENV_PREFIX = b"CLAUDE_MEM_"
 # The environment may be set by a project, and one worker serves all projects. So a hook passes on only these of our own
 # variables. Settings that decide where data is sent, which program is run, what may be spent, and what is stored or
 # redacted are read from `config.toml` only.
-HARMLESS = (
+INHERITABLE_ENV = (
     b"CLAUDE_MEM_DATA_DIR",
     b"CLAUDE_MEM_WORKER_PORT",
     b"CLAUDE_MEM_CONTEXT_TOKENS",
@@ -84,7 +84,7 @@ _NO_CONTEXT_AT = {"cursor": ("new", "fail"), "windsurf": ("new",)}
 _LOSES_CONTEXT_ON_RESUME = ("qwen", "copilot", "opencode")  # a resumed session has lost the brief
 
 
-class Expired(Exception):
+class TimeLimitExceeded(Exception):
     """Raised by the alarm signal when a time limit is exceeded."""
 
 
@@ -94,7 +94,7 @@ def main(argv: "list[str]", stdin: "tuple[bytes, bool] | None" = None) -> None:
     `stdin` is the result of `read_stdin`, if the caller has already read it.
     """
     host = _host(argv)
-    answer = ANSWER if host == "claude" and argv[1:2] != ["compact"] else PLAIN_ANSWER
+    answer = EMPTY_ANSWER if host == "claude" and argv[1:2] != ["compact"] else PLAIN_EMPTY_ANSWER
     try:
         if argv[1] in COMMANDS and not posix.environ.get(b"CLAUDE_MEM_INTERNAL"):
             answer = _capture(argv, host, stdin) or answer
@@ -128,7 +128,7 @@ def _capture(argv: "list[str]", host: str, stdin: "tuple[bytes, bool] | None") -
     record = _record(argv[1], host, payload, complete)
     _failpoint(b"hook.scanned")
     try:
-        if argv[1] == ONLY_ASKS:
+        if argv[1] == CONTEXT_ONLY_COMMAND:
             _check_data_dir(home)
         else:
             _write_event(home, record)
@@ -141,12 +141,12 @@ def _capture(argv: "list[str]", host: str, stdin: "tuple[bytes, bool] | None") -
     if argv[1] == "context":
         return _start_session(home, host, record, payload)
     alive, _ = _try_nudge(home)
-    asks = alive and argv[1] in ASKS and argv[1] not in _NO_CONTEXT_AT.get(host, ())
+    asks = alive and argv[1] in CONTEXT_ROUTES and argv[1] not in _NO_CONTEXT_AT.get(host, ())
     return _ask_worker(home, argv[1], record) if asks else b""
 
 
 def _expire(*_: object) -> None:
-    raise Expired
+    raise TimeLimitExceeded
 
 
 def armed_failpoint() -> bytes:
@@ -188,13 +188,13 @@ def read_stdin() -> "tuple[bytes, bool]":
     try:
         while chunk := posix.read(0, 1 << 20):
             size += len(chunk)
-            if size <= MAX_PAYLOAD:
+            if size <= MAX_PAYLOAD_BYTES:
                 chunks.append(chunk)
         _signal.setitimer(_signal.ITIMER_REAL, 0)  # inside `try`: an alarm after the last byte must not lose the event
-    except (Expired, OSError):  # timed out, or stdin is closed or broken
+    except (TimeLimitExceeded, OSError):  # timed out, or stdin is closed or broken
         _signal.setitimer(_signal.ITIMER_REAL, 0)
         return b"".join(chunks), False
-    return (b"".join(chunks), True) if size <= MAX_PAYLOAD else (b"".join(chunks)[:GIANT_KEPT], False)
+    return (b"".join(chunks), True) if size <= MAX_PAYLOAD_BYTES else (b"".join(chunks)[:OVERSIZED_KEEP_BYTES], False)
 
 
 def _record(command: str, host: str, payload: bytes, complete: bool) -> bytes:
@@ -208,7 +208,7 @@ def _record(command: str, host: str, payload: bytes, complete: bool) -> bytes:
         lines.append(_line(b"project_dir", _working_dir()))
     if not complete:
         lines.append(b"cut yes")
-    if has_tag(payload):
+    if may_contain_private_tag(payload):
         payload, marks = _without_private(payload, host)
         lines += marks
     return b"\n".join(lines) + b"\n\n" + payload
@@ -253,7 +253,7 @@ _ZERO_WIDTH = (
 )  # fmt: skip
 
 
-def has_tag(payload: bytes) -> bool:
+def may_contain_private_tag(payload: bytes) -> bool:
     """Return whether this JSON text may contain a privacy tag. A fast pre-check; `privacy.strip` decides."""
     text = payload.lower()
     if text.find(_ESCAPE) >= 0 or not text.isascii():
@@ -270,7 +270,7 @@ def has_tag(payload: bytes) -> bool:
     for name in (b"private", b"claude-mem-context"):
         position, tries = text.find(name), 0
         while position >= 0:
-            if escaped or tries == MAX_LOOKS or _ends_with_open_bracket(text[max(0, position - 800) : position]):
+            if escaped or tries == MAX_TAG_TRIES or _ends_with_open_bracket(text[max(0, position - 800) : position]):
                 return True
             position, tries = text.find(name, position + 1), tries + 1
     return False
@@ -284,7 +284,7 @@ def _has_wide_letters(text: bytes) -> bool:
     for sign, first, last in _WIDE_LETTERS:
         position, tries = text.find(sign), 0
         while position >= 0:
-            if tries == MAX_LOOKS or first <= text[position + 2 : position + 3] <= last:
+            if tries == MAX_TAG_TRIES or first <= text[position + 2 : position + 3] <= last:
                 return True
             position, tries = text.find(sign, position + 3), tries + 1
     return False
@@ -353,14 +353,14 @@ def _without_private(payload: bytes, host: str) -> "tuple[bytes, list[bytes]]":
         import json
 
         _add_package_to_path()
-        from claude_mem import privacy
+        from claude_mem.privacy import tags
 
         fields = json.loads(payload.decode("utf-8", "replace"))
         if host == "gemini" and isinstance(fields, dict) and isinstance(fields.get("prompt"), str):
             # Gemini adds text around the prompt; with it, no prompt would count as entirely private.
-            fields["prompt"] = privacy.said(fields["prompt"])
-        private = isinstance(fields, dict) and any(map(privacy.hides_all, _prompts(fields)))
-        stripped = privacy.strip_fields(fields) if isinstance(fields, dict) else privacy.strip_all(fields)
+            fields["prompt"] = tags.strip_gemini_additions(fields["prompt"])
+        private = isinstance(fields, dict) and any(map(tags.is_entirely_private, _prompts(fields)))
+        stripped = tags.strip_private_fields(fields) if isinstance(fields, dict) else tags.strip_private_json(fields)
         marks = [b"private yes"] if private else []
         marks += [b"stripped yes"] if stripped != fields else []
         return json.dumps(stripped).encode("ascii"), marks
@@ -416,8 +416,8 @@ def _write_event(home: str, record: bytes) -> None:
     except (FileNotFoundError, NotADirectoryError) as error:
         if isinstance(error, NotADirectoryError):
             _move_out_of_the_way(home + "/spool")
-        make_private(home)
-        make_private(home + "/spool")
+        make_private_dir(home)
+        make_private_dir(home + "/spool")
         fd = posix.open(temp, flags, 0o600)
     try:
         unwritten = memoryview(record)
@@ -426,7 +426,7 @@ def _write_event(home: str, record: bytes) -> None:
         _failpoint(b"hook.temp")
         posix.fsync(fd)
         posix.close(fd)
-    except (OSError, Expired):
+    except (OSError, TimeLimitExceeded):
         posix.unlink(temp)  # on a full disk, a partial file would only take up space
         raise
     _failpoint(b"hook.synced")
@@ -440,7 +440,7 @@ def _write_event(home: str, record: bytes) -> None:
 def _move_out_of_the_way(path: str) -> None:
     """Rename a directory, link or pipe that occupies the path of one of our files. The worker moves it elsewhere."""
     _check_owner_is_user(path, posix.lstat(path))
-    posix.rename(path, "%s%s%016x" % (path, DAMAGED, time.time_ns()))  # noqa: UP031 -- as above
+    posix.rename(path, "%s%s%016x" % (path, DISPLACED_MARKER, time.time_ns()))  # noqa: UP031 -- as above
 
 
 def _count_dropped_event(home: str) -> None:
@@ -469,23 +469,23 @@ def _check_owner_is_user(path: str, status: "posix.stat_result") -> None:
         raise PermissionError(path)
 
 
-def make_private(path: str) -> None:
+def make_private_dir(path: str) -> None:
     """Create a directory that only its owner can enter, and its missing parents."""
     try:
         posix.mkdir(path, 0o700)
     except FileExistsError:
         pass
     except FileNotFoundError:
-        make_private(path.rpartition("/")[0])
+        make_private_dir(path.rpartition("/")[0])
         posix.mkdir(path, 0o700)
 
 
 # --- the worker ------------------------------------------------------------------------------------------------------
 
 
-def nudge(home: str) -> bool:
+def wake_or_start_worker(home: str) -> bool:
     """Wake the worker, or start one. Return True if a worker was running."""
-    if wake(home):
+    if wake_worker(home):
         return True
     start_worker(home)
     return False
@@ -495,14 +495,14 @@ def _try_nudge(home: str) -> "tuple[bool, str]":
     """Wake or start the worker. Return whether one was running, and why none could be started."""
     alive, problem = False, ""
     try:
-        alive = nudge(home)
+        alive = wake_or_start_worker(home)
     except OSError as error:
         problem = f"{error.filename or home}: {error.strerror}"
     _failpoint(b"hook.nudged")
     return alive, problem
 
 
-def wake(home: str) -> bool:
+def wake_worker(home: str) -> bool:
     """Wake the worker; return False if none runs. Never waits: opening a pipe without a reader fails immediately."""
     try:
         fd = posix.open(home + "/worker.fifo", posix.O_WRONLY | posix.O_NONBLOCK | posix.O_CLOEXEC)
@@ -533,7 +533,7 @@ def start_worker(
     """
     if problem := program_problem(interpreter()):
         raise PermissionError(1, problem, interpreter())
-    make_private(home)
+    make_private_dir(home)
     stamp = home + "/worker.starting"
     try:
         if 0 <= time.time() - posix.stat(stamp).st_mtime < pause:
@@ -605,7 +605,7 @@ def _touch_start_stamp(path: str, flags: int) -> None:
 
 def _prepare_start_log(folder: str) -> str:
     """Remove the previous start log and return the path for the new one, which receives the worker's stderr."""
-    make_private(folder)
+    make_private_dir(folder)
     path = folder + "/start.log"
     try:
         posix.unlink(path)
@@ -613,7 +613,7 @@ def _prepare_start_log(folder: str) -> str:
         pass
     except NotADirectoryError:
         _move_out_of_the_way(folder)
-        make_private(folder)
+        make_private_dir(folder)
     except (IsADirectoryError, PermissionError):
         _move_out_of_the_way(path)
     return path
@@ -648,7 +648,7 @@ def _replace_outdated(home: str, version: object) -> None:
 
 
 def _is_inherited(name: bytes) -> bool:
-    return name in _KEEP_ENV or name in HARMLESS or name.startswith(_KEEP_ENV_PREFIXES)
+    return name in _KEEP_ENV or name in INHERITABLE_ENV or name.startswith(_KEEP_ENV_PREFIXES)
 
 
 def _close_inherited_files_on_exec() -> None:
@@ -666,7 +666,7 @@ def _close_inherited_files_on_exec() -> None:
 
 def _start_session(home: str, host: str, record: bytes, payload: bytes) -> bytes:
     """Return the brief, with a warning for the user if the worker cannot start."""
-    problem = start_problem(home)  # must come first: starting a worker begins a new log
+    problem = last_start_problem(home)  # must come first: starting a worker begins a new log
     alive, refused = _try_nudge(home)
     problem = refused or problem
     answer = (_ask_worker(home, "context", record) if alive else b"") or _stored_brief(home, host, payload)
@@ -674,7 +674,7 @@ def _start_session(home: str, host: str, record: bytes, payload: bytes) -> bytes
     return _add_warning(host, answer, warning) if warning else answer
 
 
-def start_problem(home: str) -> str:
+def last_start_problem(home: str) -> str:
     """Return why the last worker exited or did not start, or "" if nothing indicates a failure."""
     try:
         with open(home + "/logs/start.log", "rb") as file:
@@ -709,7 +709,7 @@ def _unfinished_start(home: str, last_line: str) -> str:
     if last_line:
         return "" if last_line.startswith(("error: ", "hint: ", "a worker is running")) else last_line
     oldest, _ = _backlog(home)
-    tried_in_vain = oldest and status.st_mtime - oldest > WAITING_SECONDS
+    tried_in_vain = oldest and status.st_mtime - oldest > BACKLOG_SECONDS
     ended = time.time() - status.st_mtime > START_PAUSE_SECONDS
     return "it exited without an error message" if tried_in_vain and ended else ""
 
@@ -729,7 +729,7 @@ def _backlog(home: str) -> "tuple[float, int]":
 def _backlog_warning(home: str, problem: str) -> str:
     """Return a warning for the user if events have waited too long; at most once a day."""
     oldest, count = _backlog(home)
-    if not count or time.time() - oldest < WAITING_SECONDS or not _is_warning_due(home + "/" + WARNED):
+    if not count or time.time() - oldest < BACKLOG_SECONDS or not _is_warning_due(home + "/" + WARNING_STAMP):
         return ""
     since = time.strftime("%d %b at %H:%M", time.localtime(oldest))
     events = "1 event is" if count == 1 else f"{count:,} events are"
@@ -745,7 +745,7 @@ def _is_warning_due(stamp: str) -> bool:
     If the stamp cannot be written, the answer is still True: warning twice is better than never.
     """
     try:
-        if 0 <= time.time() - posix.lstat(stamp).st_mtime < TELL_SECONDS:
+        if 0 <= time.time() - posix.lstat(stamp).st_mtime < WARNING_INTERVAL_SECONDS:
             return False
     except OSError:
         pass
@@ -761,7 +761,7 @@ def _is_warning_due(stamp: str) -> bool:
 def _ask_worker(home: str, command: str, record: bytes) -> bytes:
     """Return the worker's answer, or b"" if there is none in time."""
     try:
-        return _request_context(home, ASKS[command], record)
+        return _request_context(home, CONTEXT_ROUTES[command], record)
     except Exception:
         return b""  # the worker is dead or hung, or another program has its port
     finally:
@@ -806,7 +806,7 @@ def _stored_brief(home: str, host: str, payload: bytes) -> bytes:
             return b""  # only the worker knows what is new to a resumed session
         variable = dict(_HOST_ENV_VARS.get(host, ())).get(b"project_dir", b"")
         folder = posix.environ.get(variable, b"").decode("utf-8", "surrogateescape") or fields["cwd"]
-        with open(home + "/starts/" + start_name(folder), "rb") as file:
+        with open(home + "/starts/" + brief_filename(folder), "rb") as file:
             answer = file.read()
         if not isinstance(json.loads(answer), dict):
             return b""
@@ -815,12 +815,12 @@ def _stored_brief(home: str, host: str, payload: bytes) -> bytes:
         _add_package_to_path()
         from claude_mem import answers
 
-        return answers.translated(host, answer)
+        return answers.translate_answer(host, answer)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return b""
 
 
-def start_name(folder: str) -> str:
+def brief_filename(folder: str) -> str:
     """Return the name of the file that holds the brief for a directory."""
     import hashlib
 
@@ -833,7 +833,7 @@ def _brief_without_spool(home: str, host: str, record: bytes, payload: bytes) ->
         _check_owner_is_user(home, posix.stat(home))
     except OSError:
         return b""  # it does not exist, or belongs to another user and cannot be trusted
-    return (_ask_worker(home, "context", record) if wake(home) else b"") or _stored_brief(home, host, payload)
+    return (_ask_worker(home, "context", record) if wake_worker(home) else b"") or _stored_brief(home, host, payload)
 
 
 def _add_warning(host: str, answer: bytes, text: str) -> bytes:
@@ -841,7 +841,7 @@ def _add_warning(host: str, answer: bytes, text: str) -> bytes:
     _add_package_to_path()
     from claude_mem import answers
 
-    return answers.with_warning(host, answer, text)
+    return answers.add_warning(host, answer, text)
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from claude_mem import process
-from claude_mem.hosts.claude import TIMEOUT_SECONDS
+from claude_mem.agents.claude import TIMEOUT_SECONDS
+from claude_mem.system import process
 from tests import forks
 from tests.lab import HOOK
 from tests.waiting import SECONDS, wait_for

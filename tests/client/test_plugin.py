@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from claude_mem import __version__
-from claude_mem.hosts import claude
-from claude_mem.hosts.host import Ours
+from claude_mem.agents import claude
+from claude_mem.agents.base import LauncherCommands
 
 from .harness import ROOT, Lab, find_client, open_lab
 from .model_server import Text, Tool
@@ -19,7 +19,7 @@ HOOKS = json.loads((PLUGIN / "hooks" / "hooks.json").read_text())["hooks"]
 
 
 def test_its_hooks_are_the_same_as_those_that_install_writes(tmp_path: Path) -> None:
-    written = {event: line.entry() for event, line in claude.hook_lines(Ours(tmp_path, {})).items()}
+    written = {event: line.entry() for event, line in claude.hook_lines(LauncherCommands(tmp_path, {})).items()}
     assert list(HOOKS) == list(written)
     for event, entry in written.items():
         (ours,) = HOOKS[event]

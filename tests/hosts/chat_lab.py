@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from hypothesis import strategies as st
 
-from claude_mem import process
+from claude_mem.system import process
 from tests.client.harness import ROOT, Client, Lab
 from tests.client.model_server import LONG_ANSWER, LONG_REMARK, REMARK, Json, Reply
 from tests.waiting import SECONDS, wait_for
@@ -409,7 +409,7 @@ class Cases:
         ended = agent.finish()
         assert ended.returncode == 0, ended.stderr
         assert "hook" not in ended.stderr.lower()
-        wait_for(lambda: process.running(lab.data) is not None, "no hook started a worker again")
+        wait_for(lambda: process.running_worker(lab.data) is not None, "no hook started a worker again")
         lab.wait_digested()
         (session,) = lab.sessions()
         assert len(tools(session)) == 5

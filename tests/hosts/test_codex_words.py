@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claude_mem.errors import BadRecord, CannotDo, Noise
-from claude_mem.hosts import codex, codex_transcript, registry
-from claude_mem.hosts.host import Ours
-from claude_mem.records import Event, Prompted, ToolUsed
+from claude_mem.agents import codex, registry
+from claude_mem.agents.base import LauncherCommands
+from claude_mem.domain.errors import IgnoredEvent, OperationFailed, UnreadableEvent
+from claude_mem.domain.records import Event, Prompted, ToolUsed
 from tests.lab import Lab
 
 PATCH = "*** Begin Patch\n*** Update File: a.py\n@@\n-x = 1\n+x = 2\n*** End Patch"
@@ -69,19 +69,19 @@ def test_a_tool_of_a_server_may_have_failed() -> None:
 def test_a_subagent_works_for_its_parent_and_its_prompt_is_not_the_users() -> None:
     told = hook("PostToolUse", agent_id="a1", tool_name="Bash", tool_input={"command": "ls"}, tool_response="")
     assert {"prompt_id", "transcript_path", "turn_id"} & set(told) == set()
-    with pytest.raises(Noise):
+    with pytest.raises(IgnoredEvent):
         hook("UserPromptSubmit", agent_id="a1", prompt="Look around")
 
 
 @pytest.mark.parametrize("name", ["update_plan", "write_stdin", "multi_agent_v1wait_agent", "tool_search"])
 def test_tools_that_tell_nothing_are_noise(name: str) -> None:
-    with pytest.raises(Noise):
+    with pytest.raises(IgnoredEvent):
         hook("PostToolUse", tool_name=name, tool_input={}, tool_response="")
 
 
 @pytest.mark.parametrize("text", ["<environment_context>x", "# AGENTS.md instructions for /shop", "<turn_aborted>"])
 def test_what_codex_says_itself_is_not_the_users(text: str) -> None:
-    with pytest.raises(Noise):
+    with pytest.raises(IgnoredEvent):
         hook("UserPromptSubmit", prompt=text)
 
 
@@ -99,7 +99,7 @@ names = st.sampled_from(
 def test_any_payload_is_translated_or_refused(fields: dict[str, Any]) -> None:
     try:
         assert isinstance(codex.translate(fields), dict)
-    except BadRecord:
+    except UnreadableEvent:
         pass
 
 
@@ -142,7 +142,7 @@ class Rollout:
         self.write("event_msg", {"type": "item_completed", "item": item})
 
     def read(self, **more: Any) -> Any:
-        return codex_transcript.read(self.path, host="codex", **more)
+        return codex.read(self.path, host="codex", **more)
 
 
 @pytest.fixture
@@ -282,7 +282,7 @@ def test_a_subagents_rollout_belongs_to_its_parent(tmp_path: Path) -> None:
     agent.begin("inner", root_turn_id="t1")
     agent.say("user", "Look around")
     agent.call("c1", "exec_command", {"cmd": "ls"}, ran(0, ""))
-    assert list(codex_transcript.agents(main.path)) == [("a1", agent.path)]
+    assert list(codex.subagent_files(main.path)) == [("a1", agent.path)]
     for found in (agent.read(), agent.read(agent_id="a1", content_session_id="s1")):
         (event,) = found.events
         assert isinstance(event.body, ToolUsed)
@@ -303,17 +303,17 @@ def test_rollouts_of_the_first_versions_are_understood(tmp_path: Path) -> None:
         again,
     ]
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    found = codex_transcript.read(path, host="codex")
+    found = codex.read(path, host="codex")
     assert [type(event.body) for event in found.events] == [Prompted, ToolUsed, Prompted]
     first, tool, second = found.events
     assert first.prompt_id == tool.prompt_id != second.prompt_id
     assert (found.content_session_id, first.at) == ("s1", 1748772000000)
-    assert registry.whose(path) is codex.HOST
+    assert registry.identify_host(path) is codex.HOST
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(["type", "payload", "timestamp", "id"]), anything), max_size=6))
 def test_no_rollout_can_crash_the_reader(records: list[Any]) -> None:
-    reader = codex_transcript._Reader("codex", "", "")
+    reader = codex._Reader("codex", "", "")
     kinds = ["session_meta", "turn_context", "event_msg", "response_item"]
     for number, record in enumerate(records):
         for line in (record, {"type": kinds[number % 4], "payload": record}, {"type": kinds[number % 4], **record}):
@@ -332,7 +332,7 @@ ITEMS = st.fixed_dictionaries(
 
 @given(st.lists(ITEMS, max_size=6))
 def test_no_item_can_crash_the_reader(items: list[Any]) -> None:
-    reader = codex_transcript._Reader("codex", "s1", "")
+    reader = codex._Reader("codex", "s1", "")
     for item in items:
         reader.take(0, {"type": "response_item", "payload": item})
 
@@ -383,38 +383,38 @@ CONFIG = '# mine\nmodel = "gpt-5.5"   # a remark\n\n[mcp_servers.other]\ncommand
 
 @pytest.fixture
 def table(tmp_path: Path) -> codex.ServerTable:
-    ours = Ours(tmp_path / "it's" / "claude-mem-hook", {"HOME": str(tmp_path)})
+    ours = LauncherCommands(tmp_path / "it's" / "claude-mem-hook", {"HOME": str(tmp_path)})
     return next(edit for edit in codex.edits(ours) if isinstance(edit, codex.ServerTable))
 
 
 @pytest.mark.parametrize("text", ["", CONFIG, CONFIG.rstrip(), f"{CONFIG}\n\n# the end\n"])
 def test_our_table_goes_in_and_out_without_a_trace(table: codex.ServerTable, text: str) -> None:
-    there = table.with_ours(text)
+    there = table.apply(text)
     assert tomllib.loads(there)["mcp_servers"]["claude-mem"]["args"] == ["mcp"]
     assert there.startswith(text)
-    assert table.with_ours(there) == there
-    assert table.without_ours(there).rstrip("\n") == text.rstrip("\n")
+    assert table.apply(there) == there
+    assert table.revert(there).rstrip("\n") == text.rstrip("\n")
 
 
 def test_what_codex_wrote_between_our_marks_stays(table: codex.ServerTable) -> None:
-    there = table.with_ours(CONFIG)
+    there = table.apply(CONFIG)
     theirs = '\n[hooks.state."/h:stop:0:0"]\ntrusted_hash = "sha256:1"\n'
     moved = there.replace("# <<< claude-mem <<<\n", f"{theirs}# <<< claude-mem <<<\n")
-    assert table.with_ours(moved) == moved
-    assert table.without_ours(moved) == CONFIG + theirs
+    assert table.apply(moved) == moved
+    assert table.revert(moved) == CONFIG + theirs
     marks_gone = "".join(line for line in moved.splitlines(keepends=True) if "claude-mem >>>" not in line)
-    assert table.without_ours(marks_gone) == CONFIG + theirs
+    assert table.revert(marks_gone) == CONFIG + theirs
 
 
 def test_what_the_user_allowed_our_tools_stays_until_we_go(table: codex.ServerTable) -> None:
-    there = table.with_ours(CONFIG) + '\n[mcp_servers.claude-mem.tools.search]\napproval_mode = "approve"\n'
-    assert table.with_ours(there) == there
-    assert "claude-mem" not in table.without_ours(there)
+    there = table.apply(CONFIG) + '\n[mcp_servers.claude-mem.tools.search]\napproval_mode = "approve"\n'
+    assert table.apply(there) == there
+    assert "claude-mem" not in table.revert(there)
 
 
 def test_a_launcher_that_moved_is_written_anew(table: codex.ServerTable) -> None:
-    old = table.with_ours(CONFIG).replace("it's", "elsewhere")
-    assert table.with_ours(old) == table.with_ours(CONFIG)
+    old = table.apply(CONFIG).replace("it's", "elsewhere")
+    assert table.apply(old) == table.apply(CONFIG)
 
 
 @pytest.mark.parametrize(
@@ -426,10 +426,10 @@ def test_a_launcher_that_moved_is_written_anew(table: codex.ServerTable) -> None
     ],
 )
 def test_settings_that_cannot_take_it_are_left_alone(table: codex.ServerTable, text: str, why: str) -> None:
-    with pytest.raises(CannotDo, match=why):
-        table.with_ours(text)
+    with pytest.raises(OperationFailed, match=why):
+        table.apply(text)
     if why == "another MCP server":
-        assert table.without_ours(text) == text
+        assert table.revert(text) == text
 
 
 def test_its_folder_may_be_elsewhere(lab: Lab) -> None:

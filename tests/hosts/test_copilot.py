@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claude_mem.errors import BadRecord, Noise
-from claude_mem.hosts import copilot, copilot_transcript
-from claude_mem.records import Prompted, ToolUsed
+from claude_mem.agents import copilot
+from claude_mem.domain.errors import IgnoredEvent, UnreadableEvent
+from claude_mem.domain.records import Prompted, ToolUsed
 from tests.waiting import wait_for
 
 from .chat_lab import (
@@ -97,7 +97,7 @@ class TestCopilot(Cases):
         assert {event["source"] for event in events(session, "tool")} == {"hook"}
         assert [event["body"]["message"] for event in events(session, "subagent_stop")] == ["Nothing odd here."]
         assert session["prompt_counter"] == 1
-        told = copilot_transcript.read(transcript(lab), host="copilot")
+        told = copilot.read(transcript(lab), host="copilot")
         calls = {event.tool_use_id: event.body for event in told.events if isinstance(event.body, ToolUsed)}
         stored = {event["tool_use_id"]: event["body"] for event in events(session, "tool")}
         assert sorted(calls) == sorted(stored)
@@ -184,7 +184,7 @@ def test_a_subagent_speaks_for_its_session_and_is_not_taken_for_the_user() -> No
     agent = {"session_id": "a", "agent_id": "a", "parent_agent_id": "s"}
     assert told("PostToolUse", tool_name="Bash", tool_input={}, **agent)["session_id"] == "s"
     for event in ("UserPromptSubmit", "Stop"):
-        with pytest.raises(Noise):
+        with pytest.raises(IgnoredEvent):
             told(event, prompt="do it", **agent)
 
 
@@ -201,7 +201,7 @@ def test_a_private_prompt_in_the_transcript_hides_its_turn(tmp_path: Path) -> No
         {"type": "user.message", "id": "2", "data": {"content": "open", "messageId": "n"}},
     ]
     path.write_text("".join(json.dumps(record) + "\n" for record in records) + '{"type": "user.mess')
-    found = copilot_transcript.read(path, host="copilot")
+    found = copilot.read(path, host="copilot")
     assert [event.private for event in found.events] == [True, True, False]
     assert found.events[0].body == Prompted("")
     assert found.offset == path.read_text().index('{"type": "user.message", "id": "2"')
@@ -216,7 +216,7 @@ def test_whatever_comes_is_translated_or_refused(fields: dict[str, Any], event: 
     for given_ in (fields, named, {**named, "tool_name": "apply_patch"}):
         try:
             copilot.translate(given_)
-        except BadRecord:
+        except UnreadableEvent:
             pass
 
 
@@ -238,4 +238,4 @@ RECORD = st.fixed_dictionaries(
 def test_no_transcript_is_too_odd_to_be_read(tmp_path_factory: pytest.TempPathFactory, records: list[Any]) -> None:
     path = tmp_path_factory.mktemp("odd") / "events.jsonl"
     path.write_bytes(b"".join(json.dumps(record).encode() + b"\n" for record in records))
-    assert copilot_transcript.read(path, host="copilot").offset <= path.stat().st_size
+    assert copilot.read(path, host="copilot").offset <= path.stat().st_size

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 
 from claude_mem import answers
-from claude_mem.errors import BadRecord, Noise
-from claude_mem.hosts import claude, cursor
-from claude_mem.hosts.connect import plan
-from claude_mem.hosts.host import Ours
+from claude_mem.agents import claude
+from claude_mem.agents.base import LauncherCommands
+from claude_mem.agents.contrib import cursor
+from claude_mem.agents.installer import plan_connection
+from claude_mem.domain.errors import IgnoredEvent, UnreadableEvent
 from tests.hosts.wild import payloads
 from tests.lab import HOOK, Lab
 
@@ -59,7 +60,7 @@ def test_an_edit_is_told_once_with_what_was_replaced() -> None:
     assert (found["tool_name"], found["tool_input"]) == ("Edit", {"file_path": "/shop/till.py", **edit})
     many = told("afterFileEdit", file_path="/shop/till.py", edits=[edit, edit])
     assert (many["tool_name"], many["tool_input"]["edits"]) == ("MultiEdit", [edit, edit])
-    with pytest.raises(Noise):
+    with pytest.raises(IgnoredEvent):
         told("postToolUse", tool_name="Write", tool_input={"file_path": "/shop/till.py", "content": "b"})
 
 
@@ -72,19 +73,19 @@ def test_a_file_read_and_a_tool_of_a_server() -> None:
 def test_the_last_words_close_the_turn_and_the_stop_after_them_tells_nothing() -> None:
     found = told("afterAgentResponse", text="Mended.")
     assert (found["hook_event_name"], found["last_assistant_message"]) == ("Stop", "Mended.")
-    with pytest.raises(Noise):
+    with pytest.raises(IgnoredEvent):
         told("stop", status="completed", loop_count=0)
     assert told("stop", status="aborted")["hook_event_name"] == "Stop"
 
 
 @pytest.mark.parametrize("event", ["beforeShellExecution", "beforeReadFile", "beforeTabFileRead"])
 def test_what_has_not_happened_yet_is_noise(event: str) -> None:
-    with pytest.raises(Noise):
+    with pytest.raises(IgnoredEvent):
         told(event)
 
 
 def test_claude_codes_hooks_that_cursor_runs_do_not_tell_everything_twice() -> None:
-    with pytest.raises(Noise):
+    with pytest.raises(IgnoredEvent):
         claude.translate({**COMMON, "hook_event_name": "PostToolUse"})
     fields = {"session_id": "s1", "hook_event_name": "Stop"}
     assert claude.translate(fields) == fields
@@ -101,7 +102,7 @@ NAMES = (
 def test_no_payload_breaks_it(fields: dict[str, Any]) -> None:
     try:
         assert isinstance(cursor.translate(fields), dict)
-    except BadRecord:
+    except UnreadableEvent:
         pass
 
 
@@ -209,7 +210,7 @@ def test_it_is_said_that_it_was_not_tried(lab: Lab) -> None:
 
 
 def test_its_files_are_where_its_documents_say(lab: Lab) -> None:
-    found = plan(cursor.HOST, Ours(lab.data / "claude-mem-hook", {"HOME": "/nowhere"}))
+    found = plan_connection(cursor.HOST, LauncherCommands(lab.data / "claude-mem-hook", {"HOME": "/nowhere"}))
     names = [str(change.path) for change in found]
     assert names[:2] == ["/nowhere/.cursor/hooks.json", "/nowhere/.cursor/mcp.json"]
-    assert json.loads(answers.answer("cursor", "SessionStart", "text")) == {"additional_context": "text"}
+    assert json.loads(answers.compose_answer("cursor", "SessionStart", "text")) == {"additional_context": "text"}

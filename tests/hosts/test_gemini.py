@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from claude_mem.labels import as_line
+from claude_mem.domain.text import single_line
 from tests.client.harness import Run
 from tests.client.model_server import (
     LONG_ANSWER,
@@ -158,8 +158,8 @@ def test_the_last_message_is_stored_as_it_was_however_it_was_streamed(lab: Gemin
     assert not any(REMARK.rstrip(".") in title or "Now I change it" in title for title in titles)
     (summary,) = rows(lab, "/api/summaries")
     steps = "the gauge in `gauge.py` still prints whole gigawatts; it has to be changed to show two decimals."
-    assert as_line("next_steps", summary["next_steps"]) == steps
-    assert as_line("completed", summary["completed"]) in LONG_ANSWER.replace("\n\n", " ")
+    assert single_line("next_steps", summary["next_steps"]) == steps
+    assert single_line("completed", summary["completed"]) in LONG_ANSWER.replace("\n\n", " ")
     ask(lab)
     assert "JOB-LONG: charge the capacitor with all its decimals" in lab.server.requests[-1].contexts[0]
     lab.wait_digested()

@@ -16,12 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claude_mem import answers, privacy
-from claude_mem.errors import BadRecord, CannotDo, Noise
-from claude_mem.hosts import gemini, gemini_closing, gemini_transcript, registry
-from claude_mem.hosts.connect import plan
-from claude_mem.hosts.host import Ours
-from claude_mem.records import Prompted, Stopped, ToolUsed
+from claude_mem import answers
+from claude_mem.agents import gemini, registry
+from claude_mem.agents.base import LauncherCommands
+from claude_mem.agents.installer import plan_connection
+from claude_mem.domain.errors import IgnoredEvent, OperationFailed, UnreadableEvent
+from claude_mem.domain.records import Prompted, Stopped, ToolUsed
+from claude_mem.privacy import tags
 from tests.hosts.wild import payloads
 from tests.lab import HOOK, Lab
 
@@ -104,7 +105,7 @@ def test_a_tool_of_a_server_is_called_as_claude_code_calls_it() -> None:
 
 @pytest.mark.parametrize("event", ["BeforeTool", "PreCompress", "AfterModel", "BeforeModel", "Notification"])
 def test_what_tells_nothing_is_noise(event: str) -> None:
-    with pytest.raises(Noise):
+    with pytest.raises(IgnoredEvent):
         gemini.translate({"session_id": "g1", "hook_event_name": event})
 
 
@@ -242,8 +243,8 @@ def test_what_is_not_a_repeated_tail_stays(tmp_path: Path, text: str) -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_no_words_break_the_search_for_the_last_message(text: str, message: str) -> None:
-    assert gemini_closing.closes(text + message, message) == bool(gemini_closing._bare(message))
-    assert gemini_closing.without_repetition(text) in text
+    assert gemini.ends_with_message(text + message, message) == bool(gemini._bare(message))
+    assert gemini.remove_repetition(text) in text
 
 
 NAMES = (
@@ -257,20 +258,20 @@ NAMES = (
 def test_no_payload_breaks_it(fields: dict[str, Any]) -> None:
     try:
         assert isinstance(gemini.translate(fields), dict)
-    except BadRecord:
+    except UnreadableEvent:
         pass
 
 
 @settings(max_examples=150)
 @given(st.text(alphabet="<>/hok_cntex \n-", max_size=60))
 def test_what_was_said_is_part_of_what_came(text: str) -> None:
-    assert privacy.said(text) in text
+    assert tags.strip_gemini_additions(text) in text
 
 
 def test_an_answer_names_the_event_as_the_program_does() -> None:
     names = {"SessionStart": "SessionStart", "UserPromptSubmit": "BeforeAgent", "PostToolUseFailure": "AfterTool"}
     for ours, theirs in names.items():
-        found = json.loads(answers.answer("gemini", ours, "text"))
+        found = json.loads(answers.compose_answer("gemini", ours, "text"))
         assert found == {"hookSpecificOutput": {"hookEventName": theirs, "additionalContext": "text"}}
 
 
@@ -390,8 +391,8 @@ def chat(folder: Path, name: str = "session-2026-01-01T10-00-g1.jsonl", *, root:
 @pytest.mark.parametrize("name", ["session-a.jsonl", "session-a.json", "session-a.jsonl.gz"])
 def test_a_session_is_read_back(tmp_path: Path, name: str) -> None:
     path = chat(tmp_path, name)
-    assert registry.whose(path) is gemini.HOST
-    found = gemini_transcript.read(path, host="gemini")
+    assert registry.identify_host(path) is gemini.HOST
+    found = gemini.read(path, host="gemini")
     assert (found.content_session_id, found.cwd, found.private) == ("g1", "/shop", {"m6"})
     bodies = [event.body for event in found.events if not event.private]
     assert bodies == [
@@ -403,31 +404,31 @@ def test_a_session_is_read_back(tmp_path: Path, name: str) -> None:
     assert found.closings["m1"].body == Stopped("It is mended.")
     assert all(event.private for event in found.events if "CANARY" in repr(event))
     assert {event.tool_use_id for event in found.events if event.tool_use_id} == {f"g1.c{n}" for n in (2, 3, 4, 6)}
-    again = gemini_transcript.read(path, host="gemini", content_session_id="g1", offset=found.offset)
+    again = gemini.read(path, host="gemini", content_session_id="g1", offset=found.offset)
     assert (again.events, again.offset) == ([], found.offset)
 
 
 def test_the_project_is_found_by_its_name_or_by_its_hash(tmp_path: Path) -> None:
     path = chat(tmp_path)
     (path.parent.parent / ".project_root").unlink()
-    assert gemini_transcript.read(path, host="gemini").cwd == ""
+    assert gemini.read(path, host="gemini").cwd == ""
     listed = tmp_path / ".gemini" / "projects.json"
     listed.write_text(json.dumps({"projects": {"/other": "other", "/market": "shop"}}))
-    assert gemini_transcript.read(path, host="gemini").cwd == "/market"
+    assert gemini.read(path, host="gemini").cwd == "/market"
     old = chat(tmp_path).rename(tmp_path / ".gemini" / "tmp" / "shop" / "chats" / "x.jsonl")
     (old.parent.parent / ".project_root").unlink()
     digest = hashlib.sha256(b"/stall").hexdigest()
     old.write_text(old.read_text().replace("0" * 64, digest))
     listed.write_text(json.dumps({"projects": {"/stall": "else"}}))
-    assert gemini_transcript.read(old, host="gemini").cwd == "/stall"
+    assert gemini.read(old, host="gemini").cwd == "/stall"
     listed.write_text("[]")
-    assert gemini_transcript.read(old, host="gemini").cwd == ""
+    assert gemini.read(old, host="gemini").cwd == ""
 
 
 def test_a_subagents_file_is_nobodys_session(tmp_path: Path) -> None:
     path = chat(tmp_path)
     path.write_text(path.read_text().replace('"main"', '"subagent"'))
-    assert registry.whose(path) is None
+    assert registry.identify_host(path) is None
 
 
 def test_old_sessions_are_found_where_they_lie(tmp_path: Path) -> None:
@@ -448,8 +449,8 @@ def test_a_file_that_tells_nothing_is_no_trouble(tmp_path: Path, what: str) -> N
         os.mkfifo(path)
     elif what != "gone":
         path.write_bytes(b"\xff\x00\n" if what == "bytes" else b"")
-    assert gemini_transcript.read(path, host="gemini").events == []
-    assert gemini_transcript.last_message(str(path), "x") == ""
+    assert gemini.read(path, host="gemini").events == []
+    assert gemini.last_message(str(path), "x") == ""
 
 
 @settings(max_examples=100, deadline=None)
@@ -482,7 +483,7 @@ def test_a_file_that_tells_nothing_is_no_trouble(tmp_path: Path, what: str) -> N
 def test_no_transcript_breaks_the_reader(tmp_path_factory: pytest.TempPathFactory, records: list[Any]) -> None:
     path = tmp_path_factory.getbasetemp() / "wild.jsonl"
     path.write_text("".join(json.dumps(record) + "\n" for record in [HEAD, *records]), errors="surrogatepass")
-    gemini_transcript.read(path, host="gemini")
+    gemini.read(path, host="gemini")
 
 
 def test_what_hooks_told_is_not_told_again_by_the_transcript(lab: Lab) -> None:
@@ -573,8 +574,8 @@ def test_a_last_message_that_is_written_after_the_hook_replaces_what_the_hook_sa
 # --- settings --------------------------------------------------------------------------------------------------------
 
 
-def ours(folder: Path, **env: str) -> Ours:
-    return Ours(folder / "claude-mem-hook", {"HOME": str(folder), **env})
+def ours(folder: Path, **env: str) -> LauncherCommands:
+    return LauncherCommands(folder / "claude-mem-hook", {"HOME": str(folder), **env})
 
 
 def test_settings_with_comments_are_named_and_left_alone(lab: Lab) -> None:
@@ -591,7 +592,7 @@ def test_settings_with_comments_are_named_and_left_alone(lab: Lab) -> None:
 
 
 def test_timeouts_are_milliseconds_and_every_tool_is_heard_once(tmp_path: Path) -> None:
-    change = plan(gemini.HOST, ours(tmp_path))[0]
+    change = plan_connection(gemini.HOST, ours(tmp_path))[0]
     assert change.path == tmp_path / ".gemini" / "settings.json"
     found = json.loads(change.after or "")
     handlers = [handler for entries in found["hooks"].values() for entry in entries for handler in entry["hooks"]]
@@ -604,12 +605,12 @@ def test_timeouts_are_milliseconds_and_every_tool_is_heard_once(tmp_path: Path) 
 
 
 def test_the_folder_may_lie_elsewhere(tmp_path: Path) -> None:
-    changes = plan(gemini.HOST, ours(tmp_path, GEMINI_CLI_HOME=str(tmp_path / "job")))
+    changes = plan_connection(gemini.HOST, ours(tmp_path, GEMINI_CLI_HOME=str(tmp_path / "job")))
     assert {change.path.relative_to(tmp_path / "job").parts[0] for change in changes} == {".gemini"}
 
 
 def test_a_server_of_our_name_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / ".gemini").mkdir()
     (tmp_path / ".gemini" / "settings.json").write_text('{"mcpServers": {"claude-mem": {"command": "npx"}}}')
-    with pytest.raises(CannotDo, match="another MCP server"):
-        plan(gemini.HOST, ours(tmp_path))
+    with pytest.raises(OperationFailed, match="another MCP server"):
+        plan_connection(gemini.HOST, ours(tmp_path))

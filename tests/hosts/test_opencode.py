@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claude_mem.errors import BadRecord
-from claude_mem.hosts import opencode
+from claude_mem.agents import opencode
+from claude_mem.domain.errors import UnreadableEvent
 
 from .chat_lab import JSON, Cases, ChatLab, events, find_agent, open_chat_lab, version
 from .chat_server import Text, Tokens, Tool
@@ -173,5 +173,5 @@ def test_whatever_comes_is_translated_or_refused(fields: dict[str, Any], tool: s
     for given_ in (fields, {**fields, "tool_name": tool, "tool_input": fields}):
         try:
             opencode.translate(given_)
-        except BadRecord:
+        except UnreadableEvent:
             pass

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from claude_mem import ids, spool
-from claude_mem.errors import BadRecord, Noise
-from claude_mem.hosts import payload, qwen
-from claude_mem.records import Prompted
+from claude_mem.agents import payload, qwen
+from claude_mem.domain import ids
+from claude_mem.domain.errors import IgnoredEvent, UnreadableEvent
+from claude_mem.domain.records import Prompted
+from claude_mem.system import spool
 
 from .chat_lab import JSON, Cases, ChatLab, find_agent, open_chat_lab
 from .chat_server import Tool
@@ -124,19 +125,21 @@ def test_a_tool_is_told_in_our_words(tool: str, given_: Any, name: str, expected
 
 
 def test_what_goes_to_the_model_after_tools_is_no_prompt() -> None:
-    with pytest.raises(Noise):
+    with pytest.raises(IgnoredEvent):
         told("UserPromptSubmit", prompt="")
 
 
 def test_a_prompt_that_is_all_private_is_not_taken_for_that() -> None:
     """The hook has cut it, so it comes empty too."""
     fields = b'{"hook_event_name": "UserPromptSubmit", "session_id": "s", "cwd": "/p", "prompt": ""}'
-    event = payload.read(spool.parse(ids.new(), b"command new\nhost qwen\nprivate yes\n\n" + fields))
+    event = payload.read_event(
+        spool.parse_envelope(ids.new_event_id(), b"command new\nhost qwen\nprivate yes\n\n" + fields)
+    )
     assert (event.private, event.body) == (True, Prompted(""))
 
 
 def test_what_it_notes_for_itself_is_not_work() -> None:
-    with pytest.raises(Noise):
+    with pytest.raises(IgnoredEvent):
         told("PostToolUse", tool_name="write_file", tool_input={}, agent_id="managed-auto-memory-extractor-1")
 
 
@@ -148,5 +151,5 @@ def test_whatever_comes_is_translated_or_refused(fields: dict[str, Any], event: 
     for given_ in (fields, {**fields, "hook_event_name": event, "tool_name": "read_file"}):
         try:
             qwen.translate(given_)
-        except BadRecord:
+        except UnreadableEvent:
             pass

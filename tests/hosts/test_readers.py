@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from claude_mem.agents import codex, registry, transcript_lines
+from claude_mem.agents.canonical import TranscriptContent, TranscriptHead
+from claude_mem.capture import backfill
 from claude_mem.config import Config
-from claude_mem.hosts import codex_transcript, lines, registry
-from claude_mem.hosts.dialect import Found, Head
-from claude_mem.pipeline import backfill
-from claude_mem.records import Prompted, Stopped, ToolUsed
-from claude_mem.store.backfills import File
+from claude_mem.domain.records import Prompted, Stopped, ToolUsed
+from claude_mem.storage.sqlite.journal.backfills import BackfillFile
 from tests.lab import Lab
 
 Record = dict[str, Any]
@@ -79,13 +79,13 @@ def text(host: str, session: str = "s1", cwd: str = "/shop") -> bytes:
     return "".join(json.dumps(record) + "\n" for record in WRITERS[host](session, cwd)).encode()
 
 
-def read(host: str, path: Path, **more: Any) -> Found:
-    transcripts = registry.of(host).transcripts
+def read(host: str, path: Path, **more: Any) -> TranscriptContent:
+    transcripts = registry.get_host(host).transcripts
     assert transcripts is not None
     return transcripts.read(path, host=host, **more)
 
 
-def kinds(found: Found) -> list[type]:
+def kinds(found: TranscriptContent) -> list[type]:
     return [type(event.body) for event in found.events]
 
 
@@ -222,7 +222,7 @@ def test_a_line_that_would_fill_the_memory_is_left_out_and_counted(tmp_path: Pat
 def test_of_a_huge_file_the_beginning_is_taken(tmp_path: Path, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "long.jsonl"
     path.write_bytes(text(host) + b'{"id": "more"}\n' * 10)
-    monkeypatch.setattr(lines, "WHOLE_BYTES", len(text(host)) + 20)
+    monkeypatch.setattr(transcript_lines, "MAX_WHOLE_FILE_BYTES", len(text(host)) + 20)
     found = read(host, path, over=True)
     assert (found.problem, kinds(found)) == ("huge", [Prompted, ToolUsed])
 
@@ -233,13 +233,15 @@ def test_a_file_of_one_record_is_huge_sooner(tmp_path: Path, config: Config, mon
     path.write_text(json.dumps({**head, "messages": messages}, indent=1))
 
     def problem() -> str:
-        return backfill.read(
-            File(id=1, path=str(path), host="", size=0, session_id=None, opened=False, parts=1, agent="", mark=""),
+        return backfill.read_part(
+            BackfillFile(
+                id=1, path=str(path), host="", size=0, session_id=None, opened=False, parts=1, agent="", mark=""
+            ),
             config,
         ).problem
 
     assert (problem(), kinds(read("gemini", path))) == ("", [Prompted, ToolUsed])
-    monkeypatch.setattr(lines, "MAX_DOCUMENT", 200)
+    monkeypatch.setattr(transcript_lines, "MAX_DOCUMENT_BYTES", 200)
     assert (problem(), read("gemini", path).problem) == ("huge", "huge")
 
 
@@ -250,7 +252,7 @@ def test_a_quick_look_tells_whose_it_is_and_its_times(tmp_path: Path, host: str,
     path.parent.mkdir()
     (tmp_path / ".project_root").write_text("/shop")
     path.write_bytes(gzip.compress(text(host)) if packed else text(host))
-    assert registry.head(registry.of(host), path) == Head("s1", "/shop", BEGAN, ENDED)
+    assert registry.read_head(registry.get_host(host), path) == TranscriptHead("s1", "/shop", BEGAN, ENDED)
 
 
 # --- damage ----------------------------------------------------------------------------------------------------------
@@ -359,9 +361,9 @@ def test_subagents_are_found_however_many_sessions_came_later(tmp_path: Path) ->
     }
     for number in range(250):
         _rollout(tmp_path, "2026/03/01", f"later-{number}")
-    assert dict(codex_transcript.agents(main)) == agents
+    assert dict(codex.subagent_files(main)) == agents
     agents["a3"] = _rollout(tmp_path, "2026/02/02", "a3", parent_thread_id="s1")
-    assert dict(codex_transcript.agents(main)) == agents
+    assert dict(codex.subagent_files(main)) == agents
 
 
 def test_each_rollout_is_looked_at_once_for_all_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,21 +371,21 @@ def test_each_rollout_is_looked_at_once_for_all_sessions(tmp_path: Path, monkeyp
     for path in rollouts:
         os.utime(path.parent, (BEGAN / 1000, BEGAN / 1000))
     looks: list[Path] = []
-    opened = lines.opened
+    opened = transcript_lines.open_transcript
 
     def counted(path: Path) -> Any:
         looks.append(path)
         return opened(path)
 
-    monkeypatch.setattr(lines, "opened", counted)
+    monkeypatch.setattr(transcript_lines, "open_transcript", counted)
     for path in rollouts:
-        assert list(codex_transcript.agents(path)) == []
+        assert list(codex.subagent_files(path)) == []
     assert len(looks) <= 2 * len(rollouts)  # as one that asks for its own, and as one that might be another's
 
 
 def test_beside_a_rollout_that_lies_elsewhere_only_its_own_folder_is_looked_at(tmp_path: Path) -> None:
     other = _rollout(tmp_path, "a/b/c", "a1", parent_thread_id="s1")
     main = _rollout(tmp_path, "x/y/z", "s1")
-    assert dict(codex_transcript.agents(main)) == {}
+    assert dict(codex.subagent_files(main)) == {}
     beside = other.rename(main.with_name(other.name))
-    assert dict(codex_transcript.agents(main)) == {"a1": beside}
+    assert dict(codex.subagent_files(main)) == {"a1": beside}

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from claude_mem.errors import BadRecord, Noise
-from claude_mem.hosts import windsurf
+from claude_mem.agents.contrib import windsurf
+from claude_mem.domain.errors import IgnoredEvent, UnreadableEvent
 from tests.hosts.wild import payloads
 from tests.lab import HOOK, Lab
 
@@ -61,7 +61,7 @@ def test_what_was_done() -> None:
     "event", ["pre_run_command", "post_setup_worktree", "post_cascade_response_with_transcript", "?"]
 )
 def test_what_tells_nothing_is_noise(event: str) -> None:
-    with pytest.raises(Noise):
+    with pytest.raises(IgnoredEvent):
         told(event)
 
 
@@ -81,7 +81,7 @@ NAMES = (
 def test_no_payload_breaks_it(fields: dict[str, Any]) -> None:
     try:
         assert isinstance(windsurf.translate(fields), dict)
-    except BadRecord:
+    except UnreadableEvent:
         pass
 
 

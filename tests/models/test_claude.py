@@ -27,13 +27,12 @@ import apsw
 import pytest
 import uvloop
 
-from claude_mem.errors import CannotDo
-from claude_mem.providers import claude, claude_child, claude_program, claude_stream
-from claude_mem.providers.base import Model, Reply, Request, Usage, Verdict
-from claude_mem.providers.claude import Claude, environment, forget_sessions, read_env_file, usable
-from claude_mem.providers.claude_child import Line
-from claude_mem.providers.claude_program import Ask
-from claude_mem.providers.claude_stream import ProgramRun, classify_error
+from claude_mem.digest.models import claude, claude_child, claude_program
+from claude_mem.digest.models.base import Model, Reply, Request, Usage, Verdict
+from claude_mem.digest.models.claude import Claude, build_environment, delete_sessions, find_problem, read_env_file
+from claude_mem.digest.models.claude_child import ChildMessage, ProgramRun, classify_error
+from claude_mem.digest.models.claude_program import ProgramRequest
+from claude_mem.domain.errors import OperationFailed
 from tests import forks, proof
 from tests.amounts import LONG
 from tests.client.harness import alive, find_client, running
@@ -326,7 +325,7 @@ class TestAnswer:
         model = lab.claude(keep_sessions=keep_sessions)
         for number in range(QUESTIONS):
             assert ask(model, f"Remember {MARKER} {number}.").verdict is Verdict.OK
-            forget_sessions(lab.folder)
+            delete_sessions(lab.folder)
         left = {str(path.relative_to(folder)) for path in every_file(folder)}
         assert {name for name in left if not name.startswith("backups/")} == {"settings.json"}
 
@@ -355,8 +354,8 @@ class TestResume:
         assert "first-question" in second.text
         assert "first-answer" in second.text
         (transcript,) = lab.home.rglob("*.jsonl")
-        assert forget_sessions(lab.folder, keep_ids=[transcript.stem]) == 0
-        assert forget_sessions(lab.folder) == 1
+        assert delete_sessions(lab.folder, keep_ids=[transcript.stem]) == 0
+        assert delete_sessions(lab.folder) == 1
         assert list(lab.home.rglob("*.jsonl")) == []
 
     @pytest.mark.parametrize("unknown", ["11111111-2222-3333-4444-555555555555", "--dangerously-skip-permissions"])
@@ -595,7 +594,7 @@ class TestEnd:
         return run(scene(), loop)
 
     def notes(self, lab: Lab) -> list[Path]:
-        forget_sessions(lab.folder)  # once init has taken the dead one away
+        delete_sessions(lab.folder)  # once init has taken the dead one away
         return list((lab.home / ".claude" / "sessions").iterdir())
 
     @pytest.mark.parametrize("loop", LOOPS)
@@ -778,7 +777,7 @@ class TestItself:
         folder = data / "observer"
         folder.mkdir(parents=True, mode=0o700)
         file.write_text("CLAUDE_MEM_INTERNAL=\nANTHROPIC_API_KEY=k\n")
-        env = environment(os.environ, str(file), max_tokens=900)
+        env = build_environment(os.environ, str(file), max_tokens=900)
         for _ in range(count):
             self.observe(folder, data, env)
         own = len(spooled(data))
@@ -855,18 +854,18 @@ class TestUsable:
     ) -> None:
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
         script = program(tmp_path / "claude", """echo '{"loggedIn": true}'""")
-        assert run(usable(str(script))) == ""
-        assert "pip install 'claude-mem-py[claude]'" in run(usable(str(script), sdk=True))
+        assert run(find_problem(str(script))) == ""
+        assert "pip install 'claude-mem-py[claude]'" in run(find_problem(str(script), sdk=True))
 
     def test_not_without_the_program(self, tmp_path: Path) -> None:
-        assert "install Claude Code" in run(usable())
-        assert "claude_path" in run(usable(str(tmp_path / "nowhere")))
+        assert "install Claude Code" in run(find_problem())
+        assert "claude_path" in run(find_problem(str(tmp_path / "nowhere")))
 
     @pytest.mark.parametrize("place", ["home/.claude/local/claude", "home/.local/bin/claude"])
     def test_the_program_is_found_in_the_usual_places(self, tmp_path: Path, place: str) -> None:
         script = program(tmp_path / place, """echo '{"loggedIn": true, "other": 1}'""")
         assert claude_program.find_program() == str(script)
-        assert run(usable()) == ""
+        assert run(find_problem()) == ""
 
     def test_a_program_that_is_only_on_the_path_is_not_run(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -874,7 +873,7 @@ class TestUsable:
         """A worker's `PATH` is that of whatever project the hook was run in."""
         monkeypatch.setenv("PATH", f"{tmp_path / 'project' / 'bin'}:{os.environ['PATH']}")
         program(tmp_path / "project" / "bin" / "claude", f"touch {tmp_path}/was-run")
-        assert "not found" in run(usable())
+        assert "not found" in run(find_problem())
         reply = ask(Claude(model="", folder=tmp_path / "observer"))
         assert (reply.verdict, reply.usage) == (Verdict.PERMANENT, None)
         assert "claude_path" in reply.message
@@ -888,7 +887,7 @@ class TestUsable:
     def test_not_even_if_the_settings_name_it(self, tmp_path: Path) -> None:
         script = program(tmp_path / "bin" / "claude", f"touch {tmp_path}/was-run")
         script.chmod(0o707)
-        said = run(usable(str(script)))
+        said = run(find_problem(str(script)))
         assert "anyone can change it" in said
         assert "claude_path" in said
         assert ask(Claude(model="", folder=tmp_path / "observer", cli_path=str(script))).message == said
@@ -904,7 +903,7 @@ class TestUsable:
         script = own.with_name("claude")
         script.write_text("#!/usr/bin/env node\n")
         script.chmod(0o700)
-        assert run(usable(str(script))) == ""
+        assert run(find_problem(str(script))) == ""
         assert not (tmp_path / "was-run").exists()
 
     def test_the_program_that_came_with_the_sdk_is_the_last_resort(self, tmp_path: Path) -> None:
@@ -917,13 +916,13 @@ class TestUsable:
 
     def test_not_without_a_login(self, tmp_path: Path) -> None:
         script = program(tmp_path / "bin" / "claude", """echo '{"loggedIn": false}'; exit 1""")
-        assert "/login" in run(usable(str(script)))
+        assert "/login" in run(find_problem(str(script)))
 
     def test_a_credential_in_the_users_file_is_enough(self, tmp_path: Path) -> None:
         script = program(tmp_path / "bin" / "claude", "exit 1")
         (tmp_path / "env").write_text("CLAUDE_CODE_OAUTH_TOKEN=x\n")
-        assert run(usable(str(script), str(tmp_path / "env"))) == ""
-        assert "claude_env_file" in run(usable(str(script), str(tmp_path / "missing")))
+        assert run(find_problem(str(script), str(tmp_path / "env"))) == ""
+        assert "claude_env_file" in run(find_problem(str(script), str(tmp_path / "missing")))
 
     def test_the_login_is_asked_for_in_a_clean_environment(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -933,17 +932,17 @@ class TestUsable:
             tmp_path / "bin" / "claude",
             """echo "{\\"loggedIn\\": ${ANTHROPIC_API_KEY:+true}${ANTHROPIC_API_KEY:-false}}" """,
         )
-        assert "/login" in run(usable(str(script)))
+        assert "/login" in run(find_problem(str(script)))
 
     def test_a_program_that_hangs_is_ended(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(claude, "STATUS_SECONDS", 0.3)
         script = program(tmp_path / "bin" / "claude", f"echo $$ > {tmp_path}/pid", "while :; do :; done")
-        assert "did not answer" in run(usable(str(script)))
+        assert "did not answer" in run(find_problem(str(script)))
         assert not alive(int((tmp_path / "pid").read_text()))
 
     def test_a_program_that_says_something_else_is_too_old(self, tmp_path: Path) -> None:
         script = program(tmp_path / "bin" / "claude", "echo hello")
-        assert "update" in run(usable(str(script)))
+        assert "update" in run(find_problem(str(script)))
 
 
 class TestRealStatus:
@@ -951,9 +950,9 @@ class TestRealStatus:
 
     def test_the_real_client_is_asked_whether_it_is_logged_in(self, lab: Lab) -> None:
         lab.env_file.write_text("\n")
-        assert "/login" in run(usable(str(BINARY), str(lab.env_file)))
+        assert "/login" in run(find_problem(str(BINARY), str(lab.env_file)))
         lab.key("CLAUDE_CODE_OAUTH_TOKEN=sk-ant-oat01-test")
-        assert run(usable(str(BINARY), str(lab.env_file))) == ""
+        assert run(find_problem(str(BINARY), str(lab.env_file))) == ""
         assert lab.server.requests == []
 
 
@@ -977,7 +976,7 @@ def test_the_environment_is_built_from_nothing() -> None:
         "PYTHONPATH": "/evil",
         "CLAUDE_MEM_FAILPOINT": "x",
     }
-    built = environment(inherited, program="/opt/claude/bin/claude", max_tokens=700)
+    built = build_environment(inherited, program="/opt/claude/bin/claude", max_tokens=700)
     assert built["PATH"] == "/opt/claude/bin:/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
     assert {name for name in built if name in inherited} == {
         "PATH",
@@ -994,7 +993,7 @@ def test_the_environment_is_built_from_nothing() -> None:
 def test_the_users_file_adds_but_does_not_undo_our_promises(tmp_path: Path) -> None:
     file = tmp_path / "env"
     file.write_text("HTTPS_PROXY=http://p\nHOME=/other\nCLAUDE_CODE_MAX_RETRIES=10\nCLAUDE_MEM_INTERNAL=\n")
-    built = environment({"HOME": "/h"}, str(file))
+    built = build_environment({"HOME": "/h"}, str(file))
     assert (built["HTTPS_PROXY"], built["HOME"]) == ("http://p", "/other")
     assert (built["CLAUDE_CODE_MAX_RETRIES"], built["CLAUDE_MEM_INTERNAL"]) == ("0", "1")
 
@@ -1026,7 +1025,7 @@ def test_a_line_of_the_users_file(tmp_path: Path, line: str, expected: dict[str,
 @pytest.mark.parametrize("line", ["sk-ant-secret", "1A=sk-ant-secret", "A-B=sk-ant-secret", "A=sk-ant-secret\0"])
 def test_a_line_that_makes_no_sense_is_named_by_its_number(tmp_path: Path, line: str) -> None:
     (tmp_path / "env").write_text(f"A=b\n{line}\n")
-    with pytest.raises(CannotDo, match="line 2") as caught:
+    with pytest.raises(OperationFailed, match="line 2") as caught:
         read_env_file(tmp_path / "env")
     assert "secret" not in str(caught.value)
 
@@ -1051,16 +1050,16 @@ def test_without_the_program_there_is_no_point_in_asking_again(tmp_path: Path) -
 
 
 def test_the_worker_does_not_import_the_sdk() -> None:
-    probe = "import sys, claude_mem.providers.claude; sys.exit('claude_agent_sdk' in sys.modules)"
+    probe = "import sys, claude_mem.digest.models.claude; sys.exit('claude_agent_sdk' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", probe], check=False).returncode == 0
 
 
 def test_a_child_without_the_sdk_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "claude_agent_sdk", None)
-    lines: list[Line] = []
+    lines: list[ChildMessage] = []
     run(
-        claude_child.answer(
-            Ask(system="s", prompt="p", model="m", folder="/", program="/bin/false", sdk=True), lines.append
+        claude_child.answer_question(
+            ProgramRequest(system="s", prompt="p", model="m", folder="/", program="/bin/false", sdk=True), lines.append
         )
     )
     (line,) = lines
@@ -1101,7 +1100,7 @@ def test_the_clients_own_words_decide_where_it_gives_no_status(words: str, verdi
 
 def test_a_limit_of_ours_without_an_answer_is_no_answer() -> None:
     heard = ProgramRun(finished=True, failed=True, subtype="error_max_budget_usd", words="Reached maximum budget")
-    assert claude_stream.reply_from_run(heard).verdict is Verdict.TRANSIENT
+    assert claude_child.reply_from_run(heard).verdict is Verdict.TRANSIENT
 
 
 # --- transcripts -----------------------------------------------------------------------------------------------------
@@ -1125,12 +1124,12 @@ def test_only_our_transcripts_are_forgotten(tmp_path: Path) -> None:
     twin = transcript(place, "twin", {"cwd": str(tmp_path / "data" / "obs-erver")})
     other = transcript(projects / f"{slug}-more", "other", {"cwd": str(ours / "more")})
     (place / "told" / "subagents").mkdir(parents=True)
-    assert forget_sessions(ours, keep_ids={"kept"}) == 2
+    assert delete_sessions(ours, keep_ids={"kept"}) == 2
     assert [path.exists() for path in (told, silent, kept, twin, other)] == [False, False, True, True, True]
     assert not (place / "told").exists()
     kept.unlink()
     twin.unlink()
-    assert forget_sessions(ours) == 0
+    assert delete_sessions(ours) == 0
     assert not place.exists()
 
 
@@ -1139,11 +1138,11 @@ def test_transcripts_are_looked_for_where_the_client_puts_them(tmp_path: Path, m
     slug = str(ours).translate(dict.fromkeys(map(ord, "/._"), "-"))
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "config"))
     transcript(tmp_path / "config" / "projects" / slug, "a", {"cwd": str(ours)})
-    assert forget_sessions(ours) == 1
+    assert delete_sessions(ours) == 1
     (tmp_path / "env").write_text(f"CLAUDE_CONFIG_DIR={tmp_path / 'named'}\n")
     transcript(tmp_path / "named" / "projects" / slug, "a", {"cwd": str(ours)})
-    assert forget_sessions(ours) == 0
-    assert forget_sessions(ours, env_file=str(tmp_path / "env")) == 1
+    assert delete_sessions(ours) == 0
+    assert delete_sessions(ours, env_file=str(tmp_path / "env")) == 1
 
 
 def test_a_long_folder_has_a_name_we_can_only_begin(tmp_path: Path) -> None:
@@ -1152,5 +1151,5 @@ def test_a_long_folder_has_a_name_we_can_only_begin(tmp_path: Path) -> None:
     projects = tmp_path / "home" / ".claude" / "projects"
     mine = transcript(projects / f"{slug}-1a2b", "a", {"cwd": str(ours)})
     other = transcript(projects / f"{slug}-3c4d", "a", {"cwd": f"{ours}z"})
-    assert forget_sessions(ours) == 1
+    assert delete_sessions(ours) == 1
     assert (mine.exists(), other.exists()) == (False, True)

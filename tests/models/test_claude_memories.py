@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from claude_mem.providers.base import Verdict
-from claude_mem.providers.claude import Claude
+from claude_mem.digest.models.base import Verdict
+from claude_mem.digest.models.claude import Claude
 from tests.client.harness import alive
 from tests.lab import Lab
 from tests.models.test_claude import BAD, LOGGED_OUT, RESULT, SPENT, limit, printing, program

@@ -21,13 +21,13 @@ from typing import Any, TypeVar
 import pytest
 
 from claude_mem.config import PROVIDERS, load
-from claude_mem.providers import anthropic, http, openai
-from claude_mem.providers.anthropic import Anthropic
-from claude_mem.providers.base import Model, Reply, Request, Usage, Verdict
-from claude_mem.providers.chain import Chain
-from claude_mem.providers.fake import Fake
-from claude_mem.providers.http import Http
-from claude_mem.providers.openai import PRESETS, OpenAI, Preset
+from claude_mem.digest.models import anthropic, http, openai
+from claude_mem.digest.models.anthropic import Anthropic
+from claude_mem.digest.models.base import Model, Reply, Request, Usage, Verdict
+from claude_mem.digest.models.chain import ProviderChain
+from claude_mem.digest.models.fake import FakeModel
+from claude_mem.digest.models.http import HttpClient
+from claude_mem.digest.models.openai import PRESETS, OpenAI, Preset
 from tests import proof
 from tests.client.model_server import Text, strings
 from tests.models import test_claude as claude
@@ -97,16 +97,16 @@ async def ask(model: Model, times: int = 1) -> list[Reply]:
         await model.close()
 
 
-def patient() -> Http:
+def patient() -> HttpClient:
     """For a busy machine: no test waits as long, unless it fails."""
-    return Http(seconds=10, silence_seconds=10)
+    return HttpClient(seconds=10, silence_seconds=10)
 
 
-def hasty() -> Http:
-    return Http(seconds=0.4, silence_seconds=0.3)
+def hasty() -> HttpClient:
+    return HttpClient(seconds=0.4, silence_seconds=0.3)
 
 
-def made(dialect: str, url: str, *, key: str = KEY, client: Http | None = None) -> Model:
+def made(dialect: str, url: str, *, key: str = KEY, client: HttpClient | None = None) -> Model:
     if dialect == ANTHROPIC:
         return Anthropic(client or patient(), key=key, base_url=url)
     return OpenAI(client or patient(), key=key, base_url=url)
@@ -135,7 +135,7 @@ class Stand:
 
 def _fake() -> Stand:
     usage = Usage(input_tokens=1200, output_tokens=300)
-    model = Fake(Reply(verdict=Verdict.OK, text=SAID, usage=usage, model="fake-1"))
+    model = FakeModel(Reply(verdict=Verdict.OK, text=SAID, usage=usage, model="fake-1"))
     return Stand(model, lambda: [Shown(each.system, each.prompt, each.max_tokens) for each in model.requests], usage)
 
 
@@ -719,7 +719,7 @@ async def by_settings(env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> V
     with monkeypatch.context() as patch:
         for name, value in env.items():
             patch.setenv(f"CLAUDE_MEM_{name}", value)
-        chain = Chain(load())
+        chain = ProviderChain(load())
     try:
         (model,) = await chain.models()
         return (await model.ask(question(), on_session=ignored)).verdict
@@ -797,7 +797,7 @@ def test_a_key_is_not_shown_to_where_an_answer_points() -> None:
 
 def test_the_proxy_of_our_settings_is_used() -> None:
     with Server(Say(SAID)) as proxy:
-        model = Anthropic(Http(proxy=proxy.url, seconds=5), key=KEY, base_url="http://model.invalid")
+        model = Anthropic(HttpClient(proxy=proxy.url, seconds=5), key=KEY, base_url="http://model.invalid")
         (reply,) = run(ask(model))
         assert reply.text == SAID
         assert [seen.path for seen in proxy.requests] == ["http://model.invalid/v1/messages"]

@@ -14,10 +14,10 @@ from typing import Any
 import apsw
 import pytest
 
-from claude_mem import ids
-from claude_mem.providers.base import Captured, Reply, Request, Usage, Verdict
-from claude_mem.providers.fake import Fake
-from claude_mem.store import sessions
+from claude_mem.digest.models.base import Reply, Request, SessionCallback, Usage, Verdict
+from claude_mem.digest.models.fake import FakeModel
+from claude_mem.domain import ids
+from claude_mem.storage.sqlite.memory import sessions
 from tests.client.model_server import ModelServer, Text
 from tests.models.test_claude import BINARY, NO_CLIENT, NO_SDK
 from tests.refining import GOOD, Place, place
@@ -28,14 +28,14 @@ Story = Callable[[Place], Coroutine[Any, Any, None]]
 ANSWER = Reply(verdict=Verdict.OK, text=GOOD, usage=Usage(input_tokens=500, output_tokens=100))
 
 
-class Sdk(Fake):
+class Sdk(FakeModel):
     """Like the Agent SDK: each question that resumes nothing opens a session, and tells its id at once."""
 
     def __init__(self, *replies: Reply) -> None:
         super().__init__(*replies or (ANSWER,), provider="claude")
         self.opened = 0
 
-    async def ask(self, request: Request, *, resume: str = "", on_session: Captured) -> Reply:
+    async def ask(self, request: Request, *, resume: str = "", on_session: SessionCallback) -> Reply:
         self.opened += not resume
         self.session = resume or f"sdk-{self.opened}"
         return await super().ask(request, resume=resume, on_session=on_session)
@@ -69,7 +69,7 @@ def test_1_until_a_model_has_told_its_session_there_is_none(tmp_path: Path) -> N
         here.turn()
         await here.digest()
         assert await memory(here) is None
-        assert await here.db.read(sessions.memory, 1) is None
+        assert await here.db.read(sessions.find_memory_session, 1) is None
         assert (await here.observations())[0]["memory_session_id"] is None, "a draft has no such author"
         await here.refine()
         assert await memory(here) == "sdk-1"
@@ -83,7 +83,7 @@ def test_1_a_failure_before_the_session_was_told_captures_nothing(tmp_path: Path
         assert await memory(here) is None
         assert await here.rows("select * from memory_sessions") == []
 
-    run(tmp_path, story, Fake(Reply(verdict=Verdict.AUTH), provider="claude"))
+    run(tmp_path, story, FakeModel(Reply(verdict=Verdict.AUTH), provider="claude"))
 
 
 # --- 2. storage under real ids ---------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ def test_2_the_id_is_stored_before_the_answer_is_there(tmp_path: Path) -> None:
     seen: list[str | None] = []
 
     class Dying(Sdk):
-        async def ask(self, request: Request, *, resume: str = "", on_session: Captured) -> Reply:
+        async def ask(self, request: Request, *, resume: str = "", on_session: SessionCallback) -> Reply:
             await on_session("sdk-early")
             seen.append(await memory(here))
             raise RuntimeError("the child was killed")
@@ -147,8 +147,8 @@ def test_3_the_first_prompt_starts_anew(tmp_path: Path) -> None:
     async def story(here: Place) -> None:
         here.turn()
         await here.digest()
-        capture: dict[str, Any] = {"provider": "claude", "runtime": here.service.refiner.runtime, "now": ids.now()}
-        await here.db.write(sessions.capture, 1, "sdk-from-somewhere", **capture)
+        capture: dict[str, Any] = {"provider": "claude", "runtime": here.service.refiner.runtime, "now": ids.now_ms()}
+        await here.db.write(sessions.record_memory_session, 1, "sdk-from-somewhere", **capture)
         await here.refine()
         assert model.resumed == [""]
 
@@ -238,8 +238,8 @@ def test_4_an_id_that_belongs_to_a_session_can_not_be_taken_by_another(tmp_path:
     async def story(here: Place) -> None:
         await turn(here, "s1")
         await turn(here, "s2")
-        capture: dict[str, Any] = {"provider": "claude", "runtime": "x", "now": ids.now()}
-        await here.db.write(sessions.capture, 2, "sdk-1", **capture)
+        capture: dict[str, Any] = {"provider": "claude", "runtime": "x", "now": ids.now_ms()}
+        await here.db.write(sessions.record_memory_session, 2, "sdk-1", **capture)
         assert (await memory(here, "s1"), await memory(here, "s2")) == ("sdk-1", "sdk-2")
 
     run(tmp_path, story, Sdk())
@@ -278,7 +278,7 @@ def test_5_a_session_that_goes_takes_everything_with_it_but_the_ledger(tmp_path:
 def test_5_a_memory_session_of_no_session_is_refused(tmp_path: Path) -> None:
     async def story(here: Place) -> None:
         with pytest.raises(apsw.ConstraintError):
-            await here.db.write(sessions.capture, 99, "sdk-x", provider="claude", runtime="x", now=0)
+            await here.db.write(sessions.record_memory_session, 99, "sdk-x", provider="claude", runtime="x", now=0)
 
     run(tmp_path, story, Sdk())
 
@@ -344,8 +344,8 @@ def test_6_the_same_with_the_real_sdk_and_its_real_client(tmp_path: Path, monkey
 def test_7_the_same_id_told_twice_is_one(tmp_path: Path) -> None:
     async def story(here: Place) -> None:
         await turn(here)
-        again: dict[str, Any] = {"provider": "claude", "runtime": "x", "now": ids.now()}
-        await here.db.write(sessions.capture, 1, "sdk-1", **again)
+        again: dict[str, Any] = {"provider": "claude", "runtime": "x", "now": ids.now_ms()}
+        await here.db.write(sessions.record_memory_session, 1, "sdk-1", **again)
         assert len(await here.rows("select * from memory_sessions")) == 1
 
     run(tmp_path, story, Sdk())
@@ -353,7 +353,7 @@ def test_7_the_same_id_told_twice_is_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("odd", ["s1", "x" * 4000, "a'; drop table events; --", "\u202e\n"])
 def test_7_an_odd_id_is_only_a_name(tmp_path: Path, odd: str) -> None:
-    model = Fake(GOOD, provider="claude", session=odd)
+    model = FakeModel(GOOD, provider="claude", session=odd)
 
     async def story(here: Place) -> None:
         await turn(here)
@@ -366,7 +366,7 @@ def test_7_an_odd_id_is_only_a_name(tmp_path: Path, odd: str) -> None:
 def test_7_two_providers_in_one_session_keep_their_own(tmp_path: Path) -> None:
     async def story(here: Place) -> None:
         await turn(here, prompt="One")
-        here.service.chain.fixed_models = [Fake(GOOD, provider="openai")]
+        here.service.chain.fixed_models = [FakeModel(GOOD, provider="openai")]
         await turn(here, prompt="Two")
         third = Sdk()
         third.opened = 1

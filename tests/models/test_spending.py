@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from claude_mem import process
+from claude_mem.system import process
 from tests import proof
 from tests.lab import Lab
 from tests.models.server import Hang, Hold, Say, Server, Trickle
@@ -29,10 +29,10 @@ def settings(server: Server, **more: str) -> Any:
 
 
 def kill(lab: Lab) -> None:
-    pid = process.holder(lab.data)
+    pid = process.lock_holder(lab.data)
     assert pid
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: process.holder(lab.data) is None)
+    wait_for(lambda: process.lock_holder(lab.data) is None)
 
 
 def work_off(lab: Lab, env: Any) -> None:
@@ -74,7 +74,7 @@ def test_killed_at_any_step_of_a_request_the_turn_is_refined_in_the_end(lab: Lab
         env = settings(server)
         spool_turn(lab)
         lab.mem("start", **env, CLAUDE_MEM_FAILPOINT=point)
-        wait_for(lambda: process.holder(lab.data) is None)
+        wait_for(lambda: process.lock_holder(lab.data) is None)
         work_off(lab, env)
         assert lab.rows("select provider, title from observations") == [
             ("anthropic", "Basket totals are rounded once, at the end")

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from claude_mem import privacy, projects
-from claude_mem.hosts.payload import Moment
-from claude_mem.providers.base import Captured, Reply, Request, Verdict
+from claude_mem.agents.payload import Trigger
+from claude_mem.digest.models.base import Reply, Request, SessionCallback, Verdict
+from claude_mem.privacy import tags
+from claude_mem.system import project_folders
 from tests.refining import Place
 
 ASKED = "Fix the rounding of the totals in the basket, please"
@@ -145,7 +146,7 @@ class Obedient:
         self.said = {scene.name: scene.said for scene in scenes if scene.by_model}
         self.asked = 0
 
-    async def ask(self, request: Request, *, resume: str = "", on_session: Captured) -> Reply:
+    async def ask(self, request: Request, *, resume: str = "", on_session: SessionCallback) -> Reply:
         self.asked += 1
         found = re.search(r"scene\d{4}", request.prompt)
         said = self.said.get(found[0] if found else "")
@@ -191,9 +192,9 @@ def play(here: Place, scene: Scene) -> None:
 async def told(here: Place, scene: Scene) -> list[str]:
     """Everything that new sessions of that project are told without asking for it."""
     service, folder = here.service, here.lab.folder / scene.name
-    project = projects.resolve(str(folder), excluded=())
+    project = project_folders.identify_project(str(folder), excluded=())
     texts = [
-        (await service.teller.start_context(project, host="claude", content_session_id=f"{scene.name}-{n}", source=source))[0].text
+        (await service.context_service.start_context(project, host="claude", content_session_id=f"{scene.name}-{n}", source=source))[0].text
         for n, source in enumerate(("startup", "resume"))
     ]  # fmt: skip
     error = f"E   ValueError: {' '.join(' '.join(scene.parts).split())}"
@@ -208,16 +209,16 @@ async def told(here: Place, scene: Scene) -> list[str]:
         ("PostToolUseFailure", error),
     )):  # fmt: skip
         who = {"host": "claude", "content_session_id": f"{scene.name}-m{number}", "cwd": str(folder)}
-        service.teller.injection_cache.get("claude", f"{scene.name}-m{number}").injected_ids.add(
+        service.context_service.injection_cache.get("claude", f"{scene.name}-m{number}").injected_ids.add(
             "start"
         )  # as if the start had told nothing
-        texts.append((await service.teller.inject(Moment(**who, event=event, text=text))).text)
+        texts.append((await service.context_service.inject(Trigger(**who, event=event, text=text))).text)
     return [text for text in texts if text]
 
 
 def broken_out(text: str) -> str:
     """How a text leaves its fence; "" if it does not."""
-    if privacy.strip(text).strip() or text.count("claude-mem-context") != 2:
+    if tags.strip_private(text).strip() or text.count("claude-mem-context") != 2:
         return "fence"
     inside = text.removeprefix("<claude-mem-context>").removesuffix("</claude-mem-context>")
     for problem, found in (("tag", _TAG), ("unseen", _UNSEEN), ("address", re.compile("://"))):

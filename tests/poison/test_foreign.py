@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from claude_mem import projects
-from claude_mem.hosts.payload import Moment
+from claude_mem.agents.payload import Trigger
+from claude_mem.system import project_folders
 from tests import proof
 from tests.poison.carriers import CARRIERS, PASTED, Attack, attacks, is_held_out
 from tests.poison.stage import ABOUT_ALL, ASKED, ERROR
@@ -62,8 +62,8 @@ def _commit_in_parts(spool: Any, text: str) -> None:
 async def told(here: Place, attack: Attack) -> list[str]:
     """Everything that new sessions of that project are told unasked."""
     service, folder = here.service, here.lab.folder / f"shop{attack.number}"
-    project = projects.resolve(str(folder), excluded=())
-    start, _ = await service.teller.start_context(
+    project = project_folders.identify_project(str(folder), excluded=())
+    start, _ = await service.context_service.start_context(
         project, host="claude", content_session_id=f"n{attack.number}", source="startup"
     )
     texts = [start.text]
@@ -75,11 +75,11 @@ async def told(here: Place, attack: Attack) -> list[str]:
         ("PostToolUseFailure", f"RuntimeError: {attack.text}"),
     )):  # fmt: skip
         session = f"m{attack.number}-{number}"
-        service.teller.injection_cache.get("claude", session).injected_ids.add(
+        service.context_service.injection_cache.get("claude", session).injected_ids.add(
             "start"
         )  # as if the start had told nothing
-        moment = Moment(host="claude", content_session_id=session, cwd=str(folder), event=event, text=text)
-        texts.append((await service.teller.inject(moment)).text)
+        moment = Trigger(host="claude", content_session_id=session, cwd=str(folder), event=event, text=text)
+        texts.append((await service.context_service.inject(moment)).text)
     return [text for text in texts if text]
 
 

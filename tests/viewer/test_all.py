@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Response, expect
 
-from claude_mem import process
-from claude_mem.worker import viewer
+from claude_mem.system import process
+from claude_mem.worker.http.routes import viewer
 from tests.lab import Lab
 from tests.viewer import views
 from tests.viewer.conftest import Faults, OpenPage
@@ -193,7 +193,7 @@ def test_it_comes_back_by_itself_after_the_worker_was_killed(page: Page, restart
     os.kill(worker.pid, signal.SIGKILL)
     expect(live).to_have_text("reconnecting…")
     restarted.mem("start", CLAUDE_MEM_WORKER_PORT=str(worker.port))
-    again = process.running(restarted.data)
+    again = process.running_worker(restarted.data)
     assert again is not None
     assert again.port == worker.port
     expect(live).to_have_text("live")

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from claude_mem import process
-from claude_mem.cli import view
+from claude_mem.cli import viewer
+from claude_mem.system import process
 from tests import login
 from tests.lab import Lab
 from tests.viewer import views
@@ -165,7 +165,7 @@ def test_the_private_file_lets_a_browser_in_and_no_code_stays_anywhere(
     asked: list[str] = []
     stranger.on("request", lambda request: asked.append(f"{request.url} {request.headers.get('referer', '')}"))
     page = stranger.new_page()
-    with view._redirect_file(memory.data, link["url"]) as file:
+    with viewer._redirect_file(memory.data, link["url"]) as file:
         page.goto(file.as_uri(), wait_until="commit")
         page.wait_for_url("**/search?q=tax")
         page.locator("#live[data-state=live]").wait_for()
@@ -250,7 +250,7 @@ def test_whoever_takes_the_port_gets_nothing_of_use_from_an_open_page(
         server.shutdown()
         server.server_close()
         memory.start(CLAUDE_MEM_WORKER_PORT=str(before.port))
-    worker = process.running(memory.data)
+    worker = process.running_worker(memory.data)
     assert worker is not None and worker.port == before.port
     expect(page.locator("#live")).to_have_text("live")  # it comes back to its own
     for request in seen:  # and nothing that was sent to the other opens it

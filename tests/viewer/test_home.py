@@ -84,7 +84,7 @@ def test_what_was_done_before_the_newest_is_new_as_well(page: Page, memory: Lab)
     then = int(time.time() * 1000) - 60 * 60_000
     memory.spool("UserPromptSubmit", session_id="slow", prompt="Please paint the lighthouse", at=then)
     memory.spool("Stop", session_id="slow", last_assistant_message="The lighthouse is white now.", at=then + 1000)
-    hook.nudge(str(memory.data))
+    hook.wake_or_start_worker(str(memory.data))
     page.get_by_role("button", name=re.compile(r"new · show")).click()
     expect(page.locator(".feed")).to_contain_text("paint the lighthouse")
 
@@ -122,7 +122,7 @@ def test_a_prompt_that_was_private_after_all_leaves_the_feed(page: Page, memory:
     expect(page.locator(".feed")).to_contain_text("diary is under the bed")
     expect(page.locator("#live")).to_have_text("live")
     memory.spool("UserPromptSubmit", session_id="shy", prompt="", header="private yes\n", prompt_id="d1")
-    hook.nudge(str(memory.data))
+    hook.wake_or_start_worker(str(memory.data))
     expect(page.locator("main")).not_to_contain_text("diary")
 
 

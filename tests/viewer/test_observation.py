@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from claude_mem import portable
-from claude_mem.errors import NotFound
+from claude_mem.domain import export_format
+from claude_mem.domain.errors import NotFound
 from tests.lab import Lab
 from tests.moving import write
 from tests.viewer.conftest import Faults
@@ -115,7 +115,7 @@ def test_what_others_do_to_it_is_seen_and_takes_nobody_from_their_place(page: Pa
 
 def test_a_type_of_another_mode_stays_when_something_else_is_edited(page: Page, memory: Lab) -> None:
     given: dict[str, Any] = {"project": "name:zoo", "provider": "x", "created_at": 1, "updated_at": 1, "trust": "agent"}
-    record = portable.Observation(**given, key="bats", title="Bats sleep by day", type="habit")
+    record = export_format.ObservationRecord(**given, key="bats", title="Bats sleep by day", type="habit")
     memory.mem("import", str(write(memory.folder / "bats.jsonl", [record])))
     (found,) = memory.client().get("/api/search", query="bats sleep", kind="observation")["items"]
     page.goto(f"/observation/{found['id']}")
@@ -175,7 +175,7 @@ def test_the_quarantine_teaches_then_holds_until_someone_decides(page: Page, mem
     given: dict[str, Any] = {"project": "name:zoo", "type": "note", "provider": "x", "updated_at": 1, "trust": "agent"}
     birds = ("Parrots", "Owls", "Storks", "Ducks")
     records = [
-        portable.Observation(**given, key=bird, title=f"{bird} are fed at ten", created_at=9 - at)
+        export_format.ObservationRecord(**given, key=bird, title=f"{bird} are fed at ten", created_at=9 - at)
         for at, bird in enumerate(birds)
     ]
     memory.mem("import", str(write(memory.folder / "birds.jsonl", records)), "--untrusted")

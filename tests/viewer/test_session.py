@@ -24,7 +24,7 @@ def number(memory: Lab, name: str) -> int:
 def say(memory: Lab, event: str, **fields: Any) -> None:
     """Something happens in the session `live`, in the project shop."""
     memory.spool(event, session_id="live", **fields)
-    hook.nudge(str(memory.data))
+    hook.wake_or_start_worker(str(memory.data))
 
 
 def told_at_start(memory: Lab, session_id: str) -> None:
@@ -45,7 +45,7 @@ def told_at_start(memory: Lab, session_id: str) -> None:
 def long_session(memory: Lab) -> int:
     """One of 34 turns; its start was told by the worker, one turn is private, one prompt is very long."""
     memory.spool("SessionStart", session_id="long", source="startup")
-    hook.nudge(str(memory.data))
+    hook.wake_or_start_worker(str(memory.data))
     settled(memory.client())  # what a session is told is noted for one that is known
     told_at_start(memory, "long")
     for turn in range(1, 35):
@@ -63,7 +63,7 @@ def long_session(memory: Lab) -> int:
             memory.spool("PostToolUse", tool_response={"stdout": "built"}, **failed)
         memory.spool("Stop", last_assistant_message=f"Step {turn} is done.", **who)
     memory.spool("SessionEnd", session_id="long", reason="other")
-    hook.nudge(str(memory.data))
+    hook.wake_or_start_worker(str(memory.data))
     settled(memory.client())
     return number(memory, "long")
 
@@ -147,7 +147,7 @@ def test_all_that_came_while_nobody_looked_is_told(memory: Lab, page: Page) -> N
     expect(page.locator("#live")).to_have_text("live")
     for turn in range(2, 16):
         memory.spool("UserPromptSubmit", session_id="busy", prompt=f"Knock {turn}", prompt_id=f"b{turn}")
-    hook.nudge(str(memory.data))
+    hook.wake_or_start_worker(str(memory.data))
     expect(page.locator("#turn-15")).to_contain_text("Knock 15")
     expect(page.locator("li.turn")).to_have_count(15)
 
@@ -194,7 +194,7 @@ def closed_session(memory: Lab) -> int:
         memory.spool("PostToolUse", tool_name="Edit", tool_use_id=f"ce{turn}", tool_input=edit, tool_response={}, **who)
         memory.spool("Stop", last_assistant_message=CLOSING, **who)
     memory.spool("SessionEnd", session_id="closed", reason="other")
-    hook.nudge(str(memory.data))
+    hook.wake_or_start_worker(str(memory.data))
     settled(memory.client())
     return number(memory, "closed")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from claude_mem import process
 from claude_mem.cli import output
 from claude_mem.client import Client
-from claude_mem.config import load_forgiving
-from claude_mem.errors import Misuse
-from claude_mem.text import local
+from claude_mem.config import load_lenient
+from claude_mem.domain.errors import InvalidRequest
+from claude_mem.domain.text import local_time
+from claude_mem.system import process
 
 SECONDS = 600.0
 _OWN = ("n", "at", "what", "prev", "hash")
@@ -30,11 +30,11 @@ def add_commands(commands: Any) -> None:
 
 
 def audit(options: argparse.Namespace) -> int:
-    client = Client(process.start(load_forgiving().config.data_dir), seconds=SECONDS)
+    client = Client(process.ensure_worker(load_lenient().config.data_dir), seconds=SECONDS)
     if options.what == "log":
         return _log(client, options)
     if options.verify:
-        raise Misuse("`--verify` works only with `audit log`", hint="run `claude-mem audit log --verify`")
+        raise InvalidRequest("`--verify` works only with `audit log`", hint="run `claude-mem audit log --verify`")
     report = client.get("/api/audit")
     if options.json:
         output.json_lines(report["items"])
@@ -43,7 +43,7 @@ def audit(options: argparse.Namespace) -> int:
     output.table(("", "check", "result"), rows)
     for item in report["items"]:
         if item["hint"]:
-            output.say(f"{item['name']}: {item['hint']}")
+            output.info(f"{item['name']}: {item['hint']}")
     return 0 if report["ok"] else 1
 
 
@@ -66,4 +66,4 @@ def _log(client: Client, options: argparse.Namespace) -> int:
 
 def _format_entry(entry: dict[str, Any]) -> str:
     facts = [f"{name}={item}" for name, item in entry.items() if name not in _OWN and item not in (None, "")]
-    return f"{entry['n']:>6}  {local(entry['at']):%Y-%m-%d %H:%M:%S}  {entry['what']:<10} {'  '.join(facts)}"
+    return f"{entry['n']:>6}  {local_time(entry['at']):%Y-%m-%d %H:%M:%S}  {entry['what']:<10} {'  '.join(facts)}"

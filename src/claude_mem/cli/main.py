@@ -11,9 +11,9 @@ from typing import Any
 
 from claude_mem import __version__, hook
 from claude_mem.cli import output
-from claude_mem.errors import MemError, Misuse
-from claude_mem.log_format import LogFormatter
-from claude_mem.text import printable
+from claude_mem.domain.errors import ClaudeMemError, InvalidRequest
+from claude_mem.domain.text import make_printable
+from claude_mem.system.log_format import LogFormatter
 
 Run = Callable[[argparse.Namespace], int]
 
@@ -28,7 +28,7 @@ HOOKS = {
     "compact": "PreCompact: record that the conversation is about to be compacted",
 }
 
-PEOPLE_RUN = ("context", "save")
+ALSO_FOR_PEOPLE = ("context", "save")
 
 GROUPS = {
     "set up": ("install", "uninstall", "backfill", "config", "model"),
@@ -62,7 +62,7 @@ hook commands:
 
 def main(arguments: Sequence[str], *, piped: tuple[bytes, bool] | None = None) -> int:
     """Run one command and return its exit code. `piped`: the result of `hook.read_stdin`, if it was called."""
-    if arguments and arguments[0] in hook.COMMANDS and arguments[0] not in PEOPLE_RUN:
+    if arguments and arguments[0] in hook.COMMANDS and arguments[0] not in ALSO_FOR_PEOPLE:
         return _explain_hook(arguments[0], help_requested=not {"-h", "--help"}.isdisjoint(arguments))
     _log_to_stderr()
     if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMAND_NAMES:
@@ -76,9 +76,9 @@ def main(arguments: Sequence[str], *, piped: tuple[bytes, bool] | None = None) -
     try:
         run: Run = options.run
         return run(options)
-    except MemError as problem:
+    except ClaudeMemError as problem:
         output.error(str(problem), problem.hint)
-        return 2 if isinstance(problem, Misuse) else 1
+        return 2 if isinstance(problem, InvalidRequest) else 1
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -106,13 +106,13 @@ class Parser(argparse.ArgumentParser):
     """A parser whose messages, which quote the arguments, pass the same filter as all other output."""
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        super()._print_message(printable(message), file)
+        super()._print_message(make_printable(message), file)
 
 
 def _explain_hook(name: str, *, help_requested: bool) -> int:
     """Describe a command that only agents run. Exit 0 even without a payload: agents act on any other exit code of a
     hook, for example by blocking the prompt."""
-    print_line = output.line if help_requested else output.say
+    print_line = output.line if help_requested else output.info
     print_line(f"`claude-mem {name}` is a hook: agents run it with one JSON object on stdin.")
     print_line(f"{HOOKS[name]}.")
     if not help_requested:
@@ -123,20 +123,20 @@ def _explain_hook(name: str, *, help_requested: bool) -> int:
 def build_parser() -> argparse.ArgumentParser:
     from claude_mem.cli import (
         audit,
-        care,
-        find,
-        keep,
-        look,
-        move,
-        past,
-        project,
+        backfill,
+        config,
+        doctor,
+        install,
+        listing,
+        observations,
+        projects,
         reprocess,
-        run,
         scrub,
-        settings,
-        setup,
+        search,
+        transfer,
         trust,
-        view,
+        viewer,
+        worker,
     )
 
     parser = Parser(
@@ -148,7 +148,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"claude-mem {__version__}")
     commands = Commands(parser.add_subparsers(prog="claude-mem", metavar="COMMAND", help=argparse.SUPPRESS))
     families = (
-        setup, past, reprocess, run, view, find, look, keep, trust, project, move, settings, audit, scrub, care,
+        install, backfill, reprocess, worker, viewer, search, listing, observations, trust, projects, transfer, config,
+        audit, scrub, doctor,
     )  # fmt: skip
     for family in families:
         family.add_commands(commands)

@@ -17,36 +17,38 @@ from typing import Any, Protocol
 
 import msgspec
 
-from claude_mem.text import map_strings, printable, printable_line, safe_json
+from claude_mem.domain.text import escape_json, make_printable, make_printable_line, map_strings
 
 
-class Advance(Protocol):
+class ProgressCallback(Protocol):
     def __call__(self, label: str, completed: int, total: int, note: str = "") -> None:
         """Report progress of the task `label`. `total` is 0 if unknown; `note` is shown after the numbers."""
 
 
 def line(text: str = "") -> None:
     """Print one line of a result. Line breaks are escaped, so that no name can forge a second line."""
-    print(printable_line(text))
+    print(make_printable_line(text))
 
 
 def text(content: str, *, indent: str = "", first: str | None = None) -> None:
     """Print a result of several lines, each prefixed with `indent`; the first with `first`, if given."""
-    head, *rest = printable(content).split("\n")
+    head, *rest = make_printable(content).split("\n")
     print(
-        "\n".join([f"{indent if first is None else printable_line(first)}{head}", *(f"{indent}{row}" for row in rest)])
+        "\n".join(
+            [f"{indent if first is None else make_printable_line(first)}{head}", *(f"{indent}{row}" for row in rest)]
+        )
     )
 
 
-def say(text: str) -> None:
+def info(text: str) -> None:
     """Print a one-line message that is not a result, to stderr."""
-    print(printable_line(text), file=sys.stderr)
+    print(make_printable_line(text), file=sys.stderr)
 
 
 def error(message: str, hint: str = "") -> None:
-    say(f"error: {message}")
+    info(f"error: {message}")
     if hint:
-        say(f"hint:  {hint}")
+        info(f"hint:  {hint}")
 
 
 def json(value: Any) -> None:
@@ -54,7 +56,7 @@ def json(value: Any) -> None:
         encoded = msgspec.json.encode(value)
     except UnicodeEncodeError:  # a path that is not UTF-8
         encoded = msgspec.json.encode(map_strings(msgspec.to_builtins(value), _encodable))
-    print(safe_json(encoded.decode()))
+    print(escape_json(encoded.decode()))
 
 
 def _encodable(value: str) -> str:
@@ -72,16 +74,16 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str =
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(title=printable_line(title) or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    drawn = Table(title=make_printable_line(title) or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
     for column in columns:
         drawn.add_column(column, overflow="fold")
     for row in rows:
-        drawn.add_row(*(Text(printable_line(str(cell))) for cell in row))
+        drawn.add_row(*(Text(make_printable_line(str(cell))) for cell in row))
     console = Console() if sys.stdout.isatty() else Console(width=120)
     console.print(drawn)
 
 
-def beside(left_column: tuple[str, str], right_column: tuple[str, str]) -> None:
+def side_by_side(left_column: tuple[str, str], right_column: tuple[str, str]) -> None:
     """Print two texts side by side, each given as (title, text)."""
     from rich import box
     from rich.console import Console
@@ -91,12 +93,12 @@ def beside(left_column: tuple[str, str], right_column: tuple[str, str]) -> None:
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
     for title, _ in (left_column, right_column):
         drawn.add_column(title, ratio=1, overflow="fold")
-    drawn.add_row(Text(printable(left_column[1])), Text(printable(right_column[1])))
+    drawn.add_row(Text(make_printable(left_column[1])), Text(make_printable(right_column[1])))
     (Console() if sys.stdout.isatty() else Console(width=160)).print(drawn)
 
 
 @contextmanager
-def progress(*, count: Callable[[float], str] = "{:,.0f}".format) -> Iterator[Advance]:
+def progress(*, count: Callable[[float], str] = "{:,.0f}".format) -> Iterator[ProgressCallback]:
     """Draw a progress bar on stderr for each task, with amount, speed and remaining time. Draws nothing in a pipe."""
     if not sys.stderr.isatty():
         yield lambda *_: None
@@ -110,7 +112,7 @@ def progress(*, count: Callable[[float], str] = "{:,.0f}".format) -> Iterator[Ad
         task_ids: dict[str, Any] = {}
 
         def advance(label: str, completed: int, total: int, note: str = "") -> None:
-            label, note = printable_line(label), printable_line(note)
+            label, note = make_printable_line(label), make_printable_line(note)
             task_id = task_ids.get(label)
             if task_id is None:
                 task_id = task_ids[label] = bars.add_task(label, total=None, how="")
@@ -123,11 +125,11 @@ def progress(*, count: Callable[[float], str] = "{:,.0f}".format) -> Iterator[Ad
         yield advance
 
 
-def dollars(millionths: int) -> str:
+def format_dollars(millionths: int) -> str:
     return f"${millionths / 1_000_000:,.4f}" if 0 < millionths < 10_000 else f"${millionths / 1_000_000:,.2f}"
 
 
-def when(milliseconds: int | None) -> str:
+def format_age(milliseconds: int | None) -> str:
     """Format a time as its age: "3 hours ago"."""
     if not milliseconds:
         return "never"
@@ -143,7 +145,7 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def size(count: float) -> str:
+def format_size(count: float) -> str:
     amount = float(count)
     for unit in ("B", "KB", "MB"):
         if amount < 1024:
@@ -152,7 +154,7 @@ def size(count: float) -> str:
     return f"{amount:.1f} GB"
 
 
-def path(file: Path) -> str:
+def format_path(file: Path) -> str:
     """Format a path, with the home directory as `~`."""
     home = Path.home()
     return f"~/{file.relative_to(home)}" if file.is_relative_to(home) and file != home else str(file)
@@ -178,13 +180,13 @@ def ask_to_spend(question: str) -> bool | None:
     if not can_show_questions():
         return None
     termios.tcflush(sys.stdin, termios.TCIFLUSH)
-    answer = reply(f"{question} [Y/n]")
+    answer = read_answer(f"{question} [Y/n]")
     return None if answer is None else answer.lower() in ("", "y", "yes")
 
 
-def reply(question: str) -> str | None:
+def read_answer(question: str) -> str | None:
     """Return the typed line, stripped; None at the end of input (^D, a closed stdin)."""
-    say(f"{question} ")
+    info(f"{question} ")
     try:
         typed = sys.stdin.readline() if sys.stdin is not None else ""
     except UnicodeDecodeError:
@@ -197,7 +199,7 @@ def ask(question: str, *, default: bool = False) -> bool:
     not a terminal always mean no."""
     if not can_ask():
         return False
-    answer = reply(f"{question} {'[Y/n]' if default else '[y/N]'}")
+    answer = read_answer(f"{question} {'[Y/n]' if default else '[y/N]'}")
     if answer is None:
         return False
     return answer.lower() in ("y", "yes") or (default and not answer)

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from claude_mem import process
 from claude_mem.cli import output
-from claude_mem.cli.past import looks, moment
+from claude_mem.cli.backfill import parse_date_option, poll_status
 from claude_mem.client import Client
-from claude_mem.config import Config, load_forgiving
+from claude_mem.config import Config, load_lenient
+from claude_mem.system import process
 
 ROUTE = "/api/reprocess"
-GOES_ON = "reprocessing continues in the background; `claude-mem status` shows how many turns are left"
-KEPT = {
+CONTINUES = "reprocessing continues in the background; `claude-mem status` shows how many turns are left"
+KEPT_REASONS = {
     "events_gone": "their raw events were purged, and no transcript has them",
     "a_persons": "a person has edited, judged, pinned or forgotten something in them",
     "a_models": "they were refined by a model",
@@ -38,9 +38,9 @@ def add_commands(commands: Any) -> None:
 
 
 def reprocess(options: argparse.Namespace) -> int:
-    config = load_forgiving().config
+    config = load_lenient().config
     params = {**_project(options.project), **_since(options.since)}
-    client = Client(process.start(config.data_dir), seconds=60)
+    client = Client(process.ensure_worker(config.data_dir), seconds=60)
     plan = client.post(ROUTE, {**params, "dry_run": options.dry_run})
     failed: list[dict[str, Any]] = []
     events_gone = plan["events_gone"]
@@ -49,8 +49,8 @@ def reprocess(options: argparse.Namespace) -> int:
             failed = _watch(client, config, params, plan["asked"])
             events_gone = client.post(ROUTE, {**params, "dry_run": True})["events_gone"]
         except KeyboardInterrupt:
-            output.say("")
-            output.say(GOES_ON)
+            output.info("")
+            output.info(CONTINUES)
             return 130
     newly_gone = max(0, events_gone - plan["events_gone"])  # turns whose transcript contained less than expected
     rewritable = plan["rewritable"] - newly_gone
@@ -68,14 +68,14 @@ def _project(value: str | None) -> dict[str, str]:
 
 def _since(value: str | None) -> dict[str, str]:
     """Return the parameter for a start time: milliseconds, as text."""
-    at = moment(value)
+    at = parse_date_option(value)
     return {} if at is None else {"since": str(at)}
 
 
 def _watch(client: Client, config: Config, params: dict[str, str], total: int) -> list[dict[str, Any]]:
     """Wait until all turns are rewritten, and return those that failed."""
     with output.progress() as advance:
-        for status in looks(client, config, f"{ROUTE}?{urlencode(params)}"):
+        for status in poll_status(client, config, f"{ROUTE}?{urlencode(params)}"):
             advance("rewriting turns", max(0, total - status["left"]), total)
             if not status["left"]:
                 break
@@ -83,7 +83,7 @@ def _watch(client: Client, config: Config, params: dict[str, str], total: int) -
 
 
 def _report(plan: dict[str, Any], failed: list[dict[str, Any]], options: argparse.Namespace) -> None:
-    kept_counts = {name: plan[name] for name in KEPT}
+    kept_counts = {name: plan[name] for name in KEPT_REASONS}
     rewritten_count = 0 if options.dry_run else plan["rewritable"] - len(failed)
     if options.json:
         output.json(
@@ -96,6 +96,6 @@ def _report(plan: dict[str, Any], failed: list[dict[str, Any]], options: argpars
         output.line(f"rewrote {output.plural(rewritten_count, 'turn')}")
     for name, count in kept_counts.items():
         if count:
-            output.line(f"kept {output.plural(count, 'turn')} unchanged: {KEPT[name]}")
+            output.line(f"kept {output.plural(count, 'turn')} unchanged: {KEPT_REASONS[name]}")
     for job in failed:
         output.line(f"turn {job['turn']} could not be rewritten: {job['error']}")

@@ -6,12 +6,12 @@ import argparse
 import time
 from typing import Any
 
-from claude_mem import process
 from claude_mem.cli import output
-from claude_mem.cli.move import mention_exports
+from claude_mem.cli.transfer import remind_of_exports
 from claude_mem.client import Client
-from claude_mem.config import load_forgiving
-from claude_mem.errors import CannotDo
+from claude_mem.config import load_lenient
+from claude_mem.domain.errors import OperationFailed
+from claude_mem.system import process
 
 SECONDS = 60.0
 LOOK_SECONDS = 0.1
@@ -37,18 +37,18 @@ def add_commands(commands: Any) -> None:
 
 
 def scrub(options: argparse.Namespace) -> int:
-    config = load_forgiving().config
-    client = Client(process.start(config.data_dir), seconds=SECONDS)
+    config = load_lenient().config
+    client = Client(process.ensure_worker(config.data_dir), seconds=SECONDS)
     if not options.yes or options.dry_run:
         status = _run_job(client, dry_run=True)
         if options.dry_run or not status["changed"]:
             return _show(status, as_json=options.json)
-        output.say(f"would change: {_amounts(status['changed'])}")
+        output.info(f"would change: {_amounts(status['changed'])}")
         if not output.ask("Redact the secrets in these records? (can't be undone)"):
-            output.say("nothing was changed (use `--yes` to skip the question)")
+            output.info("nothing was changed (use `--yes` to skip the question)")
             return 1
     code = _show(_run_job(client, dry_run=False), as_json=options.json)
-    mention_exports(config)
+    remind_of_exports(config)
     return code
 
 
@@ -62,7 +62,9 @@ def _run_job(client: Client, *, dry_run: bool) -> dict[str, Any]:
             if not status["busy"] and status["dry_run"] != dry_run:  # an earlier run has ended; start ours
                 status = client.post("/api/scrub", {"dry_run": dry_run})
     if status["error"]:
-        raise CannotDo(status["error"], hint="see `claude-mem logs`, then run it again; finished records stay redacted")
+        raise OperationFailed(
+            status["error"], hint="see `claude-mem logs`, then run it again; finished records stay redacted"
+        )
     return status
 
 
@@ -74,7 +76,7 @@ def _show(status: dict[str, Any], *, as_json: bool) -> int:
     changed = _amounts(status["changed"]) or "nothing"
     output.line(f"{'would change' if status['dry_run'] else 'changed'}: {changed} (checked {status['done']:,})")
     for copy in status["kept"]:
-        output.say(f"not changed: {copy}")
+        output.info(f"not changed: {copy}")
     return 0
 
 

@@ -6,13 +6,13 @@ import argparse
 from typing import Any
 from urllib.parse import urlencode
 
-from claude_mem import process
-from claude_mem.cli import output, person
-from claude_mem.cli.project import named
+from claude_mem.cli import output, provenance
+from claude_mem.cli.projects import find_project
 from claude_mem.client import Client
-from claude_mem.config import load_forgiving
-from claude_mem.errors import CannotDo, Misuse
-from claude_mem.origins import USER
+from claude_mem.config import load_lenient
+from claude_mem.domain.errors import InvalidRequest, OperationFailed
+from claude_mem.privacy.trust import USER
+from claude_mem.system import process
 
 SECONDS = 120.0  # approving thousands of memories takes a while
 
@@ -37,10 +37,12 @@ def add_commands(commands: Any) -> None:
 def trust(options: argparse.Namespace) -> int:
     if options.what != "list":
         _check(options)
-    client = Client(process.start(load_forgiving().config.data_dir), seconds=SECONDS, by=person.speaker())
+    client = Client(
+        process.ensure_worker(load_lenient().config.data_dir), seconds=SECONDS, by=provenance.detect_actor()
+    )
     if options.what == "list":
         return _list(client.get("/api/trust")["items"], options)
-    project = named(client, client.get("/api/projects")["items"], options.project)
+    project = find_project(client, client.get("/api/projects")["items"], options.project)
     if options.what == "add":
         added = client.post("/api/trust", {"project_id": project["id"], "source": options.source})
         count = added["approved"]
@@ -55,16 +57,20 @@ def trust(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> None:
     if not options.source:
-        raise Misuse("missing SOURCE", hint=f"usage: claude-mem trust {options.what} SOURCE")
-    if person.speaker() != USER:
-        raise CannotDo("only a person can change which sources are trusted", hint="run this in your own terminal")
+        raise InvalidRequest("missing SOURCE", hint=f"usage: claude-mem trust {options.what} SOURCE")
+    if provenance.detect_actor() != USER:
+        raise OperationFailed(
+            "only a person can change which sources are trusted", hint="run this in your own terminal"
+        )
 
 
 def _list(items: list[dict[str, Any]], options: argparse.Namespace) -> int:
     if options.json:
         output.json_lines(items)
     elif items:
-        output.table(("project", "source", "since"), [(i["project"], i["source"], output.when(i["at"])) for i in items])
+        output.table(
+            ("project", "source", "since"), [(i["project"], i["source"], output.format_age(i["at"])) for i in items]
+        )
     else:
-        output.say("no trusted sources yet; to trust `gh` in the current project, run `claude-mem trust add gh`")
+        output.info("no trusted sources yet; to trust `gh` in the current project, run `claude-mem trust add gh`")
     return 0

@@ -1,1 +1,1 @@
-"""The worker: wires all parts together and runs them."""
+"""The background process, and the only place that wires the parts together."""

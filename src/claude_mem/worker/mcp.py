@@ -19,9 +19,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from claude_mem import __version__
-from claude_mem.errors import MemError
-from claude_mem.worker.service import Service
-from claude_mem.worker.tools import TOOLS, Tools, schema
+from claude_mem.domain.errors import ClaudeMemError
+from claude_mem.worker.app import Service
+from claude_mem.worker.tools import TOOLS, Tools, argument_schema
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -42,7 +42,7 @@ INSTRUCTIONS = (
 _loaded = threading.Event()
 
 
-async def answer(service: Service, request: Request) -> Response:
+async def serve_mcp(service: Service, request: Request) -> Response:
     """Memory as tools, by the Model Context Protocol (streamable HTTP, without sessions)."""
     if not _loaded.is_set():
         await asyncio.to_thread(_load)
@@ -89,7 +89,7 @@ def _server(tools: Tools) -> Server[Any]:
         types.Tool(
             name=name,
             description=tool.description,
-            input_schema=schema(name),
+            input_schema=argument_schema(name),
             annotations=types.ToolAnnotations(
                 read_only_hint=tool.is_read_only, destructive_hint=name == "forget", open_world_hint=False
             ),
@@ -115,7 +115,7 @@ async def _call_tool(tools: Tools, name: str, arguments: Mapping[str, Any]) -> t
     """Return the tool's result or its error as text, and whether it failed."""
     try:
         return await tools.call(name, arguments), False
-    except MemError as error:
+    except ClaudeMemError as error:
         return f"{error}\nhint: {error.hint}" if error.hint else str(error), True
     except Exception:
         log.exception("tool %s", name)

@@ -6,14 +6,15 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from claude_mem import ids
-from claude_mem.errors import LeaseLost
-from claude_mem.failpoints import failpoint
-from claude_mem.pipeline.stage import Commit, Stage
-from claude_mem.records import Job, News
-from claude_mem.store import damage, jobs
-from claude_mem.store.database import Connection, Database
-from claude_mem.store.jobs import Order
+from claude_mem.domain import ids
+from claude_mem.domain.errors import LeaseLost
+from claude_mem.domain.records import Job, StreamEvent
+from claude_mem.storage.base import Commit, Stage
+from claude_mem.storage.sqlite import damage
+from claude_mem.storage.sqlite.engine import Connection, Database
+from claude_mem.storage.sqlite.journal import jobs
+from claude_mem.storage.sqlite.journal.jobs import ClaimOrder
+from claude_mem.system.failpoints import failpoint
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +23,7 @@ POLL_SECONDS = 5.0
 TROUBLE_SECONDS = 1.0
 LOCKED_SECONDS = 0.2
 
-Publish = Callable[[Sequence[News]], Awaitable[None]]
+Publish = Callable[[Sequence[StreamEvent]], Awaitable[None]]
 Gate = Callable[[], Awaitable[None]]
 
 
@@ -36,7 +37,7 @@ class Runner:
         publish: Publish,
         *,
         seconds: float = STAGE_SECONDS,
-        order: Order = Order.DUE,
+        order: ClaimOrder = ClaimOrder.DUE,
         gate: Gate | None = None,
         lock: asyncio.Lock | None = None,
     ) -> None:
@@ -64,8 +65,8 @@ class Runner:
 
     async def _patience(self) -> float:
         """Return the seconds until the next job is due, at most `POLL_SECONDS`."""
-        due = await self.db.read(jobs.next_due, list(self.stages))
-        return POLL_SECONDS if due is None else min(max((due - ids.now()) / 1000, 0.01), POLL_SECONDS)
+        due = await self.db.read(jobs.get_next_due_time, list(self.stages))
+        return POLL_SECONDS if due is None else min(max((due - ids.now_ms()) / 1000, 0.01), POLL_SECONDS)
 
     async def step(self) -> bool:
         """Run one job. Return False if none was due."""
@@ -77,7 +78,7 @@ class Runner:
 
     async def _step(self) -> bool:
         kinds = list(self.stages)
-        job = await self.db.write(jobs.claim, kinds, now=ids.now(), lease=self.lease, order=self.order)
+        job = await self.db.write(jobs.claim_job, kinds, now=ids.now_ms(), lease=self.lease, order=self.order)
         if job is None:
             return False
         failpoint("jobs.claimed")
@@ -89,7 +90,7 @@ class Runner:
         except LeaseLost as lost:
             log.warning("%s", lost)
         except Exception as error:
-            await (self._put_back if damage.is_trouble(error) else self._give_back)(job, error)
+            await (self._put_back if damage.is_transient_disk_error(error) else self._give_back)(job, error)
         else:
             await self.publish(stream_events)
         finally:
@@ -102,21 +103,21 @@ class Runner:
         while True:
             await asyncio.sleep(TROUBLE_SECONDS)
             try:
-                return await self.db.write(jobs.put_back, job, now=ids.now())
+                return await self.db.write(jobs.unclaim_job, job, now=ids.now_ms())
             except Exception as again:
-                if not damage.is_trouble(again):
+                if not damage.is_transient_disk_error(again):
                     raise
 
     async def _give_back(self, job: Job, error: Exception) -> None:
         log.exception("%s %s failed, attempt %d", job.kind, job.subject, job.attempts)
         reason = f"{type(error).__name__}: {error}"
-        if await self.db.write(jobs.give_back, job, error=reason, now=ids.now()):
+        if await self.db.write(jobs.release_failed_job, job, error=reason, now=ids.now_ms()):
             log.error("%s %s failed too often and is a dead letter now: %s", job.kind, job.subject, reason)
 
 
-def _finish(conn: Connection, job: Job, commit: Commit) -> Sequence[News]:
+def _finish(conn: Connection, job: Job, commit: Commit) -> Sequence[StreamEvent]:
     """Finish the job first: if its lease was lost, nothing is written."""
-    jobs.finish(conn, job)
+    jobs.finish_job(conn, job)
     return commit(conn)
 
 

@@ -1,4 +1,11 @@
-"""`claude-mem serve`: the worker process with its lock, signal handlers, HTTP server and service."""
+"""Detects that another version was installed over the code this worker was started from.
+
+A package manager replaces files one by one, so a new version in `__init__.py` means nothing until the whole package has
+stopped changing and can be imported. Until then the worker continues as it is. Only the worker's own package counts,
+never another installation that uses the same data directory.
+
+`claude-mem serve`: the worker process with its lock, signal handlers, HTTP server and service.
+"""
 
 from __future__ import annotations
 
@@ -10,25 +17,126 @@ import logging.handlers
 import os
 import signal
 import socket
+import time
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import uvicorn
 
-from claude_mem import __version__, box, hook, process, redact
-from claude_mem.config import Config, load_forgiving
-from claude_mem.failpoints import failpoint
-from claude_mem.log_format import LogFormatter
-from claude_mem.process import Lock, Worker, take_lock, write_launcher
-from claude_mem.store import damage
-from claude_mem.worker import opening, upgrade, wire
-from claude_mem.worker.api import build_app
+from claude_mem import __version__, hook
+from claude_mem.config import Config, load_lenient
+from claude_mem.privacy import secrets
+from claude_mem.storage.sqlite import damage
+from claude_mem.system import data_directory, process
+from claude_mem.system.failpoints import failpoint
+from claude_mem.system.log_format import LogFormatter
+from claude_mem.system.process import DataDirLock, WorkerInfo, take_lock, write_launcher
+from claude_mem.worker import startup
+from claude_mem.worker.app import Service, create_fifo
+from claude_mem.worker.http import limits
+from claude_mem.worker.http.api import build_app
+from claude_mem.worker.http.auth import BrowserSessions
 from claude_mem.worker.runner import wait_any
-from claude_mem.worker.service import Service, make_fifo
-from claude_mem.worker.upgrade import Upgrade
-from claude_mem.worker.visits import Visits
 
 log = logging.getLogger(__name__)
+
+PACKAGE = Path(hook.__file__).parent
+SETTLED_SECONDS = 1.0  # without a change, after which the package counts as complete
+PROBE_SECONDS = 60.0
+RETRY_SECONDS = 60.0  # after which code that could not be imported is tried again
+PROBE = (
+    "-E",
+    "-P",
+    "-c",
+    "import claude_mem.worker.serve; print(claude_mem.__version__)",
+)  # the way hooks start the worker
+
+Fingerprint = frozenset[tuple[str, int, int]]
+
+
+class Upgrade:
+    """Watches the package on disk. `pending` while it differs and is not known to be complete."""
+
+    def __init__(self) -> None:
+        self.pending = False
+        self._seen: os.stat_result | None = None
+        self._print: Fingerprint = frozenset()
+        self._settled_from = 0.0
+        self._refused_until = 0.0
+
+    async def is_complete(self) -> bool:
+        """Return whether another version is completely installed and can take over. Costs one `stat` if unchanged."""
+        if not self._differs():
+            return False
+        fingerprint, now = await asyncio.to_thread(_fingerprint, PACKAGE), time.monotonic()
+        if fingerprint != self._print:
+            self._print, self._settled_from, self._refused_until = fingerprint, now, 0.0
+        if now - self._settled_from < SETTLED_SECONDS or now < self._refused_until:
+            return False
+        version = hook.installed_version()
+        problem = await _probe(version)
+        if problem:
+            log.error("version %s is installed but cannot be started: %s", version, problem)
+            self._refused_until = time.monotonic() + RETRY_SECONDS
+            return False
+        return await asyncio.to_thread(_fingerprint, PACKAGE) == fingerprint
+
+    def _differs(self) -> bool:
+        try:
+            info = (PACKAGE / "__init__.py").stat()
+        except OSError:
+            self._seen, self.pending = None, False
+            return False  # removed; it may be about to be replaced
+        if self._seen is None or _identity(info) != _identity(self._seen):
+            self._seen = info
+            self.pending = hook.installed_version() != __version__
+        return self.pending and bool(hook.installed_version())
+
+
+def _identity(info: os.stat_result) -> tuple[int, int, int]:
+    return info.st_ino, info.st_size, info.st_mtime_ns
+
+
+def _fingerprint(folder: Path) -> Fingerprint:
+    """Return path, inode and time of every module; two equal results mean that no file was written in between."""
+    entries = set()
+    for path in folder.rglob("*.py"):
+        with contextlib.suppress(OSError):  # removed in this moment
+            info = path.stat()
+            entries.add((str(path), info.st_ino, info.st_mtime_ns))
+    return frozenset(entries)
+
+
+async def _probe(version: str) -> str:
+    """Return why the code on disk cannot take over; "" if it can be imported and has this version."""
+    child = await asyncio.create_subprocess_exec(hook.interpreter(), *PROBE, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            stdout, stderr = await child.communicate()
+    except TimeoutError:
+        return f"it did not answer within {PROBE_SECONDS:.0f} seconds"
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+    if child.returncode:
+        return (stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {child.returncode}"])[-1]
+    return "" if stdout.decode("ascii", "replace").strip() == version else "another installation was imported"
+
+
+def hand_over(data_dir: Path) -> None:
+    """Start a worker of the installed version with the settings this one was started with.
+
+    The caller must have closed everything and released the lock. If this fails, the next hook starts a worker.
+    """
+    log.info("worker of version %s hands over to %s", __version__, hook.installed_version())
+    hook.start_worker(str(data_dir), pause=0, by_user=True)
+
+
+# --- serve -----------------------------------------------------------------------------------------------------------
+
 
 LOG_BYTES = 2 << 20
 LOG_FILES = 5
@@ -40,7 +148,9 @@ INSTALLING_CHECK_SECONDS = 0.25  # the same while another version is being insta
 
 class LogFile(logging.handlers.RotatingFileHandler):
     def _open(self) -> io.TextIOWrapper:
-        return open(self.baseFilename, "a", encoding=self.encoding, errors=self.errors, opener=box.appending)
+        return open(
+            self.baseFilename, "a", encoding=self.encoding, errors=self.errors, opener=data_directory.open_for_append
+        )
 
 
 class HttpServer(uvicorn.Server):
@@ -61,7 +171,7 @@ def serve(config: Config) -> None:
     """Run the worker until SIGTERM or SIGINT. Raise `WorkerHeld` if another worker holds the lock."""
     os.umask(0o077)
     lock = take_lock(config.data_dir)
-    if process.was_stopped_meanwhile(config.data_dir):
+    if process.was_stopped_since_spawn(config.data_dir):
         lock.release()
         return  # on a busy machine it takes seconds to get here; a stop in that time was meant for this worker too
     (config.data_dir / "worker.json").unlink(missing_ok=True)  # left by a worker that was killed
@@ -79,23 +189,23 @@ def serve(config: Config) -> None:
     finally:
         lock.release()
     if is_handed_over:
-        upgrade.hand_over(config.data_dir)
+        hand_over(config.data_dir)
 
 
-async def _serve(config: Config, lock: Lock) -> bool:
-    life = Life(config, lock)
+async def _serve(config: Config, lock: DataDirLock) -> bool:
+    life = WorkerProcess(config, lock)
     await life.run()
     return life.hand_over
 
 
-class Life:
+class WorkerProcess:
     """The worker process across restarts of its service.
 
     The port, the pipe and the signal handlers outlive a restart: requests wait in the port's backlog, and wake-ups by
     hooks in the pipe, until the next service runs.
     """
 
-    def __init__(self, config: Config, lock: Lock | None = None) -> None:
+    def __init__(self, config: Config, lock: DataDirLock | None = None) -> None:
         self.config = config
         self.lock = lock
         self.ending = False
@@ -103,8 +213,8 @@ class Life:
         self.upgrade = Upgrade()
         self.nudge = asyncio.Event()
         self.service: Service | None = None
-        self.visits: Visits | None = None  # browsers stay logged in while this process lives
-        self.fifo = make_fifo(config.data_dir)
+        self.visits: BrowserSessions | None = None  # browsers stay logged in while this process lives
+        self.fifo = create_fifo(config.data_dir)
         self.listener = _listen(config.worker_port)
 
     async def run(self) -> None:
@@ -125,27 +235,27 @@ class Life:
 
     async def run_service(self) -> bool:
         """Run one service until it stops. Return whether another one is to be started."""
-        self.service = service = opening.opened(self.config)
+        self.service = service = startup.open_service(self.config)
         service.is_in_place = self.is_in_place
-        port, token = self.listener.getsockname()[1], process.token(self.config.data_dir)
-        redact.know(token)  # the service registered only a token that existed before
+        port, token = self.listener.getsockname()[1], process.get_or_create_token(self.config.data_dir)
+        secrets.add_known_secret(token)  # the service registered only a token that existed before
         if self.visits is None or self.visits.token != token:
-            self.visits = Visits(token, port)
+            self.visits = BrowserSessions(token, port)
         server = HttpServer(
             uvicorn.Config(
                 build_app(service, token=token, port=port, visits=self.visits),
-                http=wire.Wire,
+                http=limits.LimitedHttpProtocol,
                 log_config=None,
                 lifespan="off",
-                **wire.OPTIONS,
+                **limits.UVICORN_OPTIONS,
                 timeout_graceful_shutdown=GRACE_SECONDS,
             )
         )
-        worker = Worker(os.getpid(), port, token, __version__, service.started_at)
+        worker = WorkerInfo(os.getpid(), port, token, __version__, service.started_at)
         try:
             await service.prepare()
-            process.announce(self.config.data_dir, worker)
-            for stamp in ("worker.starting", hook.WARNED):
+            process.write_worker_info(self.config.data_dir, worker)
+            for stamp in ("worker.starting", hook.WARNING_STAMP):
                 (self.config.data_dir / stamp).unlink(missing_ok=True)
             async with asyncio.TaskGroup() as group:
                 group.create_task(service.run())
@@ -157,14 +267,14 @@ class Life:
                 service.stream.close()
                 server.should_exit = True
         except BaseException as error:
-            if not damage.is_damage(error):
+            if not damage.is_database_damage(error):
                 raise
             service.report_damage(str(error))
         finally:
             self.service = None
             service.close()
         if service.damage_reason:
-            await asyncio.to_thread(opening.look_again, self.config, service.damage_reason)
+            await asyncio.to_thread(startup.verify_damage, self.config, service.damage_reason)
         return service.restart_requested
 
     def is_in_place(self) -> bool:
@@ -187,7 +297,7 @@ class Life:
     def reload_config(self) -> None:
         """Load the current settings. Invalid settings fall back to their defaults: capturing must not stop over them.
         The port stays the same, since clients know it."""
-        loaded = load_forgiving(data_dir=self.config.data_dir)
+        loaded = load_lenient(data_dir=self.config.data_dir)
         for problem in loaded.problems:
             log.error("%s; using the default", problem)
         self.config = replace(loaded.config, worker_port=self.config.worker_port)
@@ -229,7 +339,7 @@ def _listen(port: int) -> socket.socket:
 
 
 def _log_to_file(config: Config) -> None:
-    hook.make_private(str(config.log_file.parent))
+    hook.make_private_dir(str(config.log_file.parent))
     handler = LogFile(
         config.log_file, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8", errors="backslashreplace"
     )

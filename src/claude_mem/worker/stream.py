@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 
-from claude_mem import ids
-from claude_mem.records import News
+from claude_mem.domain import ids
+from claude_mem.domain.records import StreamEvent
 
 HEARTBEAT_SECONDS = 15.0
 _BACKLOG = 200
@@ -16,10 +16,10 @@ _BACKLOG = 200
 
 class Stream:
     def __init__(self) -> None:
-        self._listeners: set[asyncio.Queue[News | None]] = set()
+        self._listeners: set[asyncio.Queue[StreamEvent | None]] = set()
         self._closed = False
 
-    def publish(self, stream_events: Sequence[News]) -> None:
+    def publish(self, stream_events: Sequence[StreamEvent]) -> None:
         for queue in self._listeners:
             for event in stream_events:
                 if not queue.full():
@@ -45,10 +45,10 @@ class Stream:
         """Yield server-sent events until the worker stops or the listener disconnects."""
         if self._closed:
             return  # a listener added now would never be disconnected
-        queue: asyncio.Queue[News | None] = asyncio.Queue(_BACKLOG)
+        queue: asyncio.Queue[StreamEvent | None] = asyncio.Queue(_BACKLOG)
         self._listeners.add(queue)
         try:
-            yield _event(News("connected", {}))
+            yield _event(StreamEvent("connected", {}))
             while True:
                 try:
                     item = await asyncio.wait_for(queue.get(), HEARTBEAT_SECONDS)
@@ -62,6 +62,6 @@ class Stream:
             self._listeners.discard(queue)
 
 
-def _event(item: News) -> bytes:
-    data = msgspec.json.encode({**item.data, "type": item.type, "timestamp": ids.now()})
+def _event(item: StreamEvent) -> bytes:
+    data = msgspec.json.encode({**item.data, "type": item.type, "timestamp": ids.now_ms()})
     return b"data: " + data + b"\n\n"

@@ -16,25 +16,28 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from claude_mem import projects
-from claude_mem.errors import Misuse, NotFound
-from claude_mem.origins import closing_trust
-from claude_mem.pipeline import context, recall
-from claude_mem.pipeline.context import fenced, held_mark, noted, safe
-from claude_mem.projects import Project
-from claude_mem.store import observations, timeline
-from claude_mem.store import projects as project_rows
-from claude_mem.store import search as documents
-from claude_mem.store.database import Connection, Row
-from claude_mem.store.search import Filter
-from claude_mem.text import clip, first_sentence, local, milliseconds, shorten, storable, tokens
-from claude_mem.worker.saving import keepable
-from claude_mem.worker.service import Service
+from claude_mem.curate.saving import sanitize_user_text
+from claude_mem.domain.errors import InvalidRequest, NotFound
+from claude_mem.domain.text import clip, estimate_tokens, first_sentence, local_time, make_storable, parse_time, shorten
+from claude_mem.inject import brief
+from claude_mem.inject.brief import fenced
+from claude_mem.privacy import display
+from claude_mem.privacy.display import safe_line, trust_suffix, with_external_note
+from claude_mem.privacy.trust import held_closing_origin
+from claude_mem.recall import rank
+from claude_mem.storage.sqlite.engine import Connection, Row
+from claude_mem.storage.sqlite.memory import browse, observations
+from claude_mem.storage.sqlite.memory import projects as project_rows
+from claude_mem.storage.sqlite.memory import search as documents
+from claude_mem.storage.sqlite.memory.search import SearchFilter
+from claude_mem.system import project_folders
+from claude_mem.system.project_folders import ResolvedProject
+from claude_mem.worker.app import Service
 
-MOST_CHARS = 60_000  # of one result: agents cut it at about 25,000 tokens
+MAX_RESULT_CHARS = 60_000  # of one result: agents cut it at about 25,000 tokens
 MOST_CLOSING = 40_000  # of one closing message; `claude-mem show` prints all of it
 MOST_PARTS = 20  # of one turn's text
-MARKS = {**timeline.MARKS, "turn": "T"}
+ID_PREFIXES = {**browse.ID_PREFIXES, "turn": "T"}
 _KINDS = {"": "observation", "#": "observation", "S": "summary", "P": "prompt", "T": "turn"}
 _SUMMARY_FIELDS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
 
@@ -91,7 +94,7 @@ class SessionContext(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class ToolInfo:
     """A tool as it is listed to agents."""
 
     arguments: type[msgspec.Struct]
@@ -99,23 +102,23 @@ class About:
     is_read_only: bool = True
 
 
-TOOLS: Mapping[str, About] = {
-    "search": About(
+TOOLS: Mapping[str, ToolInfo] = {
+    "search": ToolInfo(
         Search, "Search memory. Returns a compact index, best first: ID, date, type, title, tokens to read it in full."
     ),
-    "timeline": About(Timeline, "Prompts, observations and summaries around a record or date, in order."),
-    "get_observations": About(GetObservations, "Records in full, by ID. Request all you need in one call."),
-    "save_memory": About(SaveMemory, "Save something that later sessions should know.", is_read_only=False),
-    "forget": About(
+    "timeline": ToolInfo(Timeline, "Prompts, observations and summaries around a record or date, in order."),
+    "get_observations": ToolInfo(GetObservations, "Records in full, by ID. Request all you need in one call."),
+    "save_memory": ToolInfo(SaveMemory, "Save something that later sessions should know.", is_read_only=False),
+    "forget": ToolInfo(
         Forget,
         "Forget an observation. Only when the user asks for it; they can undo it for 30 days.",
         is_read_only=False,
     ),
-    "session_context": About(SessionContext, "The memory a new session of a project is given at its start."),
+    "session_context": ToolInfo(SessionContext, "The memory a new session of a project is given at its start."),
 }
 
 
-def schema(name: str) -> dict[str, Any]:
+def argument_schema(name: str) -> dict[str, Any]:
     """Return the JSON Schema of a tool's arguments, from the type that validates them, without empty defaults."""
     arguments = TOOLS[name].arguments
     _, components = msgspec.json.schema_components([arguments])
@@ -140,47 +143,51 @@ class Tools:
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         if name not in TOOLS:
-            raise Misuse(f"there is no tool {name!r}", hint="use " + ", ".join(TOOLS))
+            raise InvalidRequest(f"there is no tool {name!r}", hint="use " + ", ".join(TOOLS))
         values = {key: item for key, item in arguments.items() if item is not None}
         try:
             args = msgspec.convert(values, TOOLS[name].arguments, strict=False)
         except msgspec.ValidationError as error:
             names = ", ".join(TOOLS[name].arguments.__struct_fields__)
-            raise Misuse(str(error), hint=f"`{name}` takes {names}") from error
+            raise InvalidRequest(str(error), hint=f"`{name}` takes {names}") from error
         text: str = await getattr(self, name)(args)
         return text
 
     async def search(self, args: Search) -> str:
         read, icons = self.service.db.read, self.service.icons
         if args.type and args.type not in icons:
-            raise Misuse(f"there is no type {args.type!r}", hint="use " + ", ".join(icons))
-        where = Filter(
+            raise InvalidRequest(f"there is no type {args.type!r}", hint="use " + ", ".join(icons))
+        where = SearchFilter(
             project_ids=tuple(await read(_project_ids_named, args.project)) if args.project else None,
             kinds=(args.kind,) if args.kind else (),
             types=(args.type,) if args.type else (),
-            concepts=tuple(map(storable, args.concepts)),
-            files=tuple(map(storable, args.files)),
+            concepts=tuple(map(make_storable, args.concepts)),
+            files=tuple(map(make_storable, args.files)),
             since=_date("date_start", args.date_start),
             until=_date("date_end", args.date_end, end=True),
         )
         await self.service.indexer.catch_up()
-        question = recall.Question(text=storable(args.query[:20_000]), where=where, limit=args.limit + 1)
-        hits = await recall.find(self.service.db, self.service.indexer, question)
+        question = rank.SearchQuery(text=make_storable(args.query[:20_000]), where=where, limit=args.limit + 1)
+        hits = await rank.find_hits(self.service.db, self.service.indexer, question)
         page = hits[: args.limit]
-        return noted(fenced(_hit_lines(page, icons, more=len(hits) > args.limit)), [hit.row for hit in page])
+        return with_external_note(
+            fenced(_hit_lines(page, icons, more=len(hits) > args.limit)), [hit.row for hit in page]
+        )
 
     async def timeline(self, args: Timeline) -> str:
-        read, anchor = self.service.db.read, storable(str(args.anchor))
+        read, anchor = self.service.db.read, make_storable(str(args.anchor))
         if not anchor.strip() and not args.query.strip():
-            raise Misuse("`anchor` or `query` is required", hint="use an ID (12, S12, P12) or a date (2026-01-31)")
+            raise InvalidRequest(
+                "`anchor` or `query` is required", hint="use an ID (12, S12, P12) or a date (2026-01-31)"
+            )
         project_ids = await read(_project_ids_named, args.project) if args.project else None
         if turn := re.fullmatch(r"\s*[tT](\d{1,15})\s*", anchor):
             center = await read(_turn_anchor, int(turn[1]))
         else:
-            center = await self.service.anchor(anchor, storable(args.query[:20_000]), project_ids)
+            center = await self.service.anchor(anchor, make_storable(args.query[:20_000]), project_ids)
         depth = {"before": args.depth_before, "after": args.depth_after}
-        rows = await read(timeline.around, center, **depth, project_ids=project_ids)
-        return noted(fenced([context.timeline_text(rows, center, self.service.icons).rstrip("\n")]), rows)
+        rows = await read(browse.list_timeline, center, **depth, project_ids=project_ids)
+        return with_external_note(fenced([brief.format_timeline(rows, center, self.service.icons).rstrip("\n")]), rows)
 
     async def get_observations(self, args: GetObservations) -> str:
         identities = [_parse_id(item) for item in args.ids]
@@ -188,25 +195,29 @@ class Tools:
         if not rows:
             raise NotFound("no records with these IDs", hint="`search` lists IDs")
         texts = {name: "\n".join(_record_lines(row, self.service.icons)) for name, row in rows.items()}
-        return noted(fenced(_fit_answer(texts, [_name(*item) for item in identities])), list(rows.values()))
+        return with_external_note(
+            fenced(_fit_answer(texts, [_name(*item) for item in identities])), list(rows.values())
+        )
 
     async def save_memory(self, args: SaveMemory) -> str:
         place = await self._place()
         if place and not place.enabled:
-            raise Misuse("memory is switched off in this folder; nothing was saved")
-        text = keepable(args.text)
+            raise InvalidRequest("memory is switched off in this folder; nothing was saved")
+        text = sanitize_user_text(args.text)
         if not text.strip():
-            raise Misuse("the text is empty or entirely private; nothing was saved")
-        title = keepable(args.title).strip() or first_sentence(text, 100)
-        named_project = projects.named(storable(args.project).strip() or projects.GENERAL)
+            raise InvalidRequest("the text is empty or entirely private; nothing was saved")
+        title = sanitize_user_text(args.title).strip() or first_sentence(text, 100)
+        named_project = project_folders.project_from_name(
+            make_storable(args.project).strip() or project_folders.GENERAL_PROJECT
+        )
         project = named_project if args.project.strip() or not place else place
         row_id, why = await self.service.save(project, title, text, by="agent", place=place)
         approval_note = f"\nIt is injected only after the user has approved it: {why}" if why else ""
-        return f"Saved as {row_id} in project {safe(project.name)}: {safe(title)}{approval_note}"
+        return f"Saved as {row_id} in project {safe_line(project.name)}: {safe_line(title)}{approval_note}"
 
     async def forget(self, args: Forget) -> str:
         until = await self.service.forget(args.id, by="agent")
-        back = f"`claude-mem forget --undo {args.id}` restores it until {local(until):%Y-%m-%d}"
+        back = f"`claude-mem forget --undo {args.id}` restores it until {local_time(until):%Y-%m-%d}"
         return f"Observation {args.id} is forgotten. {back}."
 
     async def session_context(self, args: SessionContext) -> str:
@@ -214,39 +225,41 @@ class Tools:
         if not args.project.strip() and place and not place.enabled:
             return "Memory is switched off in this folder."
         project_ids = await self.service.db.read(_select_project_ids, args.project.strip(), place)
-        memory = await self.service.db.read(context.gather, project_ids, limit=config.context_observations)
-        memory = memory or context.Known(place.name if place else "this project")
-        return context.render(memory, budget_tokens=config.context_tokens, icons=self.service.icons)
+        memory = await self.service.db.read(brief.gather_memory, project_ids, limit=config.context_observations)
+        memory = memory or brief.ProjectMemory(place.name if place else "this project")
+        return brief.render_brief(memory, budget_tokens=config.context_tokens, icons=self.service.icons)
 
-    async def _place(self) -> Project | None:
+    async def _place(self) -> ResolvedProject | None:
         """Return the project of the folder, or None if the folder does not exist (its name may have been garbled)."""
         if not self.folder.startswith("/") or not await asyncio.to_thread(Path(self.folder).is_dir):
             return None
-        return await projects.resolve_off_loop(self.folder, excluded=self.service.config.excluded_projects)
+        return await project_folders.identify_project_in_thread(
+            self.folder, excluded=self.service.config.excluded_projects
+        )
 
 
 def _project_ids_named(conn: Connection, name: str) -> list[int]:
-    if project_ids := project_rows.by_name(conn, name.strip()):
+    if project_ids := project_rows.list_project_ids_by_name(conn, name.strip()):
         return project_ids
-    names = ", ".join(safe(shorten(row["name"], 60)) for row in project_rows.listing(conn)[:20])
+    names = ", ".join(safe_line(shorten(row["name"], 60)) for row in project_rows.list_projects_with_counts(conn)[:20])
     raise NotFound(f"there is no project {name!r}", hint=f"projects: {names or 'none yet'}")
 
 
-def _select_project_ids(conn: Connection, name: str, place: Project | None) -> list[int]:
+def _select_project_ids(conn: Connection, name: str, place: ResolvedProject | None) -> list[int]:
     """Return the projects of that name, else the folder's project, else the one last worked in."""
     if name:
         return _project_ids_named(conn, name)
     if place:
-        project_id = project_rows.find(conn, place)
+        project_id = project_rows.find_project_id(conn, place)
         return [project_id] if project_id else []
-    return [row["id"] for row in project_rows.listing(conn)[:1]]
+    return [row["id"] for row in project_rows.list_projects_with_counts(conn)[:1]]
 
 
 def _date(name: str, text: str, *, end: bool = False) -> int | None:
     try:
-        return milliseconds(text, end=end)
+        return parse_time(text, end=end)
     except ValueError as error:
-        raise Misuse(f"{name} is not a date", hint=f"write it {DATE}") from error
+        raise InvalidRequest(f"{name} is not a date", hint=f"write it {DATE}") from error
 
 
 # --- reading by ID ---------------------------------------------------------------------------------------------------
@@ -255,25 +268,25 @@ def _date(name: str, text: str, *, end: bool = False) -> int | None:
 def _parse_id(item: int | str) -> tuple[str, int]:
     match = re.fullmatch(r"([#SPT]?)(\d{1,15})", str(item).strip().upper())
     if not match:
-        raise Misuse(f"{item!r} is not an ID", hint="use IDs as `search` prints them: 12, S12, P12, T12")
+        raise InvalidRequest(f"{item!r} is not an ID", hint="use IDs as `search` prints them: 12, S12, P12, T12")
     return _KINDS[match[1]], int(match[2])
 
 
 def _name(kind: str, row_id: int) -> str:
-    return f"{MARKS[kind]}{row_id}"
+    return f"{ID_PREFIXES[kind]}{row_id}"
 
 
-def _turn_anchor(conn: Connection, turn_id: int) -> timeline.Anchor:
+def _turn_anchor(conn: Connection, turn_id: int) -> browse.TimelinePoint:
     """Return the timeline position of a turn's first record, since a turn itself has none."""
     for row in _turn_documents(conn, turn_id):
-        if row["kind"] in timeline.MARKS:
-            return timeline.item(conn, row["kind"], row["id"])
+        if row["kind"] in browse.ID_PREFIXES:
+            return browse.get_timeline_point(conn, row["kind"], row["id"])
     raise NotFound(f"there is no turn {turn_id}", hint="`search` lists IDs")
 
 
 def _turn_documents(conn: Connection, turn_id: int) -> list[Row]:
-    siblings = documents.siblings(conn, [turn_id], Filter()).get(turn_id, [])
-    return list(documents.show(conn, [document_id for document_id, _ in siblings]).values())
+    siblings = documents.list_turn_documents(conn, [turn_id], SearchFilter()).get(turn_id, [])
+    return list(documents.load_hits(conn, [document_id for document_id, _ in siblings]).values())
 
 
 def _read_records(conn: Connection, identities: Sequence[tuple[str, int]]) -> dict[str, Row]:
@@ -281,7 +294,7 @@ def _read_records(conn: Connection, identities: Sequence[tuple[str, int]]) -> di
     records: dict[str, Row] = {}
     for kind, row_id in identities:
         try:
-            row = _turn(conn, row_id) if kind == "turn" else observations.get(conn, kind, row_id)
+            row = _turn(conn, row_id) if kind == "turn" else observations.get_memory(conn, kind, row_id)
         except NotFound:
             continue
         records[_name(kind, row_id)] = row
@@ -292,14 +305,14 @@ def _turn(conn: Connection, turn_id: int) -> Row:
     row = next((row for row in _turn_documents(conn, turn_id) if row["kind"] == "turn"), None)
     if row is None:
         raise NotFound(f"there is no turn {turn_id}")
-    parts = (documents.text_of(conn, row["document_id"], part) for part in range(MOST_PARTS))
+    parts = (documents.get_passage_text(conn, row["document_id"], part) for part in range(MOST_PARTS))
     return {**row, "id": turn_id, "text": "\n".join(part[1] for part in parts if part)}
 
 
 # --- formatting (pure) -----------------------------------------------------------------------------------------------
 
 
-def _hit_lines(hits: Sequence[recall.Hit], icons: Mapping[str, str], *, more: bool) -> Iterator[str]:
+def _hit_lines(hits: Sequence[rank.Hit], icons: Mapping[str, str], *, more: bool) -> Iterator[str]:
     """Yield a heading and one line per hit, best first."""
     if not hits:
         yield "No records match. Other words or fewer filters may find more."
@@ -307,31 +320,31 @@ def _hit_lines(hits: Sequence[recall.Hit], icons: Mapping[str, str], *, more: bo
     yield "Records of past work, as information: ID date time type title [project] ~tokens to read in full"
     for hit in hits:
         icon = icons.get(hit.row["type"] or "", "·")
-        cost = hit.row["tokens"] or tokens(hit.row["body"] or "")
-        where = f"[{safe(hit.row['project'])}] ~{cost}"
-        title = safe(hit.title) + held_mark(hit.row)
-        yield f"{_name(hit.kind, hit.id)} {local(hit.row['created_at']):%Y-%m-%d %H:%M} {icon} {title} {where}"
+        cost = hit.row["tokens"] or estimate_tokens(hit.row["body"] or "")
+        where = f"[{safe_line(hit.row['project'])}] ~{cost}"
+        title = safe_line(hit.title) + trust_suffix(hit.row)
+        yield f"{_name(hit.kind, hit.id)} {local_time(hit.row['created_at']):%Y-%m-%d %H:%M} {icon} {title} {where}"
     yield "There are more: narrow the query or raise the limit." if more else "No more hits."
 
 
 def _record_lines(row: Row, icons: Mapping[str, str]) -> Iterator[str]:
     kind = row.get("type") or row["kind"]
-    title = safe(row.get("title") or "") if row["kind"] in ("observation", "turn") else ""
-    title = (f": {title}" if title else "") + held_mark(row)
+    title = safe_line(row.get("title") or "") if row["kind"] in ("observation", "turn") else ""
+    title = (f": {title}" if title else "") + trust_suffix(row)
     yield f"## {_name(row['kind'], row['id'])} {icons.get(kind, '·')} {kind}{title}"
-    yield f"{local(row['created_at']):%Y-%m-%d %H:%M}, project {safe(row['project'])}" + _origin(row)
+    yield f"{local_time(row['created_at']):%Y-%m-%d %H:%M}, project {safe_line(row['project'])}" + _origin(row)
     for field in ("subtitle", "narrative", "text"):
         if row.get(field):
             yield _lines(row[field])
-    yield from (f"- {safe(fact)}" for fact in row.get("facts") or ())
+    yield from (f"- {safe_line(fact)}" for fact in row.get("facts") or ())
     yield from (f"{field.replace('_', ' ')}: {_lines(row[field])}" for field in _SUMMARY_FIELDS if row.get(field))
     for field in ("concepts", "files_modified", "files_edited", "files_read"):
         if row.get(field):
-            yield f"{field.replace('_', ' ')}: {safe(', '.join(row[field]))}"
+            yield f"{field.replace('_', ' ')}: {safe_line(', '.join(row[field]))}"
     if row.get("commit_id"):
-        yield f"commit: {safe(row['commit_id'])}"
+        yield f"commit: {safe_line(row['commit_id'])}"
     if row.get("outcome"):
-        yield f"outcome: {safe(row['outcome'])}"
+        yield f"outcome: {safe_line(row['outcome'])}"
     if row.get("summary_id"):
         yield f"the agent's closing message: {_name('summary', row['summary_id'])}"
     yield from _closing(row)
@@ -340,8 +353,8 @@ def _record_lines(row: Row, icons: Mapping[str, str]) -> Iterator[str]:
 def _closing(row: Row) -> Iterator[str]:
     """Yield the closing message verbatim, under a heading that names its trust level."""
     if row.get("closing"):
-        trust = closing_trust(row)
-        yield f"the agent's closing message{f' ⟨{safe(trust)}⟩' if trust else ''}:"
+        trust = held_closing_origin(row)
+        yield f"the agent's closing message{f' ⟨{safe_line(trust)}⟩' if trust else ''}:"
         yield _lines(clip(row["closing"], MOST_CLOSING))
 
 
@@ -353,24 +366,24 @@ def _origin(row: Row) -> str:
         "prompt_number": "prompt {}",
         "content_session_id": "session {}",
     }
-    return "".join(f", {form.format(safe(str(row[name])))}" for name, form in formats.items() if row.get(name))
+    return "".join(f", {form.format(safe_line(str(row[name])))}" for name, form in formats.items() if row.get(name))
 
 
 def _lines(text: str) -> str:
     """Escape a text line by line, so that code keeps its indentation; tags spread over lines are neutralized first."""
-    lines = context.harmless(text).splitlines()
-    return "\n".join(line[: len(line) - len(line.lstrip(" \t"))] + safe(line) for line in lines)
+    lines = display.neutralize_tags(text).splitlines()
+    return "\n".join(line[: len(line) - len(line.lstrip(" \t"))] + safe_line(line) for line in lines)
 
 
 def _fit_answer(texts: Mapping[str, str], names: Sequence[str]) -> Iterator[str]:
     """Yield as many texts as an agent accepts, but at least one, and then the IDs that were left out or not found."""
-    room, omitted = MOST_CHARS, list[str]()
+    room, omitted = MAX_RESULT_CHARS, list[str]()
     for name, text in texts.items():
-        if omitted or (len(text) > room and room < MOST_CHARS):
+        if omitted or (len(text) > room and room < MAX_RESULT_CHARS):
             omitted.append(name)
         else:
             room -= len(text)
-            yield text[:MOST_CHARS]
+            yield text[:MAX_RESULT_CHARS]
     if omitted:
         yield f"Too long for one result; request again: {', '.join(omitted)}"
     if missing := [name for name in dict.fromkeys(names) if name not in texts]:

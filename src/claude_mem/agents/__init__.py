@@ -1,0 +1,1 @@
+"""One module per agent: its payloads and transcripts in, its replies out, our lines in its settings."""

@@ -1,0 +1,1 @@
+"""Agents whose real program cannot be run in tests; written from their documentation."""

@@ -1,0 +1,62 @@
+"""The registry of supported agents."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from claude_mem.agents import claude, codex, copilot, gemini, opencode, qwen, transcript_lines
+from claude_mem.agents.base import Host
+from claude_mem.agents.canonical import TranscriptHead
+from claude_mem.agents.contrib import cursor, windsurf
+
+# In the order in which they are shown.
+_ALL = (
+    claude.HOST, codex.HOST, gemini.HOST, opencode.HOST, copilot.HOST, qwen.HOST, cursor.HOST, windsurf.HOST,
+)  # fmt: skip
+HOSTS: dict[str, Host] = {host.name: host for host in _ALL}
+MAX_HEAD_BYTES, MAX_HEAD_LINES = 1 << 20, 1_000
+
+
+def get_host(name: str) -> Host:
+    """Return an agent by name. An unknown name means a client that posts our event format over HTTP."""
+    return HOSTS.get(name) or Host(name=name, label=name)
+
+
+def identify_host(path: Path) -> Host | None:
+    """Return the agent that wrote a transcript, by its first records, or None if no agent recognizes it."""
+    for record in _first_records(path):
+        for host in HOSTS.values():
+            if host.transcripts is not None and host.transcripts.owns(record):
+                return host
+    return None
+
+
+def read_head(host: Host, path: Path) -> TranscriptHead:
+    return host.transcripts.head(path) if host.transcripts is not None else TranscriptHead()
+
+
+def _first_records(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the first records. Many are needed: a continued conversation begins with those of the earlier one."""
+    try:
+        for line in _first_lines(path):
+            if (record := transcript_lines.parse_record(line)) is not None:
+                yield record
+    except (OSError, EOFError, ValueError, zlib.error):
+        return  # the records before the damage have been yielded
+
+
+def _first_lines(path: Path) -> Iterator[bytes]:
+    with transcript_lines.open_transcript(path) as file:
+        if path.name.removesuffix(".gz").endswith(".json"):  # one record over many lines
+            yield file.read(transcript_lines.MAX_DOCUMENT_BYTES)
+            return
+        remaining = MAX_HEAD_BYTES
+        for _ in range(MAX_HEAD_LINES):
+            line = file.readline(remaining)
+            remaining -= len(line)
+            if not line or remaining <= 0:
+                return
+            yield line

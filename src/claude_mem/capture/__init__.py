@@ -1,0 +1,1 @@
+"""Spool file to event rows to turns; transcripts and back-fill."""

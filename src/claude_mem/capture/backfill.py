@@ -1,0 +1,277 @@
+"""Turns a transcript file into a session with turns and events, as if hooks had captured it.
+
+The events are added by the code that reconciles live sessions, so events that hooks captured are not duplicated, and
+reading a file twice adds nothing. A file is read in parts, each a job and a transaction of its own: other jobs run
+between two parts of a large file, and a killed worker continues where it stopped. After the session's own file come the
+files of its subagents; then its turns are digested.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from claude_mem.agents import registry, transcript_lines
+from claude_mem.agents.base import Transcripts
+from claude_mem.agents.canonical import TranscriptContent
+from claude_mem.capture import sanitize, transcripts
+from claude_mem.capture import turns as capture_turns
+from claude_mem.config import Config
+from claude_mem.domain import ids
+from claude_mem.domain.records import Event, Job, Session, Status, StreamEvent
+from claude_mem.domain.text import make_storable
+from claude_mem.storage.base import Commit, write_nothing
+from claude_mem.storage.sqlite.deletion import tombstones
+from claude_mem.storage.sqlite.engine import Connection, Database
+from claude_mem.storage.sqlite.journal import backfills, jobs
+from claude_mem.storage.sqlite.journal import turns as journal_turns
+from claude_mem.storage.sqlite.journal.backfills import BackfillFile
+from claude_mem.storage.sqlite.memory import projects, sessions
+from claude_mem.system import untrusted_files
+from claude_mem.system.failpoints import failpoint
+from claude_mem.system.project_folders import ResolvedProject, identify_project
+
+K = TypeVar("K")
+
+PART_BYTES = 2 << 20  # a part occupies the writer for some milliseconds, which is not noticeable
+PACKED_PART_BYTES = 4 * PART_BYTES  # larger: seeking in a compressed file decompresses everything before the position
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedFile:
+    """A file that is not read, with the reason."""
+
+    host: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillPart:
+    """The cleaned content of one part, and where to continue: in which subagent's file (`agent`) and at which position
+    (`mark`). Both are empty after the last part."""
+
+    host: str
+    project: ResolvedProject
+    content_session_id: str
+    cwd: str
+    events: tuple[Event, ...]
+    closings: dict[str, Event]
+    problem: str
+    bad_lines: int
+    offset: int
+    agent: str
+    mark: str
+
+
+# --- asking ----------------------------------------------------------------------------------------------------------
+
+
+def enqueue_files(conn: Connection, *paths: Path, now: int) -> None:
+    """Enqueue reading these files, except those that were read and have not changed since."""
+    backfills.enqueue_transcripts(conn, backfills.stat_transcripts(paths), now=now)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+async def backfill(job: Job, *, db: Database, config: Config) -> Commit:
+    """Read the next part of a file and return the transaction that stores it."""
+    file = await db.read(backfills.find_backfill_file, job.subject)
+    if file is None:
+        return write_nothing
+    part = await asyncio.to_thread(read_part, file, config)
+    failpoint("backfill.read")
+    if isinstance(part, SkippedFile):
+        return partial(_skip_file, file=file, skipped=part)
+    return partial(_store_part, file=file, part=part)
+
+
+def read_part(file: BackfillFile, config: Config) -> BackfillPart | SkippedFile:
+    path = Path(file.path)
+    if problem := _read_problem(path):
+        return SkippedFile(file.host, problem)
+    host = registry.get_host(file.host) if file.host else registry.identify_host(path)
+    if host is None or host.transcripts is None:
+        return SkippedFile("", _unrecognised_reason(path))
+    transcript, agent, mark = _read_next(file, path, host.name, host.transcripts)
+    project = identify_project(transcript.cwd, excluded=config.excluded_projects)
+    if transcript.cwd and Path(transcript.cwd).is_relative_to(config.data_dir):
+        return SkippedFile(host.name, "ours")
+    if not project.enabled:
+        return SkippedFile(host.name, "project_off")
+    events, bad_events = _filter_and_clean(enumerate(transcript.events), project, config)
+    closings, bad_closings = _filter_and_clean(transcript.closings.items(), project, config)
+    return BackfillPart(
+        host=host.name,
+        project=project,
+        content_session_id=make_storable(transcript.content_session_id),
+        cwd=transcript.cwd,
+        events=tuple(events.values()),
+        closings=closings,
+        problem=transcript.problem,
+        bad_lines=transcript.bad_lines + bad_events + bad_closings,
+        offset=transcript.offset,
+        agent=agent,
+        mark=mark,
+    )
+
+
+def _read_next(
+    file: BackfillFile, path: Path, host: str, transcripts: Transcripts
+) -> tuple[TranscriptContent, str, str]:
+    """Return this part and where the next one begins: the subagent (or "") and the position in that file. Both are ""
+    after the last part."""
+    agents = dict(transcripts.agents(path))
+    current_path = agents.get(file.agent) if file.agent else path
+    transcript, mark = _read_part(file, current_path, host, transcripts) if current_path else (TranscriptContent(), "")
+    if mark:
+        return transcript, file.agent, mark
+    return transcript, min((agent for agent in agents if agent > file.agent), default=""), ""
+
+
+def _read_part(file: BackfillFile, path: Path, host: str, transcripts: Transcripts) -> tuple[TranscriptContent, str]:
+    if transcripts.part is not None:
+        most = PACKED_PART_BYTES if path.suffix == ".gz" else PART_BYTES
+        return transcripts.part(path, host=host, mark=file.mark, most=most, agent_id=file.agent)
+    return transcripts.read(path, host=host, agent_id=file.agent, over=True), ""
+
+
+def _filter_and_clean(
+    items: Iterable[tuple[K, Event]], project: ResolvedProject, config: Config
+) -> tuple[dict[K, Event], int]:
+    """Return the events that may be stored, cleaned, and how many were nested too deeply to be processed."""
+    events: dict[K, Event] = {}
+    too_deep = 0
+    for key, event in items:
+        try:
+            cleaned_event = sanitize.filter_and_clean(event, project, config)
+        except RecursionError:
+            too_deep += 1
+            continue
+        if cleaned_event is not None:
+            events[key] = cleaned_event
+    return events, too_deep
+
+
+def _read_problem(path: Path) -> str:
+    """Return why a file cannot be read, or "". Checked first, so that reading never blocks on a pipe."""
+    transcript = TranscriptContent()
+    with transcript_lines.record_problems(transcript), untrusted_files.open_transcript(path) as file:
+        file.read(1)
+    return transcript.problem
+
+
+def _unrecognised_reason(path: Path) -> str:
+    """Return why no agent recognises a file as its transcript."""
+    transcript, reason = TranscriptContent(), "foreign"
+    with transcript_lines.record_problems(transcript), transcript_lines.open_transcript(path) as file:
+        if not file.read(1):
+            reason = "empty"
+        else:
+            file.seek(
+                transcript_lines.MAX_DOCUMENT_BYTES
+            )  # a file that is a single record is not read beyond this size
+            if path.name.removesuffix(".gz").endswith(".json") and file.read(1):
+                reason = "huge"
+    return "broken" if transcript.problem == "unreadable" else transcript.problem or reason
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def _skip_file(conn: Connection, *, file: BackfillFile, skipped: SkippedFile) -> Sequence[StreamEvent]:
+    """Skip the file. What was stored from it before stays and is digested."""
+    if file.session_id:
+        _close_session(conn, file.session_id, opened=file.opened)
+        _enqueue_digests(conn, file.session_id, now=ids.now_ms())
+    state = "read" if file.session_id else "skipped"
+    backfills.finish_backfill_file(conn, file, host=skipped.host, state=state, problem=skipped.problem)
+    return ()
+
+
+def _store_part(conn: Connection, *, file: BackfillFile, part: BackfillPart) -> Sequence[StreamEvent]:
+    now = ids.now_ms()
+    session_id, opened = _find_or_open_session(conn, file, part, now=now)
+    news = _add_events(conn, session_id, part, now=now) if session_id else []
+    if session_id and not file.agent:
+        sessions.advance_last_event(
+            conn, session_id, max((event.at for event in part.events), default=0), opened_by_us=opened
+        )
+        if not part.mark:  # the end of the session's own file
+            _close_session(conn, session_id, opened=opened)
+            if opened and not file.path.endswith(".gz"):  # a resumed session need not be read again from the start
+                sessions.set_transcript_offset(conn, session_id, part.offset)
+        transcripts.add_closing_messages(conn, sessions.get_session(conn, session_id), part.closings, news, now=now)
+    failpoint("backfill.added")
+    if part.problem:
+        backfills.record_backfill_problem(conn, file, part.problem)
+    if part.mark or (part.agent and session_id):
+        backfills.enqueue_next_part(
+            conn,
+            file,
+            host=part.host,
+            agent=part.agent,
+            mark=part.mark,
+            offset=part.offset,
+            bad_lines=part.bad_lines,
+            now=now,
+        )
+    else:
+        _finish(conn, file, part, session_id, now=now)
+    return [item for item in news if item.type == capture_turns.TURN_HIDDEN]  # old events are not news to listeners
+
+
+def _find_or_open_session(conn: Connection, file: BackfillFile, part: BackfillPart, *, now: int) -> tuple[int, bool]:
+    """Return the session id, opening the session at its first event, and whether this file opened it. The id is 0 as
+    long as there was no event."""
+    if file.session_id or not part.events or not part.content_session_id:
+        return file.session_id or 0, file.opened
+    existing = sessions.find_session(conn, part.host, part.content_session_id)
+    if existing is None and all(tombstones.is_event_tombstoned(conn, event) for event in part.events):
+        return 0, False  # the user has deleted all of it
+    session, opened = existing or _open_session(conn, part, now=now), existing is None or file.opened
+    backfills.set_backfill_session(conn, file, host=part.host, session_id=session.id, opened=opened)
+    return session.id, opened
+
+
+def _open_session(conn: Connection, part: BackfillPart, *, now: int) -> Session:
+    project_id = projects.register_project(conn, part.project, "", now=now)
+    at = part.events[0].at
+    return sessions.open_session(conn, part.host, part.content_session_id, project_id=project_id, at=at, cwd=part.cwd)
+
+
+def _add_events(conn: Connection, session_id: int, part: BackfillPart, *, now: int) -> list[StreamEvent]:
+    session = sessions.get_session(conn, session_id)
+    events = [replace(event, content_session_id=session.content_session_id) for event in part.events]
+    return transcripts.add_missing_events(conn, session, events, now=now)
+
+
+def _close_session(conn: Connection, session_id: int, *, opened: bool) -> None:
+    """Close a session, unless it may be running right now."""
+    session = sessions.get_session(conn, session_id)
+    if session.status == Status.ACTIVE or (session.status == Status.INITIALIZED and not opened):
+        return
+    journal_turns.close_open_turns(conn, session.id, by="backfill", at=session.last_event_at)
+    if session.status != Status.FAILED:
+        sessions.set_session_status(conn, session.id, Status.COMPLETED, at=session.last_event_at)
+
+
+def _enqueue_digests(conn: Connection, session_id: int, *, now: int) -> None:
+    for turn_id, seq in journal_turns.list_undigested_turns(conn, session_id):
+        jobs.enqueue_job(conn, jobs.DIGEST_BACKFILLED_JOB, f"{turn_id}.{seq}", now=now)
+
+
+def _finish(conn: Connection, file: BackfillFile, part: BackfillPart, session_id: int, *, now: int) -> None:
+    """Record the end of a file: "read" if it had any event, otherwise "skipped" with the reason."""
+    if session_id:
+        _enqueue_digests(conn, session_id, now=now)
+        backfills.finish_backfill_file(conn, file, host=part.host, state="read", problem="", bad_lines=part.bad_lines)
+        return
+    reason = "format" if part.bad_lines or backfills.count_bad_lines(conn, file) else "empty"
+    backfills.finish_backfill_file(
+        conn, file, host=part.host, state="skipped", problem=reason, bad_lines=part.bad_lines
+    )

@@ -1,0 +1,293 @@
+"""list, show, cost, compress: print memories and costs, and try a model on one turn."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from claude_mem.cli import output, provenance
+from claude_mem.client import Client
+from claude_mem.config import load_lenient
+from claude_mem.domain.errors import InvalidRequest, NotFound
+from claude_mem.system import process
+
+GROUPS = ("day", "month", "project", "model", "session", "verdict")
+COMPRESS_SECONDS = 90.0
+KINDS = ("observations", "summaries", "prompts", "sessions", "projects")
+
+
+def add_commands(commands: Any) -> None:
+    listing = commands.add_parser("list", help="list memories, sessions or projects, newest first")
+    listing.add_argument("kind", nargs="?", choices=KINDS, default="observations", help="default: observations")
+    listing.add_argument("--project", default="", metavar="P", help="only this project")
+    listing.add_argument("--type", default="", metavar="T", help="only observations of this type: rule, decision, …")
+    listing.add_argument(
+        "-n", "--limit", type=int, default=20, metavar="N", help="number of rows (default: 20, maximum: 100)"
+    )
+    listing.add_argument("--json", action="store_true", help="print one JSON object per line")
+    listing.set_defaults(run=list_)
+    show_ = commands.add_parser(
+        "show",
+        help="print observations, summaries and prompts in full",
+        epilog="A summary (S12) includes the agent's closing message, verbatim, as Markdown.",
+    )
+    show_.add_argument(
+        "ids", nargs="+", type=_parse_id, metavar="ID", help="12 (observation), S12 (summary) or P12 (prompt)"
+    )
+    show_.add_argument("--json", action="store_true", help="print one JSON object per line")
+    show_.set_defaults(run=show)
+    cost_ = commands.add_parser("cost", help="show the requests to models, their tokens and their cost")
+    cost_.add_argument("--by", choices=GROUPS, default="day", help="group by (default: day)")
+    cost_.add_argument("--days", type=int, default=30, metavar="N", help="only the last N days (default: 30)")
+    cost_.add_argument("--json", action="store_true", help="print one JSON object per line")
+    cost_.set_defaults(run=cost)
+    compress_ = commands.add_parser(
+        "compress", help="try a model on one turn, and compare its wording with the draft made without a model"
+    )
+    compress_.add_argument("what", metavar="SESSION|TRANSCRIPT", help="a session (number or id), or a transcript file")
+    compress_.add_argument("--provider", default="", metavar="NAME", help="default: the setting `provider`")
+    compress_.add_argument("--turn", type=int, default=0, metavar="N", help="turn (default: the last one with work)")
+    compress_.add_argument("--dry-run", action="store_true", help="show what would be sent; send nothing")
+    compress_.add_argument("--json", action="store_true", help="print one JSON object")
+    compress_.set_defaults(run=compress)
+
+
+def _parse_id(text: str) -> tuple[str, int]:
+    """Split an ID into the kind of record and its number."""
+    match = re.fullmatch(r"([#SP]?)([0-9]{1,15})", text.upper())
+    if not match:
+        raise argparse.ArgumentTypeError(f"invalid ID {text!r}; use 12, S12 or P12")
+    return _KIND_BY_PREFIX[match[1]], int(match[2])
+
+
+def _client() -> Client:
+    return Client(process.ensure_worker(load_lenient().config.data_dir))
+
+
+def list_(options: argparse.Namespace) -> int:
+    if options.type and options.kind != "observations":
+        raise InvalidRequest(f"{options.kind} have no type", hint="only observations do: `claude-mem list --type rule`")
+    query = {} if options.kind == "projects" else {"limit": options.limit, "project": options.project}
+    query |= {"type": options.type} if options.type else {}
+    items = _client().get(f"/api/{options.kind}", **query)["items"]
+    if options.json:
+        provenance.json_lines(items)
+    elif not items:
+        output.info(f"no {options.kind} yet")
+    else:
+        columns, rows = _TABLES[options.kind]
+        provenance.warn_if_held(items)
+        output.table(columns, [rows(item) for item in items])
+        provenance.print_note(items)
+    return 0
+
+
+def _with_mark(row: dict[str, Any], name: str) -> str:
+    return f"{row[name] or ''}{provenance.trust_mark(row)}"
+
+
+def _single_line(text: str) -> str:
+    """Join the lines of a text, to fit into one cell."""
+    return " ".join(text.split())
+
+
+_TABLES: dict[str, tuple[tuple[str, ...], Any]] = {
+    "observations": (
+        ("id", "when", "project", "type", "title"),
+        lambda row: (
+            row["id"], output.format_age(row["created_at"]), row["project"], row["type"], _with_mark(row, "title"),
+        ),
+    ),
+    "summaries": (
+        ("id", "when", "project", "requested", "outcome", "completed"),
+        lambda row: (
+            row["id"], output.format_age(row["created_at"]), row["project"], _single_line(row["request"] or ""),
+            row["outcome"], f"{_single_line(row['completed'] or '')}{provenance.trust_mark(row)}",
+        ),
+    ),
+    "prompts": (
+        ("id", "when", "project", "prompt"),
+        lambda row: (row["id"], output.format_age(row["created_at"]), row["project"], _single_line(row["text"])),
+    ),
+    "sessions": (
+        ("id", "when", "project", "agent", "status", "prompts", "title"),
+        lambda row: (
+            row["id"], output.format_age(row["last_event_at"]), row["project"], row["host"], row["status"],
+            row["prompt_counter"], row["title"] or "",
+        ),
+    ),
+    "projects": (
+        ("id", "name", "sessions", "observations", "last seen", "root"),
+        lambda row: (
+            row["id"], row["name"], row["sessions"], row["observations"], output.format_age(row["last_event_at"]),
+            row["root"],
+        ),
+    ),
+}  # fmt: skip
+
+
+def show(options: argparse.Namespace) -> int:
+    rows = _fetch(_client(), options.ids)
+    items = list(rows.values())
+    if options.json:
+        provenance.json_lines(items)
+    else:
+        provenance.warn_if_held(items)
+        for item in items:
+            _SHOW[item["kind"]](item)
+        provenance.print_note(items)
+    if missing := [_NAMES[kind].format(number) for kind, number in options.ids if (kind, number) not in rows]:
+        raise NotFound(f"no {', no '.join(missing)}", hint="find IDs with `claude-mem list` or `claude-mem search`")
+    return 0
+
+
+def _fetch(client: Client, ids: Sequence[tuple[str, int]]) -> dict[tuple[str, int], dict[str, Any]]:
+    """Return the rows that exist, in the order of `ids`."""
+    numbers = [number for kind, number in ids if kind == "observation"]
+    rows = client.post("/api/observations/batch", {"ids": numbers})["items"] if numbers else []
+    by_id = {("observation", row["id"]): row for row in rows}
+    for kind, number in ids:
+        if kind != "observation":
+            with suppress(NotFound):
+                by_id[kind, number] = client.get(f"/api/{kind}/{number}")
+    return {id_: by_id[id_] for id_ in ids if id_ in by_id}
+
+
+def _show_observation(item: dict[str, Any]) -> None:
+    output.line(f"#{item['id']} {item['title']}{provenance.trust_mark(item)}")
+    output.line(f"   {item['type']} · {item['project']} · {output.format_age(item['created_at'])}")
+    for name in ("subtitle", "narrative"):
+        if item[name]:
+            output.text(item[name], indent="   ")
+    for fact in item["facts"]:
+        output.text(fact, indent="     ", first="   - ")
+    for name in ("files_read", "files_modified", "concepts"):
+        if item[name]:
+            output.line(f"   {name.replace('_', ' ')}: {', '.join(item[name])}")
+    if item["summary_id"]:
+        output.line(f"   closing message of the turn: claude-mem show S{item['summary_id']}")
+    output.line()
+
+
+def _show_summary(item: dict[str, Any]) -> None:
+    """Print a summary, with the closing message last and unindented: it is Markdown and can be rendered as such."""
+    output.line(f"S{item['id']} {item['request'] or 'Summary of a turn'}{provenance.trust_mark(item)}")
+    outcome = [item["outcome"]] if item["outcome"] else []
+    output.line("   " + " · ".join(["summary", *outcome, item["project"], output.format_age(item["created_at"])]))
+    for name in ("completed", "investigated", "learned", "next_steps", "notes"):
+        if item[name]:
+            output.text(item[name], indent="   ", first=f"   {name.replace('_', ' ')}: ")
+    if item["closing"]:
+        output.text(f"\nclosing message{provenance.closing_trust_mark(item)}:\n\n{item['closing']}")
+    output.line()
+
+
+def _show_prompt(item: dict[str, Any]) -> None:
+    output.line(
+        f"P{item['id']} prompt {item['prompt_number']} · {item['project']} · {output.format_age(item['created_at'])}"
+    )
+    output.text(f"\n{item['text']}\n")
+
+
+_KIND_BY_PREFIX = {"": "observation", "#": "observation", "S": "summary", "P": "prompt"}
+_NAMES = {"observation": "observation {}", "summary": "summary S{}", "prompt": "prompt P{}"}
+_SHOW = {"observation": _show_observation, "summary": _show_summary, "prompt": _show_prompt}
+
+
+def cost(options: argparse.Namespace) -> int:
+    report = _client().get("/api/cost", by=options.by, days=options.days)
+    if options.json:
+        output.json_lines(report["items"])
+        return 0
+    if report["items"]:
+        columns = (options.by, "requests", "failed", "tokens in", "from cache", "tokens out", "cost")
+        output.table(columns, [_cost_row(row) for row in [*report["items"], _total(report["items"])]])
+    else:
+        output.line(f"no requests to a model in the last {options.days} days")
+    _show_budget(report)
+    return 0
+
+
+_SUMS = ("requests", "failed", "input_tokens", "cached_tokens", "output_tokens", "cost")
+
+
+def _total(items: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"name": "all", **{name: sum(item[name] for item in items) for name in _SUMS}}
+
+
+def _cost_row(row: dict[str, Any]) -> tuple[str, ...]:
+    counts = [f"{row[name]:,}" for name in _SUMS[:-1]]
+    return (str(row["name"]), *counts, output.format_dollars(row["cost"]))
+
+
+def _show_budget(report: dict[str, Any]) -> None:
+    off = "off (no model configured; to choose one: `claude-mem config set provider NAME`)"
+    output.line(f"refining      {', '.join(report['providers']) or off}")
+    output.line(f"today         {report['today_tokens']:,} of {report['daily_tokens']:,} tokens")
+    spent, limit = output.format_dollars(report["month_cost"]), output.format_dollars(report["monthly_cost"])
+    output.line(f"this month    {spent} of {limit}")
+    if report["waiting"]:
+        output.line(f"waiting       {report['waiting']:,} turns")
+    if report["problem"]:
+        output.line(f"problem       {report['problem']}")
+    for row in report["paused"]:
+        output.line(f"paused        {row['provider']}: {row['verdict']}: {row['message']}")
+
+
+def compress(options: argparse.Namespace) -> int:
+    path = Path(options.what)
+    source = {"path": str(path.resolve())} if path.is_file() else {"session": options.what}
+    params = {**source, "turn": options.turn, "provider": options.provider, "dry_run": options.dry_run}
+    worker = process.ensure_worker(load_lenient().config.data_dir)
+    result = Client(worker, seconds=COMPRESS_SECONDS).post("/api/compress", params)
+    if options.json:
+        output.json(result)
+    else:
+        _show_comparison(result)
+    return 0 if result.get("verdict", "ok") in ("ok", "empty") else 1
+
+
+def _show_comparison(result: dict[str, Any]) -> None:
+    if "verdict" not in result:
+        output.text(format_dry_run(result))
+        return
+    usage = result["usage"]
+    output.line(f"{result['provider']} {result['model']}: {result['verdict']} {result['message']}".rstrip())
+    output.line(
+        f"{usage['input_tokens']:,} tokens in, {usage['output_tokens']:,} out, {output.format_dollars(result['cost'])}"
+    )
+    refined = _format_digest(result["refined"]) if result["refined"] else "(the draft is kept)"
+    output.side_by_side(("without a model", _format_digest(result["local"])), ("with the model", refined))
+
+
+def format_dry_run(preview: dict[str, Any]) -> str:
+    """Format what would be sent, and the draft that is written without sending anything."""
+    max_tokens = preview["request"]["tokens_at_most"]
+    parts = (
+        (
+            f"instructions (whole request and reply: at most {max_tokens:,} tokens)",
+            preview["request"]["system"],
+        ),
+        ("the turn", preview["request"]["prompt"]),
+        ("written without a model", _format_digest(preview["local"])),
+    )
+    return "\n".join(f"--- {title} {'-' * max(3, 95 - len(title))}\n{text.strip()}\n" for title, text in parts)
+
+
+def _format_digest(digest: dict[str, Any]) -> str:
+    """Format observations and summary of a turn as text."""
+    lines = []
+    for item in digest["observations"]:
+        lines.append(f"● [{item['type']}] {item['title']}")
+        lines += [f"  {item[name]}" for name in ("subtitle", "narrative") if item[name]]
+        lines += [f"  - {fact['text']}" for fact in item["facts"]]
+        lines += [f"  files: {', '.join(item['files_modified'])}"] if item["files_modified"] else []
+        lines.append("")
+    for name, text in (digest["summary"] or {}).items():
+        if text and isinstance(text, str):
+            lines.append(f"{name.replace('_', ' ')}: {text}")
+    return "\n".join(lines) or "(nothing)"

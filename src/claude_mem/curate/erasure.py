@@ -1,0 +1,337 @@
+"""Erasure of deleted content from files other than the database: spool, logs, cached start contexts, backups.
+
+The erasure journal: the request of the running deletion, in a file until it is done.
+
+After a crash the deletion is resumed from this file, because tombstones do not contain the scope. The request may
+contain the text to be erased, so the file is shredded at the end.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from claude_mem.config import Config
+from claude_mem.curate.redaction import paused_log
+from claude_mem.domain import ids
+from claude_mem.domain.errors import ClaudeMemError, OperationFailed
+from claude_mem.domain.text_pattern import TextPattern, shares_rare_words
+from claude_mem.storage.sqlite import backup, damage, engine, external_db
+from claude_mem.storage.sqlite.deletion import deletions, keyed_hash
+from claude_mem.storage.sqlite.deletion.scopes import AffectedRows, DeletionScope, find_affected_rows
+from claude_mem.storage.sqlite.deletion.tombstones import Tombstone
+from claude_mem.storage.sqlite.engine import Connection, fetch_all
+from claude_mem.system import project_folders, spool
+from claude_mem.system.spool import sync_directory
+
+log = logging.getLogger(__name__)
+
+_QUARANTINE = "quarantine"
+_ERASED_TEXT = "[forgotten]"
+_LOG_PREFIX = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ [\w.]+: ", re.ASCII)
+_MAX_READ_BYTES = 64 << 20
+_CACHE_PATTERNS = (
+    "mcp-answers.json*",
+    "activity.flag",
+    "worker.starting",
+    "worker.stopped",
+    ".reading-*/*",
+    ".restoring-*/*",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ErasedContent:
+    """How to recognize erased content in a text: by the requested text, or by several rare words of the content."""
+
+    pattern: TextPattern | None
+    rare_words: frozenset[str]
+
+    def in_line(self, text: str) -> bool:
+        return self.quoted(text) or shares_rare_words(text, self.rare_words)
+
+    def quoted(self, text: str) -> bool:
+        return self.pattern is not None and self.pattern.is_in(text)
+
+    def in_bytes(self, data: bytes) -> bool:
+        return self.pattern is not None and self.pattern.is_in_bytes(data)
+
+
+# --- spool and set aside ---------------------------------------------------------------------------------------------
+
+
+def find_waiting_files(config: Config, scope: DeletionScope, *, until: int) -> list[Path]:
+    """Return the spooled and set-aside event files from before `until` that the scope covers."""
+    if scope.ids:
+        return []
+    paths = [path for folder in (config.spool, config.aside) for path in _regular_files(folder)]
+    return [
+        path for path in paths if (ids.created_at_ms(path.name) or 0) <= until and _is_in_scope(path, scope, config)
+    ]
+
+
+def _regular_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("*") if path.is_file() and not path.is_symlink())
+
+
+def _is_in_scope(path: Path, scope: DeletionScope, config: Config) -> bool:
+    try:
+        raw = path.read_bytes()[:_MAX_READ_BYTES]
+    except OSError:
+        return False
+    if scope.matching and not TextPattern(scope.matching).is_in_bytes(raw):
+        return False
+    at = ids.created_at_ms(path.name) or 0
+    if (scope.after is not None and at < scope.after) or (scope.before is not None and at >= scope.before):
+        return False
+    if not (scope.sessions or scope.projects or scope.source):
+        return True
+    host, session, cwd = _parse_identity(path.name, raw)
+    if scope.sessions and (host, session) not in scope.sessions:
+        return False
+    if scope.source and host != scope.source:
+        return False
+    identities = (
+        set(project_folders.identify_project(cwd, excluded=config.excluded_projects).every_identity) if cwd else set()
+    )
+    return not scope.projects or bool(identities & set(scope.projects))
+
+
+def _parse_identity(name: str, raw: bytes) -> tuple[str, str, str]:
+    try:
+        envelope = spool.parse_envelope(name, raw)
+        fields = msgspec.json.decode(envelope.payload)
+        return envelope.header.get("host", ""), str(fields.get("session_id", "")), str(fields.get("cwd", ""))
+    except (ClaudeMemError, msgspec.MsgspecError, UnicodeDecodeError, AttributeError):
+        return "", "", ""
+
+
+# --- text files ------------------------------------------------------------------------------------------------------
+
+
+def erase_from_logs(config: Config, content: ErasedContent) -> int:
+    """Erase the text of log entries that mention the content. Return their number.
+
+    Files are overwritten in place, because the current log stays open.
+    """
+    erased_count = 0
+    for path in _regular_files(config.log_file.parent):
+        with paused_log():
+            text = path.read_bytes()[:_MAX_READ_BYTES].decode("utf-8", "surrogateescape")
+            lines = [_redact_line(line, content) for line in text.split("\n")]
+            count = sum(line.endswith(_ERASED_TEXT) for line in lines) - sum(
+                line.endswith(_ERASED_TEXT) for line in text.split("\n")
+            )
+            if count:
+                spool.overwrite_in_place(path, "\n".join(lines).encode("utf-8", "surrogateescape"))
+                erased_count += count
+    return erased_count
+
+
+def _redact_line(line: str, content: ErasedContent) -> str:
+    head = _LOG_PREFIX.match(line)
+    start = head.end() if head else 0  # the prefix with time and logger name stays
+    return f"{line[:start]}{_ERASED_TEXT}" if content.in_line(line[start:]) else line
+
+
+def erase_from_caches(config: Config, content: ErasedContent) -> int:
+    """Erase cached start contexts, caches and flag files that contain the text. They are created again when needed."""
+    erased_count = 0
+    for path in [
+        *_regular_files(config.starts),
+        *(path for name in _CACHE_PATTERNS for path in config.data_dir.glob(name)),
+    ]:
+        if path.is_file() and content.in_bytes(path.read_bytes()[:_MAX_READ_BYTES]):
+            shred_file(path)
+            erased_count += 1
+    return erased_count
+
+
+def shred_file(path: Path) -> None:
+    """Overwrite the file with zeros and remove it. A file with several hard links is only removed."""
+    try:
+        if path.stat().st_nlink == 1:
+            spool.overwrite_in_place(path, bytes(path.stat().st_size))
+    except OSError:
+        pass  # a file that can't be written can still be removed
+    path.unlink(missing_ok=True)
+
+
+# --- copies of the database ------------------------------------------------------------------------------------------
+
+
+def list_database_copies(config: Config) -> list[Path]:
+    """Return all backups, and all databases in quarantine."""
+    paths = [*config.backups.glob("*.db"), *(config.data_dir / _QUARANTINE).rglob("*.db")]
+    return sorted(path for path in paths if path.is_file() and not path.is_symlink())
+
+
+def erase_unfinished_copies(config: Config) -> None:
+    """Erase unfinished copies left by a killed process.
+
+    The caller must hold the worker lock and must not be making a copy.
+    """
+    for parent in (config.data_dir, config.backups):
+        for folder in parent.glob(f"{backup.RESTORE_FOLDER_PREFIX}*"):
+            if folder.is_dir() and not folder.is_symlink() and not backup.is_used_by_other_process(folder):
+                for path in _regular_files(folder):
+                    shred_file(path)
+                shutil.rmtree(folder, ignore_errors=True)
+    patterns = (f"*{engine.PARTIAL_SUFFIX}", f"*{engine.PARTIAL_SUFFIX}-*")
+    for path in [path for pattern in patterns for path in (config.data_dir / _QUARANTINE).rglob(pattern)]:
+        if path.is_file() and not path.is_symlink():
+            shred_file(path)
+
+
+def erase_from_database_copy(
+    path: Path, config: Config, scope: DeletionScope, tombstones: list[Tombstone], content: ErasedContent
+) -> str:
+    """Erase the content from a copy of the database. Return `kept` (unchanged), `rewritten` or `deleted`.
+
+    A copy that can't be read is deleted, because it may contain the content.
+    """
+    try:
+        if external_db.identify_database(path) not in ("ours", "empty"):
+            return "kept"
+        with external_db.open_read_only(path) as conn:
+            has_rows = bool(_find_in_copy(conn, config, scope, tombstones))
+    except ClaudeMemError as problem:
+        return _delete_unreadable(path, problem)
+    if not has_rows and not _contains_text(path, content):
+        return "kept"
+    try:
+        backup.rewrite_backup(
+            path, lambda conn: _erase_from_copy(conn, config, scope, tombstones, content), vacuum=True
+        )
+    except (ClaudeMemError, *damage.DAMAGE_ERRORS) as problem:
+        if not damage.is_database_damage(problem):  # for example a full disk
+            raise
+        return _delete_unreadable(path, problem)
+    finally:
+        external_db.drop_database_copy(path)
+    return "rewritten"
+
+
+def _delete_unreadable(path: Path, problem: Exception) -> str:
+    log.warning("%s can't be read (%s) and was deleted", path.name, type(problem).__name__)
+    for side in backup.DATABASE_FILE_SUFFIXES:
+        shred_file(path.with_name(path.name + side))
+    return "deleted"
+
+
+def _find_in_copy(conn: Connection, config: Config, scope: DeletionScope, tombstones: list[Tombstone]) -> AffectedRows:
+    """Return the rows of a copy that the deletion covers.
+
+    They are found by the tombstones and by the scope, because the copy may contain rows that the database no longer
+    has. A scope of row ids is not used: the same ids may mean other rows in the copy.
+    """
+    keyed_hash.register_keyed_hash(conn, config.data_dir)
+    tombstoned = deletions.find_tombstoned_rows(conn, tombstones)
+    if scope.ids:
+        return tombstoned
+    return deletions.union_affected_rows(conn, tombstoned, find_affected_rows(conn, scope, erase=True))
+
+
+def _erase_from_copy(
+    conn: Connection, config: Config, scope: DeletionScope, tombstones: list[Tombstone], content: ErasedContent
+) -> None:
+    before = _dangling_references(conn)
+    deletions.erase_rows_from_copy(conn, _find_in_copy(conn, config, scope, tombstones))
+    deletions.erase_mentions(conn, content.in_line, quotes=content.quoted)
+    if dangling := _dangling_references(conn) - before:
+        raise OperationFailed(f"erasing would leave {len(dangling)} dangling references", hint="please report this")
+
+
+def _dangling_references(conn: Connection) -> set[tuple[Any, ...]]:
+    """Return the dangling references of a copy. A database in quarantine may have had some before."""
+    return {tuple(row.values()) for row in fetch_all(conn, "pragma foreign_key_check")}
+
+
+def _contains_text(path: Path, content: ErasedContent) -> bool:
+    return content.pattern is not None and any(_search_chunks(path, content.pattern))
+
+
+def _search_chunks(path: Path, pattern: TextPattern) -> Iterator[bool]:
+    """Yield for each chunk of the file whether it contains the text. Chunks overlap by more than the text's length."""
+    with path.open("rb") as file:
+        overlap = b""
+        while chunk := file.read(4 << 20):
+            yield pattern.is_in_bytes(overlap + chunk)
+            overlap = chunk[-4096:]
+
+
+# --- verification ----------------------------------------------------------------------------------------------------
+
+
+def find_files_with_text(config: Config, pattern: TextPattern) -> list[str]:
+    """Return the names of files in the data directory that still contain the text in any of its encodings."""
+    names = []
+    for path in sorted(config.data_dir.rglob("*")):
+        is_searched = path.is_file() and not path.is_symlink() and not path.is_relative_to(config.models)
+        if is_searched and _false_if_unreadable(lambda path=path: any(_search_chunks(path, pattern))):  # type: ignore[misc]
+            names.append(str(path.relative_to(config.data_dir)))
+    return names
+
+
+def _false_if_unreadable(search: Callable[[], bool]) -> bool:
+    try:
+        return search()
+    except OSError:
+        return False  # the file was removed in the meantime
+
+
+# --- wishes ----------------------------------------------------------------------------------------------------------
+
+
+ERASURE_REQUEST_FILE = "forgetting.json"
+
+
+class ErasureRequest(msgspec.Struct, frozen=True):
+    """A deletion request. `rare`: rare words of the content, to recognize log lines after the rows are deleted."""
+
+    n: int
+    at: int
+    erased: bool
+    scope: DeletionScope
+    rare: frozenset[str] = frozenset()
+    counts: dict[str, int] = {}
+
+
+def write_erasure_request(folder: Path, request: ErasureRequest) -> None:
+    """Write and sync the request. Call this before deleting anything."""
+    temp = _temp_path(folder)
+    with os.fdopen(os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
+        file.write(msgspec.json.encode(request))
+        file.flush()
+        os.fsync(file.fileno())
+    temp.rename(folder / ERASURE_REQUEST_FILE)
+    sync_directory(folder)
+
+
+def read_erasure_request(folder: Path) -> ErasureRequest | None:
+    """Return the request of an interrupted deletion, if there is one."""
+    try:
+        return msgspec.json.decode((folder / ERASURE_REQUEST_FILE).read_bytes(), type=ErasureRequest)
+    except FileNotFoundError:
+        pass  # no deletion was running, or its request was not yet complete
+    except msgspec.MsgspecError:
+        log.error("the request of the interrupted deletion can't be read; it is resumed from its tombstones")
+    delete_erasure_request(folder)
+    return None
+
+
+def delete_erasure_request(folder: Path) -> None:
+    for path in (folder / ERASURE_REQUEST_FILE, _temp_path(folder)):
+        shred_file(path)
+
+
+def _temp_path(folder: Path) -> Path:
+    return folder / f".{ERASURE_REQUEST_FILE}"

@@ -1,0 +1,216 @@
+"""`claude-mem scrub`: applies the current redaction rules to everything that is already stored.
+
+This covers rows, their search index and embeddings, start contexts on disk, files that were set aside, logs and
+backups. It can be run at any time; a second run changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from claude_mem.capture import sanitize
+from claude_mem.config import Config
+from claude_mem.domain import ids
+from claude_mem.domain.errors import ClaudeMemError
+from claude_mem.domain.records import Body
+from claude_mem.privacy import tags
+from claude_mem.privacy.secrets import redact, redact_lines
+from claude_mem.recall.matrix import Indexer
+from claude_mem.storage.sqlite import backup, external_db
+from claude_mem.storage.sqlite.deletion import redaction
+from claude_mem.storage.sqlite.deletion.redaction import TEXT_TABLES, TextCleaner, TextTable
+from claude_mem.storage.sqlite.engine import Connection, Database, Row
+from claude_mem.storage.sqlite.journal import jobs, notices
+from claude_mem.storage.sqlite.memory import projects
+from claude_mem.system.spool import overwrite_in_place, write_private
+
+log = logging.getLogger(__name__)
+
+PAUSE_SECONDS = 0.002  # pause after each batch, so that live work goes first
+MAX_FILE_BYTES = 64 << 20  # the most that is read of a log or of a file that was set aside
+
+
+@dataclass(slots=True)
+class Progress:
+    """The progress of a scrub. `changed` counts rows by table, and files by directory."""
+
+    dry_run: bool = False
+    started_at: int = 0
+    ended_at: int | None = None
+    doing: str = ""
+    done: int = 0
+    total: int = 0
+    changed: dict[str, int] = field(default_factory=dict)
+    kept: list[str] = field(default_factory=list)  # copies that could not be rewritten, with the reason
+    error: str = ""
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.started_at) and self.ended_at is None
+
+    def add(self, name: str, seen_count: int, changed_count: int) -> None:
+        self.done += seen_count
+        if changed_count:
+            self.changed[name] = self.changed.get(name, 0) + changed_count
+
+
+class Scrubber:
+    """Runs one scrub at a time. A scrub that is interrupted by a stop of the worker can simply be started again."""
+
+    def __init__(self, db: Database, indexer: Indexer, config: Config) -> None:
+        self.db, self.indexer, self.config = db, indexer, config
+        self.progress = Progress()
+        self.task: asyncio.Task[None] | None = None
+        self.copying = asyncio.Lock()  # held while a backup is rewritten
+
+    def start(self, *, dry_run: bool, after: Callable[[], None]) -> None:
+        """Start a scrub unless one is running. `after` is called at the end, to wake the runner of render jobs."""
+        if not self.progress.busy:
+            self.progress = Progress(dry_run=dry_run, started_at=ids.now_ms())
+            self.task = asyncio.create_task(self._run(self.progress, after))
+
+    def told(self) -> Row:
+        return {**asdict(self.progress), "busy": self.progress.busy}
+
+    async def stop(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+            await asyncio.wait({self.task})
+
+    async def _run(self, progress: Progress, after: Callable[[], None]) -> None:
+        try:
+            await self.scrub(progress)
+            after()
+        except ClaudeMemError as problem:
+            progress.error = str(problem)
+        except Exception as problem:
+            log.exception("scrubbing failed")
+            progress.error = f"{type(problem).__name__}: {problem}"
+        finally:
+            progress.ended_at = ids.now_ms()
+
+    async def scrub(self, progress: Progress) -> None:
+        clean = make_cleaner(self.config)
+        copies = await asyncio.to_thread(lambda: sorted(self.config.backups.glob("*.db")))
+        files = await asyncio.to_thread(lambda: list(_files(self.config)))
+        progress.total = (
+            sum([await self.db.read(redaction.count_text_rows, texts) for texts in TEXT_TABLES])
+            + len(copies)
+            + len(files)
+        )
+        for texts in TEXT_TABLES:
+            await self._scrub_table(texts, progress, clean)
+        for path in files:
+            progress.doing = path.parent.name
+            changed = await asyncio.to_thread(_clean_file, path, self.config, write=not progress.dry_run)
+            progress.add(path.parent.name, 1, changed)
+        if progress.changed and not progress.dry_run:
+            await self._rebuild_derived()
+        for path in copies:
+            progress.doing = "backups"
+            await self._scrub_backup(path, progress, clean)
+        for path in sorted(self.config.quarantine.glob("*")):  # damaged: a rewrite might be incomplete
+            progress.kept.append(f"{path.parent.name}/{path.name}: a damaged database; delete it if you do not need it")
+
+    async def _scrub_table(self, texts: TextTable, progress: Progress, clean: TextCleaner) -> None:
+        progress.doing = texts.table
+        ask = self.db.read if progress.dry_run else self.db.write
+        position = None
+        while True:
+            step = await ask(redaction.redact_batch, texts, position, clean=clean, write=not progress.dry_run)
+            progress.add(texts.table, step.rows_read, step.changed)
+            if (position := step.after) is None:
+                return
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _rebuild_derived(self) -> None:
+        """Rebuild everything derived from the rows, then remove their old content from the write-ahead log."""
+        while await self.indexer.catch_up():
+            await asyncio.sleep(PAUSE_SECONDS)
+        await self.db.write(_enqueue_renders, now=ids.now_ms())
+        await self.db.truncate_wal()
+
+    async def _scrub_backup(self, path: Path, progress: Progress, clean: TextCleaner) -> None:
+        try:
+            async with self.copying:
+                changed = await asyncio.to_thread(_scrub_copy, path, clean, write=not progress.dry_run)
+            progress.add("backups", 1, int(changed))
+            if changed and not progress.dry_run:  # the restore test ran on the old content
+                await self.db.write(notices.delete_check, f"{notices.DRILL_PREFIX}{path.name}")
+        except (ClaudeMemError, OSError) as problem:
+            progress.kept.append(f"{path.name}: {problem}")
+
+
+def make_cleaner(config: Config) -> TextCleaner:
+    def body(text: str) -> str:
+        try:
+            event_body = msgspec.json.decode(text, type=Body)
+        except msgspec.MsgspecError:
+            return _clean_text(text)  # damaged: treat it as plain text
+        new = sanitize.remove_secrets(event_body, config)
+        return text if new == event_body else msgspec.json.encode(new).decode()
+
+    return TextCleaner(_clean_text, body, texts=lambda texts: redact_lines(tags.strip_private_json(texts)))
+
+
+def _clean_text(text: str) -> str:
+    return redact(tags.strip_private(text))
+
+
+def _enqueue_renders(conn: Connection, *, now: int) -> None:
+    for project_id in projects.list_projects_with_folders(conn):
+        jobs.enqueue_job(conn, "render", f"{project_id}.scrubbed.{now}", now=now)
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def _files(config: Config) -> Iterator[Path]:
+    for folder, names in ((config.aside, "*"), (config.log_file.parent, "*.log*")):
+        yield from sorted(path for path in folder.glob(names) if path.is_file() and not path.is_symlink())
+
+
+def _clean_file(path: Path, config: Config, *, write: bool) -> bool:
+    """Redact a file and return whether it changed. Logs are changed in place, because the process that writes a log
+    keeps the file open."""
+    is_log = path.parent.name == "logs"
+    with paused_log() if is_log else nullcontext():
+        text = path.read_bytes()[:MAX_FILE_BYTES].decode("utf-8", "surrogateescape")
+        cleaned_text = redact(text) if is_log else sanitize.clean_set_aside(text, config)
+        if cleaned_text == text or not write:
+            return cleaned_text != text
+        if is_log:
+            overwrite_in_place(path, cleaned_text.encode("utf-8", "surrogateescape"))
+        else:
+            write_private(path, cleaned_text.encode("utf-8", "surrogateescape"))
+    return True
+
+
+@contextmanager
+def paused_log() -> Iterator[None]:
+    """Block all log handlers while a log is rewritten."""
+    handlers = logging.getLogger().handlers
+    for handler in handlers:
+        handler.acquire()
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.release()
+
+
+def _scrub_copy(path: Path, clean: TextCleaner, *, write: bool) -> bool:
+    """Scrub a backup and return whether it changed. It is checked first: most backups need no change, and rewriting a
+    large one takes long."""
+    with external_db.open_read_only(path) as conn:
+        changed = redaction.redact_copy(conn, clean=clean, write=False)
+    if changed and write:
+        backup.rewrite_backup(path, lambda copy: redaction.redact_copy(copy, clean=clean, write=True))
+    return bool(changed)

@@ -1,0 +1,82 @@
+"""Save memories stated by the user or an agent: sanitize the text and classify its trust."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from claude_mem.domain import ids
+from claude_mem.domain.records import ObservationType
+from claude_mem.domain.text import make_storable
+from claude_mem.privacy import injection_rules, tags
+from claude_mem.privacy import trust as privacy_trust
+from claude_mem.privacy.secrets import redact, redact_lines
+from claude_mem.privacy.trust import BURST_MS, BURST_RECORDS, EXTERNAL, SUSPECT, TRUSTED
+from claude_mem.storage.sqlite.engine import Connection
+from claude_mem.storage.sqlite.journal import events
+from claude_mem.storage.sqlite.memory import observations, projects
+from claude_mem.system.project_folders import ResolvedProject
+
+
+def sanitize_user_text(text: str) -> str:
+    """Return the text without private parts and secrets."""
+    return redact(tags.strip_private(make_storable(text)))
+
+
+def sanitize_user_lines(texts: list[str]) -> list[str]:
+    """Return the texts without private parts and secrets, including those that span several texts."""
+    return redact_lines(list(tags.strip_private_json([make_storable(text) for text in texts])))
+
+
+@dataclass(frozen=True, slots=True)
+class SavedMemory:
+    id: int
+    pending_reason: str  # why it needs approval; "" if it does not
+    project_ids: frozenset[int]  # whose start context changes
+
+
+def save_memory(
+    conn: Connection,
+    project: ResolvedProject,
+    title: str,
+    text: str,
+    *,
+    by: str,
+    place: ResolvedProject | None,
+    type_: str = ObservationType.DISCOVERY,
+) -> SavedMemory:
+    """Save a memory for `project`. `place` is the project its author works in, if that is known."""
+    now = ids.now_ms()
+    project_ids = [] if project.root else projects.list_project_ids_by_name(conn, project.name)
+    project_id = project_ids[0] if project_ids else projects.register_project(conn, project, "", now=now)
+    key = f"saved:{ids.new_event_id()}"
+    trust, why = classify_trust(conn, _read_project_ids(conn, project_id, place), f"{title}\n{text}", by, now=now)
+    words = {"title": title, "text": text, "key": key, "type_": type_}
+    observation_id = observations.save_observation(
+        conn, project_id=project_id, **words, trust=trust, by=by, why=why, now=now
+    )
+    if type_ == ObservationType.RULE:
+        observations.link_rules(conn, project_id)
+    held_project_ids = observations.hold_agent_saves(conn, since=now - BURST_MS) if why == "burst" else set()
+    pending_reason = privacy_trust.reason_held(trust, why) if trust not in TRUSTED else ""
+    return SavedMemory(observation_id, pending_reason, frozenset({project_id, *held_project_ids}))
+
+
+def _read_project_ids(conn: Connection, project_id: int, place: ResolvedProject | None) -> list[int] | None:
+    """Return the projects whose recent external reads may have influenced this memory; None means any project."""
+    own = projects.find_project_id(conn, place) if place else None
+    return [project_id, own] if own else None
+
+
+def classify_trust(conn: Connection, reads: Sequence[int] | None, words: str, by: str, *, now: int) -> tuple[str, str]:
+    """Return the trust of a saved text, and the reason if it needs approval.
+
+    An agent that has just read external text may have been instructed to save this, and a burst of saves is suspect.
+    """
+    if rule := injection_rules.injection_rule(words, by_user=by == "user"):
+        return SUSPECT, rule
+    if by == "agent" and events.has_external_read(conn, since=now - BURST_MS, project_ids=reads):
+        return EXTERNAL, "what was read just before"
+    if by == "agent" and observations.count_agent_saves(conn, since=now - BURST_MS) >= BURST_RECORDS - 1:
+        return SUSPECT, "burst"
+    return by, ""

@@ -1,0 +1,1 @@
+"""Turn to observations and summary: evidence, the writer, refinement by a model."""

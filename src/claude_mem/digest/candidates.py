@@ -1,0 +1,750 @@
+"""Compose titles from evidence: small replacements, documented definitions, headings and tasks that state the work.
+
+Propose titles for a record: from commits, the plan, the request, and every statement of the closing message.
+
+Each candidate is repaired before it is ranked: leading chat is removed, a lead-in is joined with its first items, and
+a missing subject (the file, the thing that was asked about) is added. `ranking.py` picks the best by learned weights.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+
+from claude_mem.digest import prose, subjects
+from claude_mem.digest.evidence import Commit, Edit, Evidence
+from claude_mem.digest.markdown import Statement
+from claude_mem.digest.prose import content_words, names
+from claude_mem.digest.subjects import CHANGE_START, Story, is_test
+
+QUOTED_CHARS = 60
+MOST_DOCUMENTED = 4
+SMALL_LINES = 24  # maximum size of an edit that a replacement can describe
+
+_DONE = re.compile(
+    r"(?i)^(?:add|creat|implement|fix|remov|delet|renam|mov|extract|refactor|simplif|consolidat|replac|chang|updat|switch|improv|introduc|support|drop|enabl|disabl|clean|rewr|rework|migrat|convert|merg|hid|show)\w*\s+\S"
+)
+_NUMBERED = re.compile(r"^(?:(?:step|phase|task|part|change|fix)\s{0,2})?\d{1,2}[.):]\s{0,3}", re.I)
+_MARKS = ("\\", '"', "`", "$(", "${")
+_EMPTY = re.compile(
+    r"(?i)^(?:added|updated|removed|changed|fixed|modified|new|improved|created)(?: (?:the|new|some|existing|all|related|unit|integration|test|tests|files?|code|imports?|docs?|documentation|comments?|changes?))*$"
+)
+
+
+def join_listed(items: Sequence[str], most: int = 3) -> str:
+    """Return the first few items, and the number of the others."""
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(items[:most]) + more
+
+
+def swapped_title(edits: Sequence[Edit], is_test: Sequence[bool]) -> str:
+    """Return a title for a replacement, if it is most of the work."""
+    own = [edit for edit, test in zip(edits, is_test, strict=True) if not test] or list(edits)
+    lines = sum(edit.change.added_lines + edit.change.removed_lines for edit in own)
+    counts = Counter(swap for edit in own for swap in edit.change.swaps)
+    if not counts or lines > max(SMALL_LINES, 4 * counts.total()):
+        return ""
+    (swap, times), *_ = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0].kind != "text", -len(pair[0].new)))
+    where = _where([edit.path for edit in own if swap in edit.change.swaps])
+    if swap.kind == "value":
+        return f"Changed `{swap.key}` from `{swap.old}` to `{swap.new}` in {where}" if swap.key else ""
+    if swap.kind == "name":
+        if 2 * 2 * times < lines:  # the replacement must be most of the changed lines
+            return ""
+        removed_names = {name for edit in edits for name in edit.change.removed}
+        renamed = swap.new not in removed_names and any(
+            swap.new in edit.change.added and swap.old in edit.change.removed for edit in own
+        )
+        if renamed:
+            return f"Renamed `{swap.old}` to `{swap.new}` in {where}"
+        return f"Replaced `{swap.old}` with `{swap.new}` in {where}"
+    return _reworded(swap.old, swap.new, where)
+
+
+def _reworded(old: str, new: str, where: str) -> str:
+    """Return a title for a changed text; if both versions are long, only with the part that differs."""
+    old, new = old.strip(), new.strip()
+    worded = " " in old + new or not (old + new).islower()  # excludes names of packages and keys
+    if len(old) > QUOTED_CHARS or len(new) > QUOTED_CHARS or any(mark in old + new for mark in _MARKS):
+        old, new = _difference(old, new)
+    if any(mark in old + new for mark in _MARKS) or max(len(old), len(new)) > 100:
+        return ""
+    if old and new and worded and content_words(f"{old} {new}"):
+        return f'Changed "{old}" to "{new}" in {where}'
+    added, removed = len(content_words(new)) >= 2, len(content_words(old)) >= 2
+    if new and added:
+        return f'Added "{new}" to a text in {where}'
+    return f'Removed "{old}" from a text in {where}' if old and removed else ""
+
+
+def _difference(old: str, new: str) -> tuple[str, str]:
+    """Return the words in which two texts differ, without their common beginning and end."""
+    before, after = old.split(), new.split()
+    start = next((at for at, (one, other) in enumerate(zip(before, after, strict=False)) if one != other), None)
+    start = min(len(before), len(after)) if start is None else start
+    end = 0
+    while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
+        end += 1
+    return " ".join(before[start : len(before) - end]), " ".join(after[start : len(after) - end])
+
+
+def _where(paths: Sequence[str]) -> str:
+    files = [f"`{PurePosixPath(path).name}`" for path in dict.fromkeys(paths)]
+    return join_listed(files, 2)
+
+
+def documented_titles(evidence: Evidence) -> Iterator[str]:
+    """Yield the added definitions with the purpose stated in their own comments."""
+    titles = 0
+    removed_names = {name for edit in evidence.edits for name in edit.change.removed}  # moved or rewritten
+    for edit in evidence.edits:
+        for name, comment in [pair for pair in edit.change.documented if pair[0] not in removed_names][:3]:
+            own = comment[len(name) :].lstrip() if comment.lower().startswith(f"{name.lower()} ") else comment
+            bare = re.sub(r"(?i)\A(?:is|are)\s", "", own).strip().rstrip(".")
+            if len(content_words(bare)) >= 3 and len(bare) <= 110 and "://" not in bare:
+                where = PurePosixPath(edit.path).name
+                titles += 1
+                if titles <= MOST_DOCUMENTED:
+                    yield f"Added `{name}` in `{where}`: {bare[:1].lower()}{bare[1:]}"
+
+
+def joined_titles(statements: Sequence[Statement], evidence: Evidence) -> Iterator[str]:
+    """Yield the work stated by several consecutive headings, labels or tasks, as one line."""
+    for texts in (
+        [one.text for one in statements if one.kind == "heading"],
+        [one.label for one in statements if one.label and one.first and one.depth <= 1],
+        [task.subject for task in evidence.tasks if task.is_done],
+    ):
+        bare = [prose.as_title(_NUMBERED.sub("", text), 100) for text in texts[:12]]
+        telling = [line for line in bare if _DONE.match(line) and not _EMPTY.match(line) and len(line) <= 90]
+        telling = [
+            prose.to_past_tense(line) for line in telling if len(content_words(line)) >= (3 if names(line) else 4)
+        ]
+        if len(telling) >= 2 and len(telling) * 2 >= len(bare):
+            yield _fitting(telling)
+
+
+def _fitting(lines: Sequence[str]) -> str:
+    """Return as many whole lines as fit into a title."""
+    title = lines[0]
+    for line in lines[1:]:
+        longer = f"{title}; {line[:1].lower()}{line[1:]}"
+        if len(longer) > prose.TITLE_CHARS:
+            break
+        title = longer
+    return title
+
+
+# --- candidates ------------------------------------------------------------------------------------------------------
+
+
+MOST_STATEMENTS = 60
+MOST_LABELS = 6
+SHORT_PLAN = 5  # a plan's heading with at most this many content words is vague
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A possible title, and its source."""
+
+    title: str
+    source: str  # commit | plan | wish | task | heading | prose | item | row | list | made | moved | edited
+    statement: Statement | None = None
+    placed: bool = False  # the file was added
+    topical: bool = False  # what was asked about was added
+    with_request: bool = False  # the question or the request was added
+    sectioned: bool = False  # the heading above it was added
+    worked: bool = False  # the turn changed something
+    commit: Commit | None = None
+
+    @property
+    def is_fragment(self) -> bool:
+        """Return whether the title ends in the middle of a sentence. After a full stop any word may be the last."""
+        ended = self.statement is not None and self.statement.text.endswith((".", "!", "。")) and not self.is_cut
+        return self.title.count("`") % 2 == 1 if ended else prose.is_fragment(self.title)
+
+    @property
+    def is_cut(self) -> bool:
+        """Return whether the title lacks the end of the sentence it was made from."""
+        if self.statement is None:
+            return False
+        whole, last = content_words(self.statement.text), content_words(self.title)
+        return self.source in ("prose", "item", "row", "lead") and len(whole - last) > max(2, 0.3 * len(whole))
+
+
+def candidates(story: Story) -> list[Candidate]:
+    """Return every possible title of the turn's record, repaired and without duplicates."""
+    plain = [*_from_evidence(story), *_from_wish(story), *_from_message(story)]
+    unique: dict[str, Candidate] = {}
+    for candidate in plain:
+        for variant in (candidate, *_completed(candidate, story)):
+            if len(variant.title) >= 12 and not variant.is_fragment:
+                if variant.source == "planned":  # the plan, in the agent's words
+                    unique.pop(variant.title, None)
+                unique.setdefault(variant.title, replace(variant, worked=story.worked))
+    return list(unique.values())
+
+
+_GENERIC_COMMIT = re.compile(
+    r"(?i)^(?:(?:style|chore|ci|build)\b.*|(?:address|apply|fix|more|pr|code)? ?(?:review|lint\w*|feedback|comments?|nits?|typos?|wip|updates?|changes|cleanup|formatting|gofmt)\b.*|initial commit|wip|update|fix|merge\b.*)$"
+)
+
+
+def main_commit(commits: Sequence[Commit]) -> Commit | None:
+    """Return the commit with the most changed lines, among those with a meaningful subject; none of a scratch
+    repository."""
+    real = [commit for commit in commits if not commit.scratch and commit.subject]
+    telling = [commit for commit in real if not _GENERIC_COMMIT.match(commit.subject)]
+    return max(telling, key=lambda commit: (commit.lines, len(commit.subject)), default=None)
+
+
+def commit_title(commit: Commit) -> str:
+    """Return a commit's subject without its type; the scope is kept."""
+    match = re.match(r"^(?P<type>\w+)(?:\((?P<scope>[^)]{1,40})\))?!?: (?P<rest>.+)$", commit.subject)
+    if not match:
+        return prose.to_past_tense(prose.as_title(commit.subject))
+    rest, scope = prose.to_past_tense(match["rest"]), match["scope"] or ""
+    if match["type"] == "fix" and rest == match["rest"]:
+        rest = f"Fixed {rest}"
+    return prose.as_title(f"{scope}: {rest}" if scope and scope.lower() not in rest.lower() else rest)
+
+
+def _from_evidence(story: Story) -> Iterator[Candidate]:
+    evidence = story.evidence
+    if commit := main_commit(evidence.commits):
+        yield Candidate(commit_title(commit), "commit", commit=commit)
+    plan = story.request.plan or evidence.plan
+    if story.planned:
+        own = story.request.is_wish and not story.request.pointed and not subjects.VAGUE.search(story.request.text[:40])
+        wish = plan or (story.request.text if own else "")
+        line = prose.as_wish(wish.rstrip("?"))
+        start = "Planned" if plan or prose.to_past_tense(line) != line else "Plan made for"
+        yield from [Candidate(f"{start}: {line}", "plan")] if len(content_words(wish)) >= 3 else []
+    elif plan:
+        yield from _of_plan(plan, story)
+    for creation in evidence.creations:
+        if ":" in creation.text:
+            yield Candidate(prose.as_title(creation.text), "made")
+    if evidence.moves:
+        yield Candidate(moved_title(evidence), "moved")
+    if evidence.edits:
+        if (added := added_title(evidence)) and all(is_test(path) for path in evidence.edited):
+            yield Candidate(added, "added")
+        if not story.planned:
+            yield from _composed(story)
+            yield Candidate(edited_title(evidence), "edited")
+
+
+def _of_plan(plan: str, story: Story) -> Iterator[Candidate]:
+    """Yield a plan's heading, in the past tense if it was carried out; a short heading with the labels of the work."""
+    if not story.worked:
+        yield Candidate(prose.as_title(plan), "plan")
+        return
+    heading = _carried_out(plan)
+    labelled = _with_labels(heading.removeprefix("Implemented: "), story) if story.request.plan else ""
+    yield Candidate(labelled or heading, "plan")
+
+
+def _carried_out(plan: str) -> str:
+    """Return a plan's heading in the past tense; a heading without a verb is "Implemented: …"."""
+    line = prose.as_title(plan)
+    past_line = prose.to_past_tense(line)
+    if _FEATURE.match(line) and len(line) <= 110:
+        return f"Implemented: {line}"
+    bare = past_line == line and not _DONE_START.match(line) and len(line) <= 110
+    return f"Implemented: {line}" if bare else past_line
+
+
+# Headings that name a feature for users rather than a change.
+_FEATURE = re.compile(r"(?:Upload|Download|Import|Compare|Search|Browse|Select|View|Evaluate|Analyze) ")
+
+
+def _is_telling_label(label: str) -> bool:
+    """Return whether a label describes the work in words, unlike "`cart.py`" or "Line 733"."""
+    return len(content_words(label)) >= 2 and not names(label) and not re.search(r"\d", label)
+
+
+def _with_labels(heading: str, story: Story) -> str:
+    """Return a plan's short heading with the labels of the work: "Improved the prompt: deduplication, role line"."""
+    items = [one for one in story.statements if one.label and one.first and one.depth == 1 and one.kind == "item"]
+    telling = [one.label for one in items if _is_telling_label(one.label)]
+    if len(content_words(heading)) > SHORT_PLAN or not 2 <= len(telling) == len(items) <= MOST_LABELS:
+        return ""
+    title = heading
+    for number, label in enumerate(telling):
+        longer = f"{title}{', ' if number else ': '}{label}"
+        if len(longer) > prose.TITLE_CHARS:
+            break
+        title = longer
+    return title if title != heading else ""
+
+
+_DONE_START = re.compile(
+    r"[A-Z][a-z-]+(?:ed|ing)\b|(?:Group|Show|Made|Built|Wrote|Set|Put|Kept|Split|Hid|Sent|Cut|Let|Give|Run|Always)\b|[\w ]{1,40}: "
+)
+
+
+def _composed(story: Story) -> Iterator[Candidate]:
+    evidence = story.evidence
+    if title := swapped_title(evidence.edits, [is_test(edit.path) for edit in evidence.edits]):
+        yield Candidate(title, "swapped")
+    for title in documented_titles(evidence):
+        yield Candidate(title, "documented")
+    for title in joined_titles(story.statements, evidence):
+        yield Candidate(title, "joined")
+
+
+def moved_title(evidence: Evidence) -> str:
+    deleted = [f"`{move.old}`" for move in evidence.moves if not move.new]
+    moved = [f"`{move.old}` to `{move.new}`" for move in evidence.moves if move.new]
+    parts = [f"moved {join_listed(moved)}"] if moved else []
+    parts += [f"deleted {join_listed(deleted)}"] if deleted else []
+    return prose.as_title(" and ".join(parts), 160)
+
+
+def added_title(evidence: Evidence) -> str:
+    """Return a title that lists the added definitions, if they are few and in one file."""
+    added = {
+        edit.path: [name for other in evidence.edits if other.path == edit.path for name in other.change.added]
+        for edit in evidence.edits
+    }
+    filled = {path: list(dict.fromkeys(names)) for path, names in added.items() if names}
+    if not filled:
+        return ""
+    path = max(filled, key=lambda path: len(filled[path]))
+    own = filled[path]
+    if is_test(path) and (tests := [name for name in own if re.search(r"(?i)test", name)]):
+        kind = "test" if len(tests) == 1 else f"{len(tests)} tests"
+        return f"Added {kind} {join_listed([f'`{name}`' for name in tests])} in `{PurePosixPath(path).name}`"
+    if len(filled) > 1 or len(own) > 3:
+        return ""
+    return f"Added {join_listed([f'`{name}`' for name in own])} in `{PurePosixPath(path).name}`"
+
+
+def edited_title(evidence: Evidence) -> str:
+    """Return the plainest title: the changed symbols and files."""
+    symbols = list(
+        dict.fromkeys(name for edit in evidence.edits for name in (*edit.change.added, *edit.change.changed))
+    )
+    created = {edit.path for edit in evidence.edits if edit.created}
+    files = [f"`{PurePosixPath(path).name}`" for path in evidence.edited]
+    verb = "Created" if created and created == set(evidence.edited) else "Edited"
+    what = f": {join_listed([f'`{name}`' for name in symbols[:3]])}" if symbols and len(files) == 1 else ""
+    return f"{verb} {join_listed(files)}{what}"
+
+
+def _from_wish(story: Story) -> Iterator[Candidate]:
+    request = story.request
+    wish = prose.as_wish(request.text)
+    past_wish = prose.to_past_tense(wish)
+    if len(content_words(request.text) - content_words(wish)) > 2:
+        return
+    telling = len(content_words(wish)) >= 4 and (names(wish) or not subjects.VAGUE.search(wish))
+    if story.worked and not request.plan and past_wish != wish and telling:
+        yield Candidate(past_wish, "wish")
+    if len(story.evidence.tasks) == 1 and story.evidence.tasks[0].is_done:
+        yield Candidate(prose.to_past_tense(prose.as_title(story.evidence.tasks[0].subject)), "task")
+
+
+_GENERIC_LEAD = re.compile(
+    r"(?i)^(?:the |key |all |main |summary of |list of |some |a few |two |three |four |several |additional |new |other |related |remaining )*(?:changes?|files?|tests?|options?|fix(?:es)?|updates?|modifications?|details?|notes?|"
+    r"added|removed|updated|modified|created|deleted|result|results|benefits?|features?|functions?|coverage|scenarios?|cases|steps|usage|summary|locations?|implementation|strengths?|issues?|findings?|root causes?|kept|the (?:full picture|solution|fix|problem|flow|result)|full picture|recommendations?|suggestions?|minor observations?|observations?|what's preserved|preserved|problem|solution|flow|frontend|backend|code|docs?|how it works|what (?:was|changed|it)|before|after)\b"
+    r"(?: (?:made|modified|changed|files?|added|created|updated|summary|found|fixed|coverage|to|from|includes?|covers?|covering|in|are|is|that|were|was|now|i|we|done|will|look|like|of|the|test|new|so|far|this|does|and|by|following|follows|as|here|below))*$"
+)
+_CAUSE_LABEL = re.compile(r"(?i)^(?:the )?(?:root cause|cause|problem|issue|bug|what was (?:wrong|happening)|why)\b")
+_FIX_LABEL = re.compile(
+    r"(?i)^(?:the )?(?:fix|solution|change|resolution|what (?:i|was) (?:changed|fixed|did)|bug fixed)\b"
+)
+
+
+def _cause_and_fix(story: Story) -> Iterator[Candidate]:
+    """Join the sentence labelled as the cause with the sentence labelled as the fix."""
+    labelled = [one for one in story.statements if one.first and (one.label or one.section)]
+    cause = next((one for one in labelled if _CAUSE_LABEL.match(one.label or one.section)), None)
+    fix = next(
+        (one for one in labelled if _FIX_LABEL.match(one.label or one.section) and not prose.is_lead_in(one.text)), None
+    )
+    if cause and fix and cause is not fix:
+        first, second = prose.as_title(cause.text, 75), prose.as_title(fix.text, 65)
+        if not prose.is_chat(first) and not prose.is_chat(second):
+            yield Candidate(f"{first}; {second[:1].lower()}{second[1:]}", "cause and fix", cause)
+
+
+# Sentences that introduce something or address the user: never a title by themselves.
+_POOR_START = re.compile(
+    r"(?i)^\W*(?:but|and|or|looking|before i|why this|at \d|you (?:can|could|may|should|might|will)|we'd|i'd|i'm|i was|let's|for example|for instance|e\.g|replace `|try|note|remember|feel|given|option \w\b|what's|what (?:was|is|are)|how|why|which|where|here|sure|also, )\b"
+)
+
+
+def is_change(title: str) -> bool:
+    """Return whether the title begins with a change: "Added …", "Removed …"."""
+    return bool(CHANGE_START.match(title))
+
+
+_OPTION = re.compile(
+    r"(?i)\b(?:options?|alternatives?|choices?|approaches|would you|do you want|should (?:i|we)|shall (?:i|we)|which|could either|a few (?:ideas|ways)|suggestions?|what typically|prefer)\b"
+)
+
+
+def is_option(one: Statement) -> bool:
+    """Return whether the statement is one of several options that the agent offers."""
+    in_option_list = one.depth > 0 and bool(_OPTION.search(one.lead) or (not one.lead and _OPTION.search(one.section)))
+    after_question = one.depth > 0 and one.lead.endswith("?")
+    has_option_label = bool(re.match(r"(?i)(?:(?:option|approach|alternative) \w|pros|cons)\b", one.label or one.text))
+    return in_option_list or after_question or has_option_label or one.text.endswith("?")
+
+
+_VERB = re.compile(
+    r"(?i)\b(?:is|are|was|were|has|have|had|will|would|can|does|did|now|needs?|uses?|returns?|shows?|reads?|writes?|stores?|calls?|runs?|works?|means?|contains?|creates?|happens?|includes?|supports?|\w{2,}(?:ed|es| built|wrote))\b"
+)
+
+
+def is_telling_lead(lead: str) -> bool:
+    """Return whether a lead-in is meaningful without its list, unlike "To test it locally:" or "If two calls run at
+    once:"."""
+    lead = prose.as_title(lead.rstrip(":： "))
+    if not _VERB.search(lead):
+        return False
+    unfinished = re.match(r"(?i)(?:to|if|when|once|for|in|with|on|after|before|since|because|by|from|while|as)\b", lead)
+    return not unfinished and not is_generic_lead(lead) and len(content_words(lead)) >= 3
+
+
+def says_something(one: Statement) -> bool:
+    """Return whether the title has enough words to be a claim: more than "Plan opened" or "Two options"."""
+    whole = f"{one.label} {prose.without_chat(one.text)}"
+    return len(content_words(whole)) >= (3 if names(whole) else 4)
+
+
+def is_generic_lead(lead: str) -> bool:
+    """Return whether a lead-in is meaningless by itself: "Changes made:", "Files modified:"."""
+    bare = prose.without_chat(lead).rstrip(": ")
+    return prose.is_chat(bare) or bool(_GENERIC_LEAD.match(bare) or _POOR_START.match(bare))
+
+
+def _from_message(story: Story) -> Iterator[Candidate]:
+    statements = story.statements[:MOST_STATEMENTS]
+    yield from _cause_and_fix(story)
+    yield from _choice(story)
+    yield from _from_answer(story)
+    under_option = False
+    for index, one in enumerate(statements):
+        bare = prose.without_chat(one.text)
+        proposed = list(_proposed(one, story))
+        yield from proposed
+        under_option = is_option(one) or (under_option and one.depth > 0)
+        if under_option or proposed or is_past_state(one, story):
+            continue
+        if one.shown_line:
+            yield from _showing(one)
+        if prose.is_lead_in(bare) or (one.kind == "heading" and _followed_by_list(statements, index)):
+            yield from _with_items(statements, index)
+        if prose.is_lead_in(bare) and is_telling_lead(bare):
+            whole = f"{one.label}: {one.text}" if one.label else one.text
+            yield Candidate(
+                prose.as_title(whole), "lead" if not one.label or _followed_by_list(statements, index) else "prose", one
+            )
+        if story.worked or one.kind == "prose":
+            yield from _contrast(statements, index)
+            yield from _pair(statements, index)
+        if _POOR_START.match(bare):
+            continue
+        if one.kind == "heading":
+            if CHANGE_START.match(one.text) or (names(one.text) and len(content_words(one.text)) >= 4):
+                yield Candidate(
+                    prose.as_title(re.sub(r"(?i)^(?:summary|section \d+|\d+\.)\s*[:.-]\s*", "", one.text)),
+                    "heading",
+                    one,
+                )
+        elif not prose.is_lead_in(bare) and not prose.is_chat(bare) and says_something(one):
+            if one.label and one.kind != "row":
+                yield Candidate(prose.as_title(f"{one.label}: {one.text}"), one.kind, one)
+            elif one.label:
+                yield Candidate(prose.as_title(f"{one.label}: {one.text}"), "row", one)
+            yield Candidate(prose.as_title(one.text), one.kind, one)
+
+
+_PAST_STATE = re.compile(
+    r"(?i)^\W*(?:before\b|previous(?:ly)?\b|old (?:behaviou?r|flow|code|way|output)\b|(?:the )?current(?:ly)? (?:behaviou?r|flow|state|problem)\b|was:?$|used to\b)"
+)
+
+
+_CURRENT = re.compile(r"(?i)^\W*(?:the )?current(?:ly)? (?:behaviou?r|flow)\b")
+
+
+def is_past_state(one: Statement, story: Story) -> bool:
+    """Return whether the statement describes the state before the change. If nothing was changed, the current behaviour
+    is the answer."""
+    if not story.worked and story.request.is_question and (_CURRENT.match(one.label) or _CURRENT.match(one.section)):
+        return False
+    return bool(
+        _PAST_STATE.match(one.label) or _PAST_STATE.match(one.section) or re.match(r"(?i)before\W{0,3}$", one.lead)
+    )
+
+
+_UNTELLING = re.compile(r"[`{}<>│├└|]|\*\*|^(?:[-*#+]|\d{1,2}[.:)])|[:,]$")
+
+
+def _showing(one: Statement) -> Iterator[Candidate]:
+    """Join a lead-in with the line that it shows: `The message now reads: "…"`."""
+    start = prose.as_title(one.text.rstrip(":： "), 90)
+    if len(content_words(start)) >= 2 and not prose.is_chat(start) and not _UNTELLING.search(one.shown_line):
+        shown_line = prose.fit_title(one.shown_line, 145 - len(start))
+        if len(shown_line) >= 0.6 * min(len(one.shown_line), 60):
+            yield Candidate(f"{start}: `{shown_line}`", "shown", one)
+
+
+_TOLD_CHARS = 185
+_TELLING = re.compile(
+    r"(?i)\b(?:because|root cause|the (?:bug|issue|problem|reason|answer|difference|fix) (?:is|was)|turns out|instead of|no longer|only|never|doesn't|isn't|won't|means|must|requires?|race condition)\b"
+)
+
+
+def _from_answer(story: Story) -> Iterator[Candidate]:
+    """Yield the beginning of an answer: its question, its first claim, and the next or the most informative one."""
+    claims = [] if story.worked else list(_answer_claims(story))
+    if not claims:
+        return
+    (first, one), later = claims[0], claims[1:8]
+    telling = [claim for claim in later if claim[1].label or _TELLING.search(claim[0])]
+    plain = Candidate(first, "told", one)
+    starts = [plain]
+    if story.subject:
+        starts.append(replace(plain, title=f"{story.subject} {first}", with_request=True))
+    for topic in story.topics[:1]:
+        if not content_words(topic) & content_words(first):
+            starts.append(replace(plain, title=f"{topic}: {_BACK.sub('', first)}", topical=True))
+    for second, _ in dict.fromkeys([*later[:1], *telling[:2]]):
+        words = content_words(second)
+        if 2 * len(words & content_words(first)) <= len(words):
+            for start in starts:
+                whole = f"{start.title}; {_lowered(second)}"
+                if len(whole) <= _TOLD_CHARS:
+                    yield replace(start, title=whole)
+
+
+# The number refers to a list in this conversation.
+_BY_NUMBER = re.compile(r"(?i)\b(?:option|approach|step|test|scenario|problem|issue)s? #?(?:\d{1,2}|[A-E])\b")
+
+
+def _answer_claims(story: Story) -> Iterator[tuple[str, Statement]]:
+    """Yield the claims of an answer as titles: no chat, offers, questions or options."""
+    for one in story.statements[:MOST_STATEMENTS]:
+        bare = prose.without_chat(one.text)
+        if (
+            one.kind != "prose"
+            or is_option(one)
+            or is_past_state(one, story)
+            or prose.is_lead_in(bare)
+            or not says_something(one)
+        ):
+            continue
+        if prose.is_chat(bare) or prose.is_status(bare) or prose.is_offer(bare) or _POOR_START.match(bare):
+            continue
+        if _BY_NUMBER.search(bare):
+            continue
+        title = prose.as_title(f"{one.label}: {bare}" if names(one.label) else bare, 130)
+        if not Candidate(title, "prose", one).is_cut and not prose.is_fragment(title):
+            yield title, one
+
+
+def _choice(story: Story) -> Iterator[Candidate]:
+    """Return the question that the answer ends with, and its options."""
+    options: dict[str, list[Statement]] = {}
+    for one in story.statements:
+        if one.depth == 1 and one.first and is_option(one):
+            options.setdefault(one.lead, []).append(one)
+    if story.worked or not options:
+        return
+    lead, items = list(options.items())[-1]
+    briefs = [brief for item in items if (brief := _brief(item).rstrip("?"))]
+    question = prose.without_chat(lead)
+    telling = len(content_words(question)) >= (2 if names(question) else 3) and not subjects.VAGUE.search(question)
+    if len(briefs) < 2 or len(question) > 110 or not question.endswith("?") or not telling:
+        return
+    title = f"To decide: {question} {', '.join(briefs[:4])}"
+    yield Candidate(prose.fit_title(title, 170), "choice", items[0])
+
+
+_RECOMMENDED = re.compile(
+    r"""(?ix)(?:\b(?:the|a|my|an)\ (?:real|proper|cleanest|cleaner|best|simplest|simpler|right|better|only|minimal|recommended|proposed)?\ ?(?:fix|solution|approach|option|recommendation|suggestion|design|change)
+      \ (?:is|would\ be|should\ be|could\ be)(?:\ to\b|\ just\ to\b)?
+      | \b(?:i'd|i\ would)\ (?:(?:recommend|suggest|propose|say|lean\ toward|go\ with|just)\ (?:to\ |just\ |that\ we\ |we\ )?)?(?=[a-z`])
+      | \bi\ (?:recommend|suggest|propose)(?:\ (?:to|just|that\ we|we))?
+      | \bwe\ should(?:\ just)?
+    )[:\s]?\s{0,2}(?P<what>(?!(?:option|approach|be|have|like|love|need|want|rather|expect|think|argue)\b)\S.{14,200})"""
+)
+
+
+def _lowered(text: str) -> str:
+    return text if text[:2].isupper() else text[:1].lower() + text[1:]
+
+
+def _proposed(one: Statement, story: Story) -> Iterator[Candidate]:
+    """Return the recommendation of an answer as a proposal: the user has not agreed to it yet."""
+    match = (
+        None
+        if story.worked or one.kind == "heading" or one.text.endswith(("?", ":"))
+        else _RECOMMENDED.search(one.text)
+    )
+    if match and len(content_words(match["what"])) >= 3:
+        yield Candidate(f"Proposed: {_lowered(prose.as_title(match['what'], 130))}", "proposed", one)
+
+
+def _contrast(statements: Sequence[Statement], index: int) -> Iterator[Candidate]:
+    """Join two consecutive labelled statements with similar labels: `Auto-commit: …; Manual-commit: …`."""
+    pair = statements[index : index + 2]
+    if len(pair) < 2 or not all(one.label and one.first and not prose.is_lead_in(one.text) for one in pair):
+        pair = [one for one in statements[index : index + 6] if one.label and one.first][:2]
+        if len(pair) < 2 or pair[0] is not statements[index] or pair[0].depth:
+            return
+    first, second = pair
+    if (
+        first.kind != second.kind
+        or first.section != second.section
+        or prose.is_chat(first.text)
+        or prose.is_lead_in(second.text)
+    ):
+        return
+    parts = [prose.as_title(f"{one.label}: {one.text}") for one in pair]
+    if sum(map(len, parts)) <= 170:
+        yield Candidate("; ".join(parts), "contrast", first)
+
+
+def _pair(statements: Sequence[Statement], index: int) -> Iterator[Candidate]:
+    """Join two consecutive sentences of one paragraph: a finding and its consequence."""
+    pair = statements[index : index + 2]
+    if len(pair) < 2 or pair[1].first or pair[0].kind != pair[1].kind or pair[0].kind not in ("prose", "item"):
+        return
+    parts = [prose.as_title(one.labelled) for one in pair]
+    if sum(map(len, parts)) > 160:
+        return
+    claims = [prose.without_chat(one.text) for one in pair]
+    if all(len(content_words(part)) >= 3 for part in parts) and not any(
+        prose.is_chat(claim) or prose.is_status(claim) or prose.is_offer(claim) or prose.is_lead_in(claim)
+        for claim in claims
+    ):
+        yield Candidate(
+            f"{parts[0]}; {parts[1][:1].lower() if not parts[1][:2].isupper() else parts[1][:1]}{parts[1][1:]}",
+            "pair",
+            pair[0],
+        )
+
+
+def _followed_by_list(statements: Sequence[Statement], index: int) -> bool:
+    return index + 1 < len(statements) and statements[index + 1].depth > 0
+
+
+def _with_items(statements: Sequence[Statement], index: int) -> Iterator[Candidate]:
+    """Join a lead-in or a heading with the labels or beginnings of the items it introduces."""
+    lead = statements[index]
+    items = []
+    for one in statements[index + 1 :]:
+        if one.depth == 0:
+            break
+        if one.first and one.depth == statements[index + 1].depth:
+            items.append(one)
+    briefs = [_brief(item) for item in items]
+    if not all(briefs[:2]) or not briefs or is_generic_lead(lead.text):
+        return
+    start = prose.as_title(lead.text.rstrip(": "), 80)
+    if len(content_words(start)) < 3 and not names(start):
+        return
+    title, item_count = start, 0
+    for brief in briefs:
+        longer = f"{title}{', ' if item_count else ': '}{brief}"
+        if not brief or len(longer) > prose.TITLE_CHARS:
+            break
+        title, item_count = longer, item_count + 1
+    if item_count and (item_count > 1 or len(briefs) == 1):
+        more = f" and {len(briefs) - item_count} more" if len(briefs) > item_count else ""
+        yield Candidate(f"{title}{more}", "list", lead)
+
+
+def _brief(item: Statement) -> str:
+    """Return a list item in a few words: its label, the whole item if short, or its first clause; never a fragment."""
+    text = prose.without_parentheses(item.label or item.text).rstrip(".:; ")
+    if len(text) <= 60:
+        return text
+    clause = re.split(r"[;:(—–]| - |, (?:which|so|because|but)\b", text, maxsplit=1)[0].strip()
+    return clause if 8 <= len(clause) <= 60 and not prose.is_fragment(clause) else ""
+
+
+_STATED = ("prose", "lead", "item", "list", "cause and fix", "row", "pair", "shown", "proposed", "contrast")
+_BACK = re.compile(r"(?i)^(?:it|this|they|these|that)(?:'s| is| are)? ")
+_OWN = ("edited", "moved", "made", "added", "swapped", "documented")  # these name their subject
+VARIED_STATEMENTS = 25
+
+
+def _completed(candidate: Candidate, story: Story) -> Iterator[Candidate]:
+    """Yield the title with the subject it lacks: the file, the topic of the request, the heading above it."""
+    title, source, one = candidate.title, candidate.source, candidate.statement
+    if source in _OWN or (one is not None and one.position > VARIED_STATEMENTS):
+        return
+    if story.request.plan and story.evidence.edits and source in ("prose", "lead", "item", "list", "cause and fix"):
+        yield from _explained(candidate, _carried_out(story.request.plan).removeprefix("Implemented: "), story)
+        return
+    place = story.place
+    placed = f"{title} ({place})" if place and place.rsplit(".")[0] not in title and len(title) < 115 else ""
+    if placed:
+        yield replace(candidate, title=placed, placed=True)
+    if source in _STATED:
+        yield from _introduced(candidate, story)
+
+
+_EXPLAINS = re.compile(
+    r"(?i)\b(?:because|root cause|caused by|due to|so that|so (?:the|a|when|it|they)|instead of|rather than|no longer|(?:was|were) (?:missing|never|not|only|being)|from \S+ to|only when|always)\b"
+)
+_IMPROVED = re.compile(r"(?:Improved|Enhanced|Refined|Updated|Cleaned|Reworked|Optimized|Fixed)\b")
+SAYS_THE_SAME = 0.7  # share of the plan's words in a sentence that can replace the plan's heading
+
+
+def _explained(candidate: Candidate, heading: str, story: Story) -> Iterator[Candidate]:
+    """Yield a plan's heading joined with the cause or effect that a statement adds, or the statement alone if it says
+    everything the heading says and more. A heading with a step, a side fix or its own words again is worse than the
+    heading alone."""
+    title = candidate.title
+    plan_words, title_words = content_words(heading), content_words(title)
+    shared, new = plan_words & title_words, title_words - plan_words
+    if (
+        candidate.source == "list"
+        or candidate.is_cut
+        or prose.is_status(title)
+        or prose.lacks_subject(title)
+        or _BACK.match(title)
+    ):
+        return
+    if len(shared) >= max(3, SAYS_THE_SAME * len(plan_words)):
+        if len(new) >= 2 and candidate.source == "prose":
+            yield Candidate(title, "planned", candidate.statement)
+        return
+    whole = f"{heading}: {title}"
+    adds = len(new) >= 3 and 2 * len(shared) <= len(title_words)
+    effect = len(plan_words) <= SHORT_PLAN + 1 and re.search(r"\bnow\b", title)
+    explains = bool(shared and (_EXPLAINS.search(title) or effect))
+    first = candidate.statement is not None and candidate.statement.position == story.first_claim
+    vague = len(plan_words) <= SHORT_PLAN and bool(_IMPROVED.match(heading)) and first
+    if adds and len(whole) <= 170 and (explains or (vague and len(shared) >= 2 and is_change(title))):
+        yield Candidate(whole, "planned", candidate.statement)
+
+
+def _introduced(candidate: Candidate, story: Story) -> Iterator[Candidate]:
+    """Yield the title after its subject: the question or request, a topic, or its heading."""
+    title, one = candidate.title, candidate.statement
+    title_words = content_words(title)
+    answers = one is not None and one.position == story.first_claim  # in later statements "it" is ambiguous
+    points = bool(re.match(r"(?i)(?:this|that|these|those) (?!is\b|are\b)", title)) and not answers
+    if story.subject and not (candidate.is_cut or points or candidate.source == "row"):
+        whole, subject_words = f"{story.subject} {title}", content_words(story.subject)
+        if len(whole) <= 175 and len(title_words - subject_words) >= 2 and len(subject_words - title_words) >= 2:
+            yield replace(candidate, title=whole, with_request=True)
+    bare = _BACK.sub("", title)
+    for topic in story.topics if bare == title or answers else ():
+        whole = f"{topic}: {bare}"
+        if not content_words(topic) & title_words and len(whole) <= 150:
+            yield replace(candidate, title=whole, topical=True)
+    section = subjects.section_of(one) if one and one.kind != "heading" else ""
+    if section and bare == title and len(section) + len(bare) <= 150 and len(content_words(section) - title_words) >= 2:
+        yield replace(candidate, title=f"{section}: {bare}", sectioned=True)

@@ -1,0 +1,109 @@
+"""Composes the draft of a turn and stores its observations and summary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from claude_mem.digest import markdown
+from claude_mem.digest.models.base import Compressor
+from claude_mem.domain import ids
+from claude_mem.domain.records import (
+    Digest,
+    Job,
+    ObservationType,
+    Stopped,
+    StreamEvent,
+    SubagentStopped,
+    ToolUsed,
+    Turn,
+)
+from claude_mem.domain.text import first_sentence
+from claude_mem.privacy.trust import BURST_MS, BURST_RECORDS, EXTERNAL, TRUSTED
+from claude_mem.storage.base import Commit, write_nothing
+from claude_mem.storage.sqlite.engine import Connection, Database
+from claude_mem.storage.sqlite.journal import jobs, ledger, turns
+from claude_mem.storage.sqlite.memory import observations, sessions
+from claude_mem.system.failpoints import failpoint
+
+LONG_ANSWER = 400
+REFINE_DELAY_MS = 2000
+
+
+async def compress(
+    job: Job, *, db: Database, compressor: Compressor, refining: Callable[[], bool], past: bool = False
+) -> Commit:
+    """Compose the draft, without a model, and enqueue a refine job if a model may refine it.
+
+    Back-filled turns (`past`) are not refined.
+    """
+    turn_id = int(job.subject.partition(".")[0])
+    turn = await db.read(turns.load_turn, turn_id)
+    failpoint("compress.loaded")
+    if turn is None or not turn.bodies:
+        return write_nothing
+    digest = await compressor.compress(turn)
+    failpoint("compress.drafted")
+    refine = not past and is_worth_refining(turn) and refining()
+    return partial(_store_draft, turn=turn, digest=digest, refine=refine, past=past)
+
+
+def is_worth_refining(turn: Turn) -> bool:
+    """Return whether a model can improve the turn. A short answer without tool calls is stored as it is."""
+    tools = any(isinstance(body, ToolUsed | SubagentStopped) for body in turn.bodies)
+    return tools or any(len(body.message) >= LONG_ANSWER for body in turn.bodies if isinstance(body, Stopped))
+
+
+def _store_draft(conn: Connection, *, turn: Turn, digest: Digest, refine: bool, past: bool) -> Sequence[StreamEvent]:
+    if not turns.is_turn_public(conn, turn.id) or not turns.has_all_loaded_events(conn, turn):
+        return ()  # marked private or partly deleted since it was loaded
+    now = ids.now_ms()
+    imported = turns.is_turn_imported(conn, turn.id)
+    if imported and observations.has_summary_by_other_provider(conn, turn.id, "local"):
+        digest = replace(digest, summary=None)
+    is_final = past or imported or not ledger.get_refine_attempts(conn, turn.id).may_retry
+    is_refined = is_final and observations.is_turn_refined(conn, turn.id)
+    # Refined records that cannot be refined again are not replaced by a draft.
+    news = [] if is_refined else store_digest(conn, turn, digest, now=now, past=past)
+    turns.mark_turn_digested(conn, turn, now=now)
+    if refine and turns.is_turn_live(conn, turn.id):
+        # With a delay: a late event changes the turn, and that should not cost a second request.
+        jobs.enqueue_job(conn, jobs.REFINE_JOB, f"{turn.id}.{turn.newest_seq}", now=now, due=now + REFINE_DELAY_MS)
+    return news
+
+
+def _sentences(text: str) -> str:
+    """Return the sentences of a Markdown text without headings and markup."""
+    return " ".join(block.labelled for block in markdown.read(text) if block.kind != "heading")
+
+
+def store_digest(conn: Connection, turn: Turn, digest: Digest, *, now: int, past: bool = False) -> list[StreamEvent]:
+    """Store a digest, replacing all records written earlier for the turn."""
+    news = []
+    if digest.summary is not None:
+        if summary_id := observations.upsert_summary(conn, turn, digest.summary, by=digest.author, now=now):
+            news.append(StreamEvent("new_summary", {"id": summary_id, "session_id": turn.session_id}))
+        is_trusted = digest.summary.trust in TRUSTED
+        subtitle = digest.subtitle or (first_sentence(_sentences(digest.summary.completed), 140) if is_trusted else "")
+        sessions.set_session_subtitle(conn, turn.session_id, subtitle, at=turn.ended_at)
+    if digest.title and turn.number == 1:
+        sessions.set_session_title(conn, turn.session_id, digest.title)
+    states_rules = observations.has_turn_rule(conn, turn.id) or any(
+        draft.type == ObservationType.RULE for draft in digest.observations
+    )
+    for draft in digest.observations:
+        if draft.type == ObservationType.RULE and observations.is_rule_stated(conn, turn, draft):
+            continue
+        if row_id := observations.upsert_observation(conn, turn, draft, by=digest.author, now=now):
+            payload = {"id": row_id, "session_id": turn.session_id, "obs_type": draft.type, "title": draft.title}
+            news.append(StreamEvent("new_observation", payload))
+    for reason in {draft.why for draft in digest.observations if draft.trust == EXTERNAL}:
+        observations.mark_burst(conn, turn.project_id, reason, since=turn.ended_at - BURST_MS, min_count=BURST_RECORDS)
+    observations.delete_observations_except(conn, turn.id, tuple(draft.key for draft in digest.observations))
+    if states_rules:
+        observations.link_rules(conn, turn.project_id)
+    if past and turns.has_more_old_turns(conn, turn.project_id):
+        return []  # publish once, after the last back-filled turn of the project
+    jobs.enqueue_job(conn, "render", f"{turn.project_id}.{turn.id}.{turn.newest_seq}", now=now)
+    return [StreamEvent("backfilled", {"project_id": turn.project_id})] if past else news

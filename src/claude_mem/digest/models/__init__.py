@@ -1,0 +1,1 @@
+"""The model services that can refine a draft."""

@@ -1,0 +1,347 @@
+"""Find the open steps at the end of a turn, and the outcome of the turn.
+
+Evidence comes first: unfinished tasks, a check that fails at the end, a rejected call. Then the closing message: what
+it announces, asks or offers. A wrong open step does harm, because every later session is shown it, so doubtful ones are
+dropped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from claude_mem.digest import prose
+from claude_mem.digest.evidence import Command, error_line
+from claude_mem.digest.markdown import Statement
+from claude_mem.digest.prose import content_words, names
+from claude_mem.digest.subjects import Story, offered_action
+from claude_mem.domain.text import shorten, strip_labels
+
+MOST_STEPS = 4
+STEP_CHARS = 200
+
+_NEXT = re.compile(
+    r"(?i)^\W*(?:(?:suggested |recommended |possible |potential |optional )?(?:next|remaining|follow.?up|outstanding|pending|open|unresolved|still|left|missing|future)\b(?: (?:steps?|work|tasks?|items?|questions?|issues?|actions?|to do|open|needed|missing|todo|improvements?|things?|up))?|to.?do|what'?s (?:next|left|missing)|not (?:yet )?(?:done|implemented|covered|addressed)|action items?|(?:approve with )?required changes|(?:must|should)[- ]fix|you(?:'ll)? (?:still )?need to|before (?:merging|release|you))\b[^.]{0,40}$"
+)
+_STILL = re.compile(
+    r"(?i)\b(?:still (?:needs?|has to|have to|to be|missing|open|fails?|failing|unsafe|broken|0\b|not\b|documents|uses the old)|not yet (?:implemented|done|supported|handled|tested|wired|committed|pushed)|isn't yet|remains? to be|left to do|needs? to be (?:done|added|updated|fixed|set|configured)|(?:you'll|you will|you) (?:still )?need to|remember to|don't forget to|make sure to (?:add|set|configure)|TODO|follow-up (?:PR|issue|task)|has not been (?:tested|verified|committed))\b"
+)
+_TRIVIAL = re.compile(
+    r"(?i)\b(?:let me know|anything else|any (?:other )?(?:questions|changes|feedback)|sound good|does (?:that|this)\b.{0,20}\b(?:make sense|look|sound|help|match|work|capture|seem)|make sense|is (?:that|this) (?:what|ok|okay|right|clear)|look (?:good|right)|what would you like (?:me )?to (?:do|work)|how would you like to proceed|ready (?:for|to) (?:review|test))\b"
+)
+_DONE = re.compile(r"(?i)^\W*(?:done|completed|fixed|added|implemented|updated|removed|✓|✅|✔)")
+_PROPOSES = re.compile(
+    r"(?i)\b(?:recommend\w*|propos\w*|suggest\w*|my (?:take|recommendation|suggestion)|we (?:could|should|can)|i(?:'d| would)(?: (?:suggest|recommend|go|do|say|propose))|could be|option \w|approach \w|should|the (?:real |proper |cleanest |best |simplest |right )?(?:fix|solution|approach) (?:is|would|could)|plan|design|would (?:need|be|require|make))\b"
+)
+
+
+def open_steps(story: Story) -> list[str]:
+    """Return the open steps, each complete in itself, the most certain first."""
+    steps = [
+        *_unfinished(story),
+        *_failing(story),
+        *_announced(story.statements),
+        *_awaited(story),
+        *_left_to_person(story),
+        *_unchecked(story),
+        *_undone(story),
+    ]
+    distinct_steps: list[str] = []
+    for step in steps:
+        words = content_words(step)
+        if words and not any(
+            len(words & content_words(other)) > 0.6 * min(len(words), len(content_words(other)))
+            for other in distinct_steps
+        ):
+            distinct_steps.append(step)
+    return distinct_steps[:MOST_STEPS]
+
+
+def _unfinished(story: Story) -> Iterator[str]:
+    tasks = story.evidence.tasks
+    if any(task.is_done for task in tasks) and not all(task.is_done for task in tasks):
+        yield from (shorten(task.subject, STEP_CHARS) for task in tasks if not task.is_done)
+    for one in story.statements:
+        if one.is_done is False:
+            yield prose.as_title(strip_labels("next_steps", one.labelled), STEP_CHARS)
+
+
+def unsolved_check(story: Story) -> Command | None:
+    """Return the check that fails at the end of the turn: it ran after the last edit and was not seen to pass since."""
+    evidence = story.evidence
+    last_edit = max((edit.seq for edit in evidence.edits), default=0)
+    failing = [command for command in evidence.unsolved if command.is_check and command.seq > last_edit]
+    later = {command.seq for command in evidence.commands if command.is_check and command.passed}
+    failing = [command for command in failing if not any(seq > command.seq for seq in later)]
+    return failing[-1] if failing else None
+
+
+def _unchecked(story: Story) -> Iterator[str]:
+    """Yield what the plan asks a person to try or to inspect, if nothing says that it was done."""
+    if not story.request.plan or story.request.pointed or not story.worked:
+        return
+    if any(_TRIED.search(one.text) for one in story.statements):
+        return
+    prompt = story.prompt[:40_000]
+    section = _CHECKING.search(prompt)
+    count = outer = 0
+    for match in _ITEM.finditer(prompt):
+        line, indent = match["text"], len(match["indent"])
+        by_eye = section and match.start() > section.start() and _LOOK.search(line)
+        if not (by_eye or _BY_HAND.search(line)) or (count and indent > outer) or _was_run(line, story):
+            continue
+        leads = line.rstrip().endswith(":")
+        more = _ITEM.match(prompt, match.end() + 1) if leads or not _EXPECTS.search(line) else None
+        joint = " " if leads else "; "
+        longer = f"{line.rstrip(' .')}{joint}{more['text']}" if more else line
+        bare = re.sub(r"[*]{2}", "", longer if leads or len(longer) <= 140 else line)
+        yield f"Not tried by hand yet: {prose.as_title(bare, 140)}"
+        count, outer = count + 1, indent
+        if count == MOST_UNCHECKED:
+            return
+
+
+def _was_run(line: str, story: Story) -> bool:
+    """Return whether the command named in a line was run in this turn. A browser driven by a tool counts, too."""
+    ran = [command.text for command in story.evidence.commands]
+    return any(name in text for name in re.findall(r"`([^`]{4,80})`", line) for text in ran if " " in name)
+
+
+MOST_UNCHECKED = 2
+_ITEM = re.compile(r"^(?P<indent>[ \t]{0,12})(?:[-*]|\d{1,3}\.)[ \t]{1,4}(?:\[ \] )?(?P<text>\S.{10,300})$", re.M)
+_CHECKING = re.compile(r"(?i)^#{1,4} .{0,40}\b(?:verif\w*|testing|test plan|manual|validation)\b.{0,40}$", re.M)
+_BY_HAND = re.compile(
+    r"(?i)\b(?:test|verif|check|confirm|try|open|run)\w*\b.{0,40}\bmanual|\bmanual(?:ly)?\b\W{0,4}(?:test|verif|check|confirm|try|open|run)"
+)
+# Items under the heading of the checks that only a person can see.
+_LOOK = re.compile(
+    r"(?i)^\W*manual\b.{0,20}:|\bvisual(?:ly)?\b|\bin (?:the |a )?browser\b|\bopen (?:the )?(?:browser|app|page|dev tools)\b|\bclick(?:ing)?\b|\b(?:bun|npm|yarn|pnpm) (?:run )?(?:dev|start)\b"
+)
+_EXPECTS = re.compile(
+    r"(?i)\b(?:should|must|verif\w*|confirm\w*|check\w*|see|appears?|shows?|opens|visible|renders?|works?|test\w*)\b"
+)
+_TRIED = re.compile(
+    r"(?i)\bmanual(?:ly)? (?:verif|test|check)\w*|\bverified (?:in|by hand|manually|visually)|\bvisually (?:verified|checked|confirmed)|\bscreenshots?\b"
+)
+
+
+_STOPPED = re.compile(r"(?i)\s*(?:Operation stopped|\[Request interrupted|<)")
+
+
+def _undone(story: Story) -> Iterator[str]:
+    """Yield the request of a turn that ended without an answer and without any work."""
+    telling = [word for word in story.asked_words - _GENERIC if not word.isdigit() and not _STOPPED.match(story.prompt)]
+    wished = story.request.is_wish and not story.request.pointed and len(telling) >= 3
+    if (
+        wished and not story.evidence.message_seq and not story.worked
+    ):  # a message that waits for approval was an answer, too
+        yield f"{prose.as_wish(story.request.text, STEP_CHARS)} (asked, not done)"
+
+
+def _failing(story: Story) -> Iterator[str]:
+    if command := unsolved_check(story):
+        yield f"`{shorten(command.key, 80)}` fails: {error_line(command.output)}"
+
+
+def is_next(one: Statement) -> bool:
+    """Return whether the statement is in a section about remaining work."""
+    return bool(_NEXT.match(one.lead.rstrip(":： ") or one.section))
+
+
+def _announced(statements: Sequence[Statement]) -> Iterator[str]:
+    """Yield the items announced as next, and the sentences that state that something is not done yet."""
+    for one in statements:
+        if one.kind == "heading" or prose.is_lead_in(one.text) or _DONE.match(one.text) or prose.is_chat(one.text):
+            continue
+        if (bare := strip_labels("next_steps", one.labelled)) != one.labelled:
+            yield prose.as_title(bare, STEP_CHARS)
+        elif one.first and is_next(one):
+            yield prose.as_title(one.labelled, STEP_CHARS)
+        elif (
+            not one.depth
+            and _STILL.search(one.text)
+            and not prose.is_offer(one.text)
+            and not prose.is_pointing(one.text)
+        ):
+            yield prose.as_title(one.text, STEP_CHARS)
+
+
+def _awaited(story: Story) -> Iterator[str]:
+    """Yield what the agent offers or asks at the end, with its subject."""
+    statements = story.statements
+    if options := _options(statements):
+        yield f"Decide: {shorten('; '.join(options), STEP_CHARS)}"
+        return
+    offers = [
+        (one, offer) for one in statements if (offer := offered_action(one.text)) and not _TRIVIAL.search(one.text)
+    ]
+    for one, offer in offers[-1:]:
+        whole = _resolved(offer, one, story)
+        if len(content_words(whole) - _GENERIC) >= 2 or re.match(r"(?i)commit\b", whole):
+            yield f"{prose.as_title(whole, STEP_CHARS)} (awaiting go-ahead)"
+    questions = [one.text for one in statements[-4:] if _is_question(one.text)]
+    if not offers and questions:
+        yield f"Question: {shorten(questions[-1], STEP_CHARS)}"
+
+
+_PASSING = re.compile(r"(?i)^\W*(?:or|any|and|but|is there|did you|have you|are you|why|ready)\b")
+
+
+def _is_question(sentence: str) -> bool:
+    """Return whether the question can be understood later."""
+    telling = len(content_words(sentence)) >= (3 if names(sentence) else 4) and not _PASSING.match(sentence)
+    return sentence.endswith("?") and telling and not _TRIVIAL.search(sentence)
+
+
+def _options(statements: Sequence[Statement]) -> list[str]:
+    """Return the options of the last list from which the agent asks the user to choose."""
+    options: list[Statement] = []
+    for one in statements:
+        if one.depth != 1 or not one.first:
+            continue
+        asks = _ASKS.search(one.lead) or (one.text.endswith("?") and not one.lead.endswith("."))
+        if asks or re.match(r"(?i)option \w", one.label):
+            options = [*options, one] if options and options[-1].lead == one.lead else [one]
+    is_asking = any(one.text.endswith("?") or _ASKS.search(one.text) for one in statements[-6:])
+    return (
+        [prose.as_title(one.label if len(one.label) > 8 else one.labelled, 90).rstrip("?") for one in options][:4]
+        if is_asking and len(options) > 1
+        else []
+    )
+
+
+_ASKS = re.compile(
+    r"(?i)\b(?:would you (?:like|prefer|rather)|do you (?:want|prefer)|should (?:i|we)|shall (?:i|we)|which (?:one|option|do|would|approach)|your (?:call|choice|preference)|a few options|options?(?: are)?:?$)\b|\boptions:$"
+)
+_BEST = re.compile(
+    r"(?i)\b(?:(?:real|proper|cleanest|cleaner|best|simplest|right|better) (?:fix|solution|approach|design|way)|recommend\w*|i'd suggest|the approach would be|proposed|proposal|should (?:generate|be|use|return|call|update))\b"
+)
+_GENERIC = frozenset(
+    content_words(
+        "implement fix do make apply add update proceed go ahead change improve address approach way feature improvement solution option "
+        "design plan idea refactoring file documentation check look run help write create start instead first next now one both either leave those these them any some all rest"
+    )
+)
+
+
+def _resolved(offer: str, asking: Statement, story: Story) -> str:
+    """Return the offer with its subject: "fix it that way" alone is meaningless later."""
+    first = _OTHERWISE.split(offer, maxsplit=1)[0]  # drop alternatives such as "or is it fine as it is"
+    offer = first if _DO_THAT.match(offer) or len(content_words(first) - _GENERIC) > 2 else offer
+    if _DO_THAT.match(offer) and (what := _right_before(asking, story)):
+        return what
+    if (match := _THIS.search(offer)) and (subject := _last_naming(match["what"], asking, story)):
+        return f"{offer}: {subject}"
+    if len(content_words(offer) - _GENERIC) >= 2:
+        return offer
+    telling = [one for one in story.statements if len(content_words(one.text)) > 3 and not one.text.endswith("?")]
+    for pattern in (_BEST, _PROPOSES):
+        proposed = [
+            one for one in telling if pattern.search(f"{one.lead} {one.labelled}" if pattern is _BEST else one.labelled)
+        ]
+        before = [one for one in proposed if one.position < asking.position]
+        naming = (
+            [one for one in before if names(one.labelled)] or [one for one in proposed if names(one.labelled)] or before
+        )
+        if naming:
+            return f"{offer}: {prose.as_title(naming[-1 if pattern is _PROPOSES else 0].labelled, 130)}"
+    labelled_items = [
+        one
+        for one in story.statements
+        if one.label and one.first and one.position < asking.position and len(content_words(one.label)) >= 2
+    ]
+    if (
+        not re.match(r"(?i)(?:commit|push|merge)\b", offer)
+        and re.search(r"(?i)\b(?:all|any|some|these|those|them|which|both)\b", offer)
+        and len(labelled_items) > 1
+    ):
+        return f"{offer}: {'; '.join(prose.as_title(one.labelled, 60) for one in labelled_items[:3])}"
+    return offer
+
+
+_DO_THAT = re.compile(r"(?i)(?:do|implement|make|apply|try|go with) (?:that|this|it)(?=,|$| now\b| instead\b| first\b)")
+_OTHERWISE = re.compile(r",? or (?:is|are|would|do|does|should|shall|was) ")
+_THIS = re.compile(r"(?i)\b(?:this|that|these|those) (?P<what>[a-z]{4,20})\b")
+
+
+def _right_before(asking: Statement, story: Story) -> str:
+    """Return the statement before an offer to "do that", if it names the action."""
+    before = [one for one in story.statements if one.position < asking.position][-1:]
+    return next((prose.as_title(one.labelled, 150) for one in before if _names_what(one)), "")
+
+
+_WOULD = re.compile(r"(?i)\b(?:would|could|should|needs? to)\b")
+
+
+def _names_what(one: Statement) -> bool:
+    """Return whether the text names the action."""
+    bare = prose.without_chat(one.text)
+    proposes = bool(_WOULD.search(bare)) or prose.to_past_tense(bare) != bare
+    return bool(names(bare)) and proposes and not bare.endswith("?") and not prose.is_pointing(bare)
+
+
+def _last_naming(noun: str, asking: Statement, story: Story) -> str:
+    """Return the last statement before an offer that names what the offer refers to: "this comment"."""
+    words = content_words(noun) - _GENERIC
+    for one in reversed(story.statements):
+        if one.position < asking.position and words & content_words(one.labelled) and names(one.labelled):
+            return prose.as_title(one.labelled.rstrip(": "), 110)
+    return ""
+
+
+_SETUP = re.compile(
+    r"(?i)\b(?:must|need(?:s)? to|has to|have to) be (?:configured|set(?: up)?|added|created|granted|installed)\b|\brequired (?:\w+ ){0,2}(?:secrets|env(?:ironment)? variables|permissions|credentials)\b|\byou(?:'ll| will)? need to (?:add|set|configure|create) (?:the|these|this|following)\b"
+)
+_FOR_NOW = re.compile(
+    r"(?i)\b(?:placeholder|stub(?:bed)?|hard-?coded|mock(?:ed)?|dummy)\b.{0,60}\bfor now\b|\bfor now\b.{0,40}\b(?:placeholder|stub|hard-?coded|dummy)\b"
+)
+_ANOTHER_TRY = re.compile(
+    r"(?i)^(?:please |now )?(?:give|try|run|test|rebuild|restart)\b.{4,200}\bshould (?:now|no longer)\b"
+)
+
+
+def _left_to_person(story: Story) -> Iterator[str]:
+    """Yield what was prepared for the user to set up or try, and temporary placeholders."""
+    for index, one in enumerate(story.statements):
+        if prose.is_lead_in(one.text) or one.kind == "heading":
+            lead = f"{one.label} {one.text}" if one.label and one.label not in one.text else one.text
+            if _SETUP.search(lead) and story.worked:
+                yield _with_listed(lead, story.statements[index + 1 :])
+        elif _FOR_NOW.search(one.text) and story.worked:
+            yield f"Only a stand-in yet: {prose.as_title(one.labelled, 150)}"
+        elif _ANOTHER_TRY.match(one.text) and story.worked and names(one.text):
+            yield f"Not confirmed yet: {prose.as_title(one.text, 150)}"
+
+
+def _with_listed(text: str, later: Sequence[Statement]) -> str:
+    """Return a lead-in with the first few names of its list."""
+    items = [one for one in later if one.first and one.depth and one.lead.rstrip(": ") in text]
+    item_names = [one.label or one.text for one in items][:8]
+    more = f" and {len(item_names) - 3} more" if len(item_names) > 3 else ""
+    start = prose.as_title(text.rstrip(": "), 110)
+    return f"{start}: {', '.join(prose.fit_title(item, 30) for item in item_names[:3])}{more}" if item_names else start
+
+
+def turn_outcome(story: Story, steps: Sequence[str]) -> str:
+    """Return the outcome of the turn: done, partly, failed, abandoned, answered or proposed."""
+    evidence = story.evidence
+    if not story.statements and evidence.rejected:
+        return "abandoned"
+    if story.planned:
+        return "proposed"
+    if story.worked:
+        if unsolved_check(story):
+            return (
+                "failed" if not any(command.is_check and command.passed for command in evidence.commands) else "partly"
+            )
+        unfinished = any(task.is_done for task in evidence.tasks) and not all(task.is_done for task in evidence.tasks)
+        return "partly" if unfinished else "done"
+    if not story.statements:
+        return "abandoned" if evidence.rejected else ""
+    return "proposed" if is_proposal(story, steps) else "answered"
+
+
+def is_proposal(story: Story, steps: Sequence[str]) -> bool:
+    """Return whether something was proposed that the user has not agreed to yet."""
+    proposing = sum(bool(_PROPOSES.search(one.labelled)) for one in story.statements)
+    return bool(steps) and proposing >= 2 and not story.worked

@@ -1,0 +1,1 @@
+"""Frozen records and pure rules. Imports nothing else of claude-mem."""

@@ -1,0 +1,83 @@
+"""Every exception the package raises deliberately.
+
+MemError
+├── Misuse          the request itself is invalid (exit 2, HTTP 400)
+│   ├── BadSetting  a setting has an invalid value
+│   └── TooLarge    the request exceeds a size limit (HTTP 413)
+├── CannotDo        the request is valid but cannot be carried out now (exit 1, HTTP 409)
+│   ├── WorkerDown  no worker answers
+│   ├── WorkerHeld  another worker holds the lock of this data directory
+│   ├── TooNew      the database was written by a newer version
+│   └── Damaged     the database is corrupt; the worker moves it to quarantine and restores a backup
+├── NotFound        no such row (exit 1, HTTP 404)
+├── BadRecord       a spool file that cannot be ingested; it is set aside and counted
+│   └── Noise       a spool file without content worth storing; it is filtered and counted
+└── LeaseLost       another worker has claimed the job in the meantime; the caller must write nothing
+"""
+
+from __future__ import annotations
+
+
+class ClaudeMemError(Exception):
+    """Base class. `str(error)` says what happened; `hint` says what to do next."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class InvalidRequest(ClaudeMemError):
+    pass
+
+
+class InvalidSetting(InvalidRequest):
+    """`name` is the setting concerned, or empty if the problem is the file as a whole."""
+
+    def __init__(self, message: str, *, hint: str = "", name: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.name = name
+
+
+class RequestTooLarge(InvalidRequest):
+    pass
+
+
+class OperationFailed(ClaudeMemError):
+    pass
+
+
+class WorkerNotRunning(OperationFailed):
+    pass
+
+
+class DataDirLocked(OperationFailed):
+    pass
+
+
+class DatabaseTooNew(OperationFailed):
+    pass
+
+
+class DatabaseDamaged(OperationFailed):
+    pass
+
+
+class NotFound(ClaudeMemError):
+    pass
+
+
+class UnreadableEvent(ClaudeMemError):
+    """`reason` is one of a few fixed words, so that occurrences can be counted by reason."""
+
+    def __init__(self, reason: str, message: str = "") -> None:
+        super().__init__(message or reason)
+        self.reason = reason
+
+
+class IgnoredEvent(UnreadableEvent):
+    def __init__(self) -> None:
+        super().__init__("noise")
+
+
+class LeaseLost(ClaudeMemError):
+    pass

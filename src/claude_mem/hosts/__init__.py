@@ -1,1 +1,0 @@
-"""One module a host: its payload in, its reply out, our lines in its settings."""

@@ -1,0 +1,1 @@
+"""What a session is shown, and the record that it was shown."""

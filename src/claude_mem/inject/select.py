@@ -1,0 +1,645 @@
+"""Decides which titles get a line in the brief, and how such a line is worded.
+
+`titles` checks whether a title can stand alone. A brief has room for about a dozen lines, so the requirements here are
+stricter: a line says what became of a named thing, in whole clauses. Titles that only report a detail, a check or a
+routine request are left out; fewer lines are better than weak ones. Text that the user chose is never judged here. The
+patterns are English and stored in `data/lines.toml`; in other languages weak titles may pass, but no good one is lost.
+
+Groups observations into pieces of work, so that the brief has one line for work that took several turns.
+
+Each observation joins the piece of the nearest earlier observation about the same thing, or starts a new piece. The
+decision depends only on earlier observations: a new observation extends or starts one piece and changes no other.
+Distance is counted in sessions of the project, never in calendar time.
+
+Chooses which memories of a project get a line in the brief.
+
+The functions are pure and stable: one more observation adds at most one line to a choice and displaces at most one,
+because each choice takes from the front of a fixed order.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+
+from claude_mem.digest.prose import fit_title, strip_dangling
+from claude_mem.digest.titles import is_presentable
+from claude_mem.domain.records import ObservationType
+from claude_mem.domain.text import shorten, single_line
+from claude_mem.domain.words import search_terms
+
+MAX_CHARS, MAX_COLONS = 600, 4  # the most characters and colons of a title that are examined
+LINE_CHARS = 150  # a longer line is cut between clauses
+MIN_HEAD_WORDS = 3  # before a colon, for that part to describe the work by itself
+MIN_TAIL_WORDS = 3
+MIN_REQUEST_CHARS = 40  # characters before pasted text, for them to be a request
+WHOLE_HEAD_WORDS = 5  # before a colon, for everything after it to be detail
+MIN_WORDS, ENOUGH_WORDS = 3, 5
+FINDING_WORDS = 7  # for a finding to be understandable without its conversation
+
+_FILE = tomllib.loads((Path(__file__).parents[1] / "data" / "lines.toml").read_text("utf-8"))
+
+
+def _patterns(*names: str) -> list[re.Pattern[str]]:
+    """Return the patterns with the given names from a table, or without names the whole table as one pattern."""
+    table = {name: text.replace("\n", "") for name, text in _FILE[names[0]].items()}
+    return [re.compile(table[name], re.I) for name in names[1:]] or [re.compile("|".join(table.values()), re.I)]
+
+
+(_BEGINS,), (_CHORES,), (_PASTED,), (_WHY,) = map(_patterns, ("begins", "chores", "pasted", "why"))
+_POINTS, _UNTOLD, _HEDGED, _DEFECT = _patterns("inside", "points", "untold", "hedged", "defect")
+(_NO_STEP,) = _patterns("no_step")
+_IS_QUESTION, _ERRAND = _patterns("asked", "question", "errand")
+_LABEL, _PARTS = _patterns("labels", "label", "parts")
+
+_CODE = re.compile(r"`[^`]*`")
+_FIXED = re.compile(r"(?:Bug ?fix|Fix(?:ed)?)\s?:\s+(?=[A-Z`\"])")
+_FIXES = re.compile(r"Fix(?:e[sd])?\b")
+_OF_FILE = re.compile(
+    r"`?(?P<path>[\w./-]*\w\.[A-Za-z]{1,5})`?(?::\d+(?:-\d+)?)?\s?(?::| [—–-])\s+(?P<rest>\S.*)", re.S
+)
+_QUESTION = re.compile(r"[^?\"]{8,200}\?\s+(?P<answer>[A-Z`].*)", re.S)
+_SUFFIX = re.compile(r"\s\((?:CHANGELOG\.md|changelog\.md|[a-z]+-[a-z]+-[a-z]+\.md)\)$")
+_FILE_LABEL = re.compile(r"`?[\w./@-]+\.[A-Za-z]{1,5}`?:")
+_FILE_SUFFIX = re.compile(r"\s\([\w./@-]+\.[A-Za-z]{1,5}\)$")
+_LIST = re.compile(r"(?:,? (?:and )?(?:`[^`]{1,80}`|[\w.-]+\(\)|\d+ more),?){2,}")
+_CLAUSES = re.compile(r"[A-Z][^,]{2,80}(?:, [A-Z][^,]{2,80})+")
+_ODD_LABEL = re.compile(r"^[0-9a-f]{1,12}(?:/[0-9a-f]{1,12})?: (?=[A-Z])")  # part of a hash
+_DANGLING_CODE = re.compile(r";\s`[^`]{1,80}`(?:\s\([^()]*\))?$")
+_SENTENCE = re.compile(r"(?<=[.!])\s+(?=[A-Z`\"])|(?<=\?)\s+")
+
+
+@lru_cache(maxsize=4_096)
+def format_title(title: str) -> str:
+    """Return the line of a title: without labels and enumerations of details, in whole clauses."""
+    line = " ".join(title[:MAX_CHARS].split()).rstrip(" .")
+    line = _ODD_LABEL.sub("", _SUFFIX.sub("", line))
+    for shape in (_without_label, _answer_only, _file_as_suffix, _heading):
+        line = shape(line)
+    line = _DANGLING_CODE.sub("", line)
+    if len(line) > LINE_CHARS:
+        shorter = fit_title(line, LINE_CHARS)
+        line = shorter if is_presentable(shorter) else line
+    return line[:1].upper() + line[1:] if line[:1].islower() and line[1:2].islower() else line
+
+
+def fit_line(line: str, limit: int) -> str:
+    """Return a line of at most `limit` characters: whole clauses if possible, otherwise cut with an ellipsis."""
+    if len(line) <= limit:
+        return line
+    clauses = fit_title(line[:MAX_CHARS], limit)
+    return clauses if len(clauses) <= limit and is_presentable(clauses) else shorten(line, limit)
+
+
+def _without_label(line: str) -> str:
+    if fixed := _FIXED.match(line):
+        rest = line[fixed.end() :]
+        line = rest if _FIXES.match(rest) else f"Fixed: {rest}"
+    bare = _LABEL.sub("", line, count=1) if _LABEL.match(line) else line
+    return bare if is_presentable(bare) else line
+
+
+def _answer_only(line: str) -> str:
+    """Return the answer that follows a question, if the answer stands alone."""
+    match = _QUESTION.fullmatch(line)
+    return match["answer"] if match and is_presentable(match["answer"]) else line
+
+
+def _file_as_suffix(line: str) -> str:
+    """ "`src/a.py`: Changed the label of b" → "Changed the label of b (a.py)"."""
+    match = _OF_FILE.fullmatch(line)
+    if match is None or not is_presentable(match["rest"]) or _CODE.match(match["rest"]):
+        return line
+    name = match["path"].rpartition("/")[2]
+    rest = _FILE_SUFFIX.sub("", match["rest"])
+    return f"{rest} ({name})" if name not in rest else rest
+
+
+def _heading(line: str) -> str:
+    """Return the part before a colon, if it describes the work by itself and only details follow."""
+    masked = _CODE.sub(lambda code: "¤" * len(code[0]), line)
+    for colon in islice(re.finditer(r":\s", masked), MAX_COLONS):
+        head, tail = strip_dangling(line[: colon.start()]), line[colon.end() :]
+        words = len(masked[: colon.start()].split())
+        if words < MIN_HEAD_WORDS - 1 or not is_presentable(head):
+            continue
+        long = words >= MIN_HEAD_WORDS and (len(line) > LINE_CHARS or masked.count(": ") + masked.count(", ") > 2)
+        if words >= WHOLE_HEAD_WORDS or long or _is_enumeration(tail):
+            return head
+    return line
+
+
+def _is_enumeration(text: str) -> bool:
+    bare = _FILE_SUFFIX.sub("", text)
+    few = len(_CODE.sub(" ", bare).split()) < MIN_TAIL_WORDS
+    return bool(
+        _LIST.fullmatch(bare)
+        or _CLAUSES.fullmatch(bare)
+        or _CODE.match(bare)
+        or _PARTS.match(bare)
+        or _FILE_LABEL.match(bare)
+        or few
+    )
+
+
+_CHANGED = r"(?:[A-Za-z-]+ed|Made|Set|Wrote|Built|Split|Rewrote|Hid|Kept|Put|Sent|Cut|Undid)\b"
+_NAME = re.compile(r"`|[a-z][A-Z]|[A-Z]{2,}|--\w|\w\.\w|\w_\w|\w/\w")
+_CHANGE = re.compile(rf"(?:[\w-]+: )?{_CHANGED}")
+_NAME_LABEL = re.compile(
+    r"(?!(?:Problem|Issue|Bug|Cause|Root cause|Fixed|Planned|Proposed):)"
+    rf"(?:`x`(?: \w+| \([^()]*\))?|[\w/.-]+):\s(?!{_CHANGED})"
+)
+# A finding is shown only if it begins with its subject.
+_FINDING = re.compile(r"(?:The |In |For )?(?:`x`|[A-Z][\w'-]*(?:[A-Z./_-]\w+|(?: [A-Z]\w+)+)|[A-Z]{2,}\w*)")
+
+
+@lru_cache(maxsize=4_096)
+def is_informative(line: str, *, finding: bool = False) -> bool:
+    """Return whether a line is worth its place in a brief: it names a thing and says what became of it.
+
+    A `finding` comes from a conversation: it must also begin with its subject and say something that is not obvious.
+    """
+    masked = _CODE.sub("`x`", line)
+    if finding and not (_FINDING.match(masked) and ":" not in masked and _WHY.search(masked)):
+        return False
+    least = FINDING_WORDS if finding else 0
+    return is_faultless(line) and _says_enough(line) and len(line.split()) >= least
+
+
+@lru_cache(maxsize=4_096)
+def is_faultless(line: str) -> bool:
+    """Return whether a line has no fault: it is no detail, chore, guess or question, and refers to nothing outside."""
+    masked = _CODE.sub("`x`", line)
+    faults = (_CHORES.search(line), _PASTED.search(line), _BEGINS.match(masked), _NAME_LABEL.match(masked))
+    if any(faults) or any(pattern.search(masked) for pattern in (_POINTS, _UNTOLD, _HEDGED, _DEFECT)):
+        return False
+    return "?" not in masked and is_presentable(line)
+
+
+def refers_elsewhere(line: str) -> bool:
+    """Return whether a line refers to something said before it, or addresses someone."""
+    return bool(_POINTS.search(_CODE.sub("`x`", line)))
+
+
+def is_open_step(line: str) -> bool:
+    """Return whether a line names an open step together with its subject, rather than an idea, a report or a question
+    to the user of an earlier session."""
+    return not (_NO_STEP.search(line[:MAX_CHARS]) or refers_elsewhere(line[:MAX_CHARS]))
+
+
+def is_routine_request(request: str) -> bool:
+    """Return whether a request is routine and says nothing about the work, such as "commit this"."""
+    return bool(_ERRAND.match(request))
+
+
+def is_question(request: str) -> bool:
+    return bool(_IS_QUESTION.match(request))
+
+
+def format_request(request: str) -> str:
+    """Return a request in whole clauses: its first sentences, without text pasted after them."""
+    line = " ".join(request[:MAX_CHARS].split())
+    if pasted := _PASTED.search(line):
+        line = strip_dangling(line[: pasted.start()]) if pasted.start() >= MIN_REQUEST_CHARS else line
+    sentences = _SENTENCE.split(line)
+    text = sentences[0]
+    for sentence in sentences[1:]:
+        if len(text) + len(sentence) >= LINE_CHARS:
+            break
+        text = f"{text} {sentence}"
+    text = text if len(text) <= LINE_CHARS else fit_title(text, LINE_CHARS)
+    return f'{text}"' if text.count('"') % 2 else text
+
+
+def _says_enough(line: str) -> bool:
+    """Return whether a line has enough words. Few are enough if one of them is a name, or if they form a heading."""
+    words = _FILE_SUFFIX.sub("", line).split()
+    least = MIN_WORDS + bool(_CHANGE.match(line))  # "Updated Usage Section" could be anything
+    is_heading = sum(word[:1].isupper() for word in words) >= MIN_WORDS
+    prose = _CODE.sub(" ", " ".join(words)).split()
+    if line.startswith("`") or "`" in line:
+        return sum(any(map(str.isalpha, word)) for word in prose) >= MIN_WORDS
+    return len(words) >= (least if is_heading or _NAME.search(line) else ENOUGH_WORDS)
+
+
+def informativeness(line: str) -> int:
+    """Return a score of how informative a line is, for choosing among the titles of one piece of work."""
+    return bool(_CHANGE.match(line)) + bool(_NAME.search(line)) + (len(line.split()) >= FINDING_WORDS)
+
+
+# --- pieces ----------------------------------------------------------------------------------------------------------
+
+
+Row = dict[str, Any]
+
+LOOK_BACK = 60  # earlier observations that are searched for a part of the same work
+NEAR_SESSIONS = 2  # a piece continues within the next two sessions; later work is a new piece
+SHARED_FILES = 0.5  # share of the smaller set of changed files, for two sessions to do the same work
+SHARED_TERMS = 0.3  # share of the shorter title's terms, for two titles to have the same subject
+NEAR_TURNS = 5  # a conversation continues within this many turns
+# Prefixes of observation keys: a commit, a command that failed and then passed, and one that still failed at the end.
+COMMIT_PREFIX, FIX_PREFIX, FAILURE_PREFIX = "commit:", "fix:", "open:"
+DISCOVERY = "discovery"
+WEIGHTS = {"feature": 3, "bugfix": 3, "refactor": 2, "change": 1, "discovery": 0}
+OTHER_WEIGHT, COMMIT_WEIGHT = 2, 4
+CUT_AT = 60  # version 0.1.0 cut long titles; a cut title with at least this many characters is no fragment
+_TEST = re.compile(r"^test_|(?:_test|\.test|\.spec|-test|Test|Tests)$")
+_LEAST_STEM = 5  # a shorter file name ("main", "util", "mod") is too common to identify the work
+
+
+@dataclass(frozen=True, slots=True)
+class PieceOfWork:
+    """A piece of work: the observation that provides the title, and the others, the most informative first."""
+
+    title: Row
+    others: tuple[Row, ...]
+    at: tuple[int, int]  # the newest observation: its time and its id
+    session_id: int  # where the work began
+    last_session: int = 0  # where the work continued last
+    last_turn: int = 0
+    is_informative: bool = True  # the title is informative
+
+    @property
+    def weight(self) -> int:
+        return weight(self.title)
+
+
+@dataclass(frozen=True, slots=True)
+class _Features:
+    """The features by which observations of the same work are recognised."""
+
+    session_id: int
+    turn: int
+    commit: str
+    changed: frozenset[str]
+    files: frozenset[str]
+    terms: frozenset[str]
+
+    @property
+    def is_talk(self) -> bool:
+        return not self.changed and not self.commit
+
+
+def group_work(rows: Sequence[Row]) -> list[PieceOfWork]:
+    """Group observations into pieces of work, newest first. Pieces without a presentable title are left out; decisions
+    and traps are not part of any piece."""
+    ordered = sorted((row for row in rows if not is_knowledge(row)), key=time_and_id)
+    features = [_features(row) for row in ordered]
+    piece_indexes: list[int] = []
+    members: defaultdict[int, list[Row]] = defaultdict(list)
+    for index, row in enumerate(ordered):
+        before = _predecessor(index, features)
+        piece_indexes.append(index if before is None else piece_indexes[before])
+        members[piece_indexes[index]].append(row)
+    candidates = (_piece(group) for group in members.values())
+    return sorted((piece for piece in candidates if piece), key=lambda piece: piece.at, reverse=True)
+
+
+def _piece(group: Sequence[Row]) -> PieceOfWork | None:
+    ranked = sorted(
+        group, key=lambda row: (-weight(row) - informativeness(title_line(row)), -row["created_at"], -row["id"])
+    )
+    last_work = max((time_and_id(row) for row in group if row["type"] != DISCOVERY), default=(0, 0))
+    current = (row for row in ranked if row["type"] != DISCOVERY or is_user_chosen(row) or time_and_id(row) > last_work)
+    informative = next(
+        filter(is_informative_row, current), None
+    )  # a discovery made before the work may no longer be true
+    title = informative or next(filter(has_title, ranked), None)
+    if title is None:
+        return None
+    others = tuple(row for row in ranked if row is not title)
+    last = group[-1]
+    at = {"at": time_and_id(last), "last_session": last["session_id"], "last_turn": last.get("prompt_number") or 0}
+    return PieceOfWork(title, others, session_id=group[0]["session_id"], is_informative=bool(informative), **at)
+
+
+def title_line(row: Row) -> str:
+    """Return the title as it appears in the brief. Text that the user chose stays unchanged."""
+    title = (row["title"] or "").strip()
+    return title if is_user_chosen(row) else format_title(title)
+
+
+def weight(row: Row) -> int:
+    """Return how well an observation represents its piece of work; a failure that was fixed ranks last."""
+    if row.get("key", "").startswith(FIX_PREFIX):
+        return -1
+    return WEIGHTS.get(row["type"], OTHER_WEIGHT) + COMMIT_WEIGHT * is_commit(row)
+
+
+def has_title(row: Row) -> bool:
+    """Return whether the title can be shown: the user chose it, or it passes the check of `titles`."""
+    title = _complete_title(row)
+    return bool(title) if is_user_chosen(row) else is_presentable(title)
+
+
+def is_informative_row(row: Row) -> bool:
+    """Return whether the title is worth a line in a brief: the user chose it, or it passes the checks of `lines`."""
+    title = _complete_title(row)
+    if is_user_chosen(row):
+        return bool(title)
+    if is_knowledge(row):
+        return is_faultless(title)
+    return is_informative(title, finding=row["type"] == DISCOVERY)
+
+
+def _complete_title(row: Row) -> str:
+    title = title_line(row)
+    return f"{title[:-1]}." if title.endswith("…") and len(title) >= CUT_AT else title
+
+
+def is_user_chosen(row: Row) -> bool:
+    """Return whether the user chose the words (a rule, a note) or the row (pinned, approved)."""
+    is_by_user = row["type"] == ObservationType.RULE or row.get("trust") == "user" or row.get("session_id") is None
+    return is_by_user or row.get("verdict") == "approved" or bool(row.get("pinned"))
+
+
+def is_knowledge(row: Row) -> bool:
+    """Return whether a row is a decision, a trap or a memory saved on its own: worth knowing, but no piece of work."""
+    is_trap = is_failure(row) or "gotcha" in row.get("concepts", ())
+    return is_trap or row["type"] == "decision" or row.get("session_id") is None
+
+
+def is_commit(row: Row) -> bool:
+    return bool(row.get("commit_id")) or row.get("key", "").startswith(COMMIT_PREFIX)
+
+
+def is_failure(row: Row) -> bool:
+    return bool(row.get("key", "").startswith(FAILURE_PREFIX))
+
+
+def time_and_id(row: Row) -> tuple[int, int]:
+    return row["created_at"], row["id"]
+
+
+# --- what belongs together -------------------------------------------------------------------------------------------
+
+
+def _features(row: Row) -> _Features:
+    changed = frozenset(feature for path in row.get("files_modified", ()) for feature in _file_features(path))
+    read = frozenset(feature for path in row.get("files_read", ()) for feature in _file_features(path))
+    return _Features(
+        session_id=row.get("session_id") or 0,
+        turn=row.get("prompt_number") or 0,
+        commit=row.get("commit_id") or (row["key"] if is_commit(row) else ""),
+        changed=changed,
+        files=changed | read,
+        terms=frozenset(search_terms(row["title"] or "")),
+    )
+
+
+def _file_features(path: str) -> tuple[str, ...]:
+    """Return the path, and the name that a file shares with its tests."""
+    stem = PurePosixPath(path).stem
+    bare = _TEST.sub("", stem)
+    return (path, bare) if len(bare) >= _LEAST_STEM else (path,)
+
+
+def _predecessor(index: int, features: Sequence[_Features]) -> int | None:
+    """Return the nearest earlier observation that belongs to the same piece of work."""
+    own, between = features[index], set[int]()
+    for before in range(index - 1, max(-1, index - 1 - LOOK_BACK), -1):
+        other = features[before]
+        if other.session_id == own.session_id:
+            if _same_in_session(own, other):
+                return before
+            continue
+        between.add(other.session_id)
+        if len(between) <= NEAR_SESSIONS and _same_in_sessions(own, other):
+            return before
+    return None
+
+
+def _same_in_session(own: _Features, other: _Features) -> bool:
+    """Return whether two observations of one session belong together.
+
+    Work continues on the same files, a commit belongs to the work before it, and a conversation continues from answer
+    to answer. Work and conversation belong together if they have the same subject.
+    """
+    if own.turn == other.turn or _same_commit(own, other) or _same_subject(own, other):
+        return True
+    if other.is_talk or own.is_talk:
+        return other.is_talk and own.is_talk and own.turn - other.turn <= NEAR_TURNS
+    return not own.changed or bool(own.files & other.files)
+
+
+def _same_in_sessions(own: _Features, other: _Features) -> bool:
+    fewer = min(len(own.changed), len(other.changed))
+    files = bool(fewer) and len(own.changed & other.changed) >= SHARED_FILES * fewer
+    return _same_commit(own, other) or (files and _same_subject(own, other))
+
+
+def _same_commit(own: _Features, other: _Features) -> bool:
+    return bool(own.commit) and own.commit == other.commit
+
+
+def _same_subject(own: _Features, other: _Features) -> bool:
+    shared = len(own.terms & other.terms)
+    return shared >= 2 and shared >= SHARED_TERMS * min(len(own.terms), len(other.terms))
+
+
+# --- choose ----------------------------------------------------------------------------------------------------------
+
+
+MAX_PER_SESSION = 3  # lines of work per session: a long session must not hide all others
+MIN_WORK_LINES = 6  # lines of work that are shown even if uninformative: a young project has nothing better
+REPETITION_SHARE = 0.8  # share of the shorter line's terms that the other must contain to count as a repetition
+MIN_TERMS = 3  # lines with fewer terms repeat each other only if their terms are equal
+DONE_SHARE = 0.5  # an open step is done if something later contains more than this share of its terms
+_OPEN_QUESTION = "open question:"
+
+Terms = frozenset[str]
+T = TypeVar("T")
+
+
+# --- repetition ------------------------------------------------------------------------------------------------------
+
+
+def subject_terms(text: str) -> Terms:
+    return frozenset(search_terms(text))
+
+
+def is_alike(one: Terms, other: Terms) -> bool:
+    """Return whether two lines say the same. Different numbers make them different: version 2 is not version 3."""
+    if not _numbers(one) <= other and not _numbers(other) <= one:
+        return False
+    fewer = min(len(one), len(other))
+    return one == other if fewer < MIN_TERMS else len(one & other) >= REPETITION_SHARE * fewer
+
+
+@lru_cache(maxsize=4096)  # each line is compared with hundreds of others
+def _numbers(subject: Terms) -> Terms:
+    return frozenset(term for term in subject if any(map(str.isdigit, term)))
+
+
+def repeats_any(text: str, others: Iterable[Terms]) -> bool:
+    own = subject_terms(text)
+    return any(is_alike(own, other) for other in others)
+
+
+def distinct(items: Iterable[T], before: Iterable[str], *, title: Callable[[T], str]) -> list[T]:
+    """Return the items that repeat neither a line of `before` nor an earlier item, whether that was returned or not."""
+    seen_subjects = [subject_terms(line) for line in before]
+    distinct_items = []
+    for item in items:
+        own = subject_terms(title(item))
+        if not any(is_alike(own, other) for other in seen_subjects):
+            distinct_items.append(item)
+        seen_subjects.append(own)
+    return distinct_items
+
+
+# --- work ------------------------------------------------------------------------------------------------------------
+
+
+def choose_work(pieces: Sequence[PieceOfWork], *, most: int) -> list[PieceOfWork]:
+    """Return the newest pieces of work, newest first, with only the most important ones of each session. Pieces with an
+    uninformative title are included only while there are few others."""
+    of_session: Counter[int] = Counter()
+    candidates = []
+    for piece in sorted(pieces, key=lambda piece: (-piece.is_informative, -piece.weight, -piece.at[0], -piece.at[1])):
+        of_session[piece.session_id] += 1
+        if of_session[piece.session_id] <= MAX_PER_SESSION:
+            candidates.append(piece)
+    newest = sorted(candidates, key=lambda piece: piece.at, reverse=True)
+    informative = [piece for piece in newest if piece.is_informative][:most]
+    others = [piece for piece in newest if not piece.is_informative][
+        : max(0, min(MIN_WORK_LINES, most) - len(informative))
+    ]
+    return sorted([*informative, *others], key=lambda piece: piece.at, reverse=True)
+
+
+# --- decisions and traps ---------------------------------------------------------------------------------------------
+
+
+def choose_knowledge(rows: Sequence[Row], turns: Sequence[Row], *, since: int, most: int) -> list[Row]:
+    """Return decisions and traps that matter for the files in use, newest first. Going back in time, each one made
+    since `since` adds itself, and each turn adds the newest one about the files it changed."""
+    chosen_rows: dict[int, Row] = {}
+    pool = [(row, frozenset(row.get("files_modified") or row.get("files_read") or ())) for row in rows]
+    moments = [(time_and_id(row), row["id"], frozenset[str]()) for row in rows if row["created_at"] >= since]
+    moments += [(time_and_id(turn), 0, frozenset(turn.get("files_edited", ()))) for turn in turns]
+    for _, own, changed in sorted(moments, key=lambda moment: moment[0], reverse=True):
+        fits = (row for row, files in pool if row["id"] == own or files & changed)
+        next_row = next((row for row in fits if row["id"] not in chosen_rows), None)
+        if next_row is not None and len(chosen_rows) < most:
+            chosen_rows[next_row["id"]] = next_row
+    return sorted(chosen_rows.values(), key=time_and_id, reverse=True)
+
+
+def drop_single_failures(rows: Sequence[Row]) -> list[Row]:
+    """Return the decisions and traps without failures that occurred in a single session: a lasting one occurs again."""
+    failures = [
+        (row["session_id"], time_and_id(row), subject_terms(row["title"] or "")) for row in rows if is_failure(row)
+    ]
+
+    def came_before(row: Row) -> bool:
+        own = subject_terms(row["title"] or "")
+        return any(
+            session != row["session_id"] and at < time_and_id(row) and is_alike(own, other)
+            for session, at, other in failures
+        )
+
+    return [row for row in rows if not is_failure(row) or came_before(row)]
+
+
+# --- where things stand ----------------------------------------------------------------------------------------------
+
+
+def find_main_request(turns: Sequence[Row]) -> Row | None:
+    """Return the turn of the last session whose request describes it best: the first that asks for work, otherwise the
+    first question. Requests such as "yes" and "commit this" describe nothing."""
+    last = [turn for turn in turns if turn["session_id"] == turns[0]["session_id"]]
+    candidates = [
+        turn
+        for turn in reversed(last)
+        if is_presentable(request_line(turn)) and not is_routine_request(request_line(turn))
+    ]
+    return next(
+        (turn for turn in candidates if not is_question(request_line(turn))), candidates[0] if candidates else None
+    )
+
+
+_TOPIC = re.compile(r"\s\(“[^”]{0,80}”\)$")
+
+
+def request_line(turn: Row) -> str:
+    """Return a request in one line; for "Implement this plan:" followed by a plan, the plan's title."""
+    text = _TOPIC.sub("", (turn["request"] or "").strip())
+    lead, _, plan = text.partition("\n")
+    heading = plan.lstrip().partition("\n")[0]
+    is_plan = lead.endswith(":") and heading.startswith("#")
+    return single_line("request", heading.lstrip("# ").removeprefix("Plan: ") if is_plan else text)
+
+
+def session_outcome(turns: Sequence[Row]) -> str:
+    """Return the outcome of the last session: that of its last turn, unless that turn only answered a question after
+    work was done. An answer does not change the state of the work."""
+    outcomes = [turn.get("outcome") or "" for turn in turns if turn["session_id"] == turns[0]["session_id"]]
+    if outcomes[0] not in ("", "answered"):
+        return outcomes[0]
+    return next((candidate for candidate in outcomes if candidate in _WORK_OUTCOMES), next(filter(None, outcomes), ""))
+
+
+_WORK_OUTCOMES = ("done", "partly", "failed")
+
+
+def find_open_steps(turns: Sequence[Row], observations: Sequence[Row], *, sessions: int) -> Iterator[tuple[Row, str]]:
+    """Yield the open steps of the last sessions that nothing later covers, each with its turn. `turns` and
+    `observations` have the newest first."""
+    last = list(dict.fromkeys(turn["session_id"] for turn in turns))[:sessions]
+    seen_subjects: list[Terms] = []
+    for index, turn in enumerate(turns):
+        answered = any(other["session_id"] == turn["session_id"] for other in turns[:index])
+        steps = _steps(turn, with_notes=index == 0, answered=answered) if turn["session_id"] in last else ()
+        for step in steps:
+            own = subject_terms(step)
+            fresh = own and not any(is_alike(own, other) for other in seen_subjects)
+            if fresh and not any(
+                covers_terms(subject_terms(text), own) for text in _later_texts(turn, turns[:index], observations)
+            ):
+                seen_subjects.append(own)
+                yield turn, step
+
+
+def _later_texts(turn: Row, turns: Sequence[Row], observations: Sequence[Row]) -> Iterator[str]:
+    """Yield what was requested, completed and observed after a turn. If the next request only says "yes", it covers all
+    steps that the turn left open."""
+    following = next((other for other in reversed(turns) if other["session_id"] == turn["session_id"]), None)
+    if following and request_line(following) and not is_presentable(request_line(following)):
+        yield " ".join((turn["next_steps"] or "", turn["notes"] or ""))
+    for other in turns:
+        yield from (request_line(other), *(other["completed"] or "").splitlines())
+    yield from (row["title"] or "" for row in observations if row["created_at"] > turn["created_at"])
+
+
+def covers_terms(other: Terms, own: Terms) -> bool:
+    """Return whether `other` contains most terms of `own`."""
+    return len(own & other) > DONE_SHARE * len(own)
+
+
+# Steps that wait for the user's next prompt; any prompt settles them.
+_AWAITS_USER = re.compile(r"^(?:Decide|Question): |\((?:awaiting go-ahead|asked, not done)\)$")
+
+
+def _steps(turn: Row, *, with_notes: bool, answered: bool) -> Iterator[str]:
+    """Yield the open steps of a turn.
+
+    Notes count only if no turn followed, and offers or questions only if no turn of the same session followed (not
+    `answered`). Steps written by version 0.1.0 are skipped: most of them were not open.
+    """
+    if turn["provider"] == "local" and not (turn.get("writer") or turn["outcome"]):
+        return
+    texts = [("next_steps", turn["next_steps"] or ""), ("notes", (turn["notes"] or "") if with_notes else "")]
+    for field, text in texts:
+        for line in text.splitlines():
+            step = single_line(field, line).strip()
+            step = step[len(_OPEN_QUESTION) :].strip() if step.lower().startswith(_OPEN_QUESTION) else step
+            if is_presentable(step) and is_open_step(step) and not (answered and _AWAITS_USER.search(step)):
+                yield step

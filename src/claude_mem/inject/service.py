@@ -1,0 +1,293 @@
+"""Injections: compose the text a session is given at its start, at a prompt, before a file or after a failure, and
+record that it was given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from functools import partial
+
+from claude_mem.agents.payload import Trigger
+from claude_mem.config import Config
+from claude_mem.digest import modes
+from claude_mem.domain import ids
+from claude_mem.domain.records import Session
+from claude_mem.domain.text import estimate_tokens
+from claude_mem.inject import brief, triggers
+from claude_mem.inject.brief import ComposedContext
+from claude_mem.inject.triggers import Injection
+from claude_mem.maintain.audit import AuditRecorder
+from claude_mem.recall.matrix import Indexer
+from claude_mem.storage.sqlite.engine import Connection, Database, Row
+from claude_mem.storage.sqlite.journal import accounting, injections, notices
+from claude_mem.storage.sqlite.journal.injections import InjectionRecord
+from claude_mem.storage.sqlite.memory import observations, projects, sessions
+from claude_mem.system import project_folders as projects_
+from claude_mem.system.failpoints import failpoint
+from claude_mem.system.project_folders import ResolvedProject
+
+MOST_SESSIONS = 500
+
+
+@dataclass(slots=True)
+class SessionInjections:
+    """What was injected into one session. `loaded`: the ids stored in the database are included."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    injected_ids: set[str] = field(default_factory=set)
+    loaded: bool = False
+
+
+class InjectionCache:
+    """What was injected into recent sessions, available without waiting for the database."""
+
+    def __init__(self) -> None:
+        self.sessions: OrderedDict[tuple[str, str], SessionInjections] = OrderedDict()
+
+    def get(self, host: str, content_session_id: str) -> SessionInjections:
+        entry = self.sessions.setdefault((host, content_session_id), SessionInjections())
+        self.sessions.move_to_end((host, content_session_id))
+        while len(self.sessions) > MOST_SESSIONS:
+            self.sessions.popitem(last=False)
+        return entry
+
+
+class ContextService:
+    """Composes and records injections.
+
+    `ready` is awaited before a start context is composed, so that events captured just before are included.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        config: Config,
+        indexer: Indexer,
+        recorder: AuditRecorder,
+        icons: modes.Icons,
+        *,
+        ready: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.db, self.config, self.indexer, self.recorder, self.icons = db, config, indexer, recorder, icons
+        self.ready = ready
+        self.injection_cache = InjectionCache()
+
+    # --- session start ---------------------------------------------------------------------------------------
+
+    async def start_context(
+        self, project: ResolvedProject, *, host: str, content_session_id: str, source: str
+    ) -> tuple[ComposedContext, int]:
+        """Return the start context of a session and the newest observation id that it takes into account."""
+        await self.ready()
+        upto = await self.db.read(observations.get_newest_observation_id)
+        session = await self.db.read(sessions.find_session, host, content_session_id)
+        if source == "fork":
+            return ComposedContext(""), upto  # a fork starts with a copy of another session, including its injections
+        return await self._start_text(project, session if source == "resume" else None), upto
+
+    async def record_start(
+        self,
+        host: str,
+        content_session_id: str,
+        upto: int,
+        *,
+        start: ComposedContext = brief.NO_CONTEXT,
+        is_new_conversation: bool = True,
+        notice_keys: Sequence[str] = (),
+    ) -> None:
+        """Record that a session was given its start context, covering observations up to `upto`, and these notices."""
+        injection_ids = ["start", *dict.fromkeys((*start.told, *start.repeated))]
+        entry = self.injection_cache.get(host, content_session_id)
+        if is_new_conversation:  # empty or compacted: earlier injections are gone
+            entry.injected_ids, entry.loaded = set(), True
+        entry.injected_ids.update(injection_ids)
+        failpoint("inject.noted")
+        record = InjectionRecord(trigger="start", at=ids.now_ms(), tokens=estimate_tokens(start.text), names=start.told)
+        write = partial(
+            _store_start,
+            injection_ids=injection_ids,
+            is_new_conversation=is_new_conversation,
+            upto=upto,
+            notice_keys=notice_keys,
+        )
+        await self.db.write(write, (host, content_session_id), record if start.text else None, now=record.at)
+        if start.text:
+            await self._audit_injection(host, content_session_id, record)
+
+    async def _start_text(self, project: ResolvedProject, resumed: Session | None) -> ComposedContext:
+        """Compose the start context; for a resumed session only what is new since its last one."""
+        limit, budget = self.config.context_observations, self.config.context_tokens
+        if resumed is not None:
+            after, own = resumed.informed_upto, resumed.id
+            gather = partial(brief.gather_memory, limit=limit, after_id=after, but_session=own)
+            news = await self.db.read(gather, [resumed.project_id])
+            if news is None:
+                return ComposedContext("")
+            return await asyncio.to_thread(brief.compose_update, news, budget_tokens=budget, icons=self.icons)
+        project_id = await self.db.read(projects.find_project_id, project)
+        return await self.compose_start(project_id, project.name, budget=budget, limit=limit)
+
+    async def compose_start(self, project_id: int | None, name: str, *, budget: int, limit: int) -> ComposedContext:
+        """Compose the start context for a new session of this project."""
+        memory = await self.db.read(brief.gather_memory, [project_id], limit=limit) if project_id else None
+        memory = memory or brief.ProjectMemory(name)
+        return await asyncio.to_thread(brief.compose_brief, memory, budget_tokens=budget, icons=self.icons)
+
+    # --- during a session ------------------------------------------------------------------------------------
+
+    async def inject(self, moment: Trigger) -> Injection:
+        """Return the injection for a prompt, file or failure; usually it is empty.
+
+        Calls for one session run one at a time: two tools that run at once must not be given the same text.
+        """
+        project = await projects_.identify_project_in_thread(moment.cwd, excluded=self.config.excluded_projects)
+        project_id = await self.db.read(projects.find_project_id, project) if project.enabled else None
+        row = await self.db.read(projects.find_project_row, project_id) if project_id else None
+        if row is None or not moment.text.strip():
+            return triggers.NO_INJECTION
+        entry = self.injection_cache.get(moment.host, moment.content_session_id)
+        async with entry.lock:
+            injection = await self._compose(moment, row, frozenset(await self._injected_ids(moment, row["id"], entry)))
+            entry.injected_ids.update(injection.told)
+        return injection
+
+    async def _compose(self, moment: Trigger, project: Row, seen_ids: frozenset[str]) -> Injection:
+        if moment.kind == "file":
+            return await self.db.read(
+                triggers.inject_at_file, moment, project, injected_names=seen_ids, icons=self.icons
+            )
+        session = await self.db.read(sessions.find_session, moment.host, moment.content_session_id)
+        own = session.id if session else 0
+        if moment.kind == "failure":
+            at_failure = partial(triggers.inject_at_failure, injected_names=seen_ids, icons=self.icons, session_id=own)
+            return await self.db.read(at_failure, moment, project["id"])
+        return await self.at_prompt(moment, project["id"], seen_ids, session_id=own)
+
+    async def at_prompt(
+        self, moment: Trigger, project_id: int, seen_ids: frozenset[str] = frozenset(), *, session_id: int = 0
+    ) -> Injection:
+        return await triggers.inject_at_prompt(
+            moment,
+            project_id,
+            db=self.db,
+            indexer=self.indexer,
+            injected_names=seen_ids,
+            icons=self.icons,
+            session_id=session_id,
+        )
+
+    async def _injected_ids(self, moment: Trigger, project_id: int, entry: SessionInjections) -> set[str]:
+        """Return the ids injected into the session.
+
+        If the worker did not serve its start, the hook used the file on disk: the current start context is assumed.
+        """
+        if not entry.loaded:
+            entry.injected_ids |= await self.db.read(
+                injections.list_injected_items, moment.host, moment.content_session_id
+            )
+            entry.loaded = True
+        if "start" not in entry.injected_ids:
+            limit, budget = self.config.context_observations, self.config.context_tokens
+            start = await self.db.read(brief.gather_memory, [project_id], limit=limit)
+            if start:
+                composed = await asyncio.to_thread(brief.compose_brief, start, budget_tokens=budget)
+                entry.injected_ids.update((*composed.told, *composed.repeated))
+            entry.injected_ids.add("start")
+        return entry.injected_ids
+
+    async def record_injection(self, moment: Trigger, injection: Injection) -> None:
+        """Record an injection after the response was sent: a busy database must not delay the session."""
+        await self.db.write(_store_injection, moment, injection, now=ids.now_ms())
+        record = InjectionRecord(
+            trigger=moment.kind, at=ids.now_ms(), tokens=estimate_tokens(injection.text), names=injection.told
+        )
+        await self._audit_injection(moment.host, moment.content_session_id, record)
+
+    async def _audit_injection(self, host: str, content_session_id: str, record: InjectionRecord) -> None:
+        """Write the ids to the audit log. Files are only counted, since their names may be confidential."""
+        session = await self.db.read(sessions.find_session, host, content_session_id)
+        numbers = [name for name in record.names if name[1:].isdigit()]
+        await self.recorder.record(
+            "injection",
+            moment=record.trigger,
+            session=session.id if session else None,
+            names=numbers,
+            others=len(record.names) - len(numbers),
+            tokens=record.tokens,
+        )
+
+    # --- messages for the user -------------------------------------------------------------------------------
+
+    async def notice(self) -> tuple[str, list[str]]:
+        """Return the pending notices as one text, and their keys."""
+        pending = await self.db.read(notices.list_unshown_notices)
+        messages = list(pending.values())
+        if dead_count := (await self.db.read(accounting.count_event_account, in_spool=0))["set_aside_by"].get(
+            "dead_job"
+        ):
+            messages.append(f"claude-mem could not process {dead_count} events. `claude-mem doctor` shows why.")
+        return " ".join(messages), list(pending)
+
+    async def greeting(self, project: ResolvedProject) -> tuple[str, list[str]]:
+        """Return a greeting once a day, otherwise "", and its key."""
+        text = await self.db.read(_greeting, project, now=ids.now_ms()) if self.config.greeting else ""
+        return text, [notices.GREETING] if text else []
+
+
+# --- records -------------------------------------------------------------------------------------------------
+
+
+def _store_start(
+    conn: Connection,
+    session_key: tuple[str, str],
+    record: InjectionRecord | None,
+    *,
+    injection_ids: Sequence[str],
+    is_new_conversation: bool,
+    upto: int,
+    notice_keys: Sequence[str],
+    now: int,
+) -> None:
+    if is_new_conversation:
+        injections.clear_injected_items(conn, *session_key)
+    injections.record_injected_items(conn, *session_key, injection_ids, trigger="start", now=now)
+    if record:
+        injections.add_injection_record(conn, *session_key, record)
+    if session := sessions.find_session(conn, *session_key):
+        sessions.record_informed_up_to(conn, session.id, upto)
+    notices.mark_notices_shown(conn, notice_keys, now=now)
+    if notices.GREETING in notice_keys:
+        notices.mark_greeted(conn, now=now)
+
+
+def _store_injection(conn: Connection, moment: Trigger, injection: Injection, *, now: int) -> None:
+    session_key = (moment.host, moment.content_session_id)
+    injections.record_injected_items(conn, *session_key, injection.told, trigger=moment.kind, now=now)
+    record = InjectionRecord(
+        trigger=moment.kind,
+        at=now,
+        tokens=estimate_tokens(injection.text),
+        names=injection.told,
+        about=triggers.injected_file(injection),
+    )
+    injections.add_injection_record(conn, *session_key, record)
+
+
+def _greeting(conn: Connection, project: ResolvedProject, *, now: int) -> str:
+    """Return one line a day that tells the user that claude-mem works and how much it remembers."""
+    before = notices.get_greeted_at(conn)
+    if date.fromtimestamp(before / 1000) == date.fromtimestamp(now / 1000):
+        return ""
+    project_id = projects.find_project_id(conn, project)
+    total, new = observations.count_observations_since(conn, project_id, before) if project_id else (0, 0)
+    if not total:
+        return "" if before else "claude-mem is on: the next session will remember what is done here."
+    more = f", {new:,} of them new since {date.fromtimestamp(before / 1000):%d %b}" if before and new else ""
+    return (
+        f"claude-mem remembers {total:,} thing{'s' * (total != 1)} about {project.name}{more}. `claude-mem open` shows"
+        f" {'them' if total != 1 else 'it'}."
+    )

@@ -1,0 +1,210 @@
+"""Injections during a session: at a prompt, before a file is read or edited, and after a command failed.
+
+Most of the time nothing is injected. A memory is injected only if it concerns what is going on, was not injected into
+this session before, and does not come from this session itself. Injections are short, fenced, and mere information:
+they never block or change what the agent was about to do.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from claude_mem.agents.payload import Trigger
+from claude_mem.digest.evidence import error_line, is_specific
+from claude_mem.digest.modes import Icons
+from claude_mem.domain import words
+from claude_mem.domain.text import estimate_tokens, shorten
+from claude_mem.inject.brief import fenced, is_user_approved, which_may_be_injected
+from claude_mem.privacy.display import defuse_links as safe_text
+from claude_mem.privacy.injection_rules import is_name
+from claude_mem.recall import rank
+from claude_mem.recall.matrix import Indexer
+from claude_mem.storage.sqlite.engine import Connection, Database, Row
+from claude_mem.storage.sqlite.memory import observations, search
+from claude_mem.storage.sqlite.memory.search import SearchFilter
+
+PROMPT_ITEMS, PROMPT_FILES, PROMPT_TOKENS = 5, 10, 600
+FILE_ITEMS, FILE_TOKENS = 4, 250
+FAILURE_ITEMS, FAILURE_TOKENS = 2, 250
+MIN_WORDS = 4
+GRACE_MS = 60_000  # a file is written shortly before the turn that changed it ends
+_COMMAND = re.compile(r"/[a-z][\w:-]*(?:\s|$)|[!<]")  # commands of the agent, and text that it inserts itself
+_INJECTED_KINDS = ("observation", "summary")
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """The injected text, and the names of the items that count as injected from then on."""
+
+    text: str = ""
+    told: tuple[str, ...] = ()
+
+
+NO_INJECTION = Injection()
+FILE_PREFIX = "known:"  # prefix for the path of a file whose memories were injected
+
+
+def item_name(kind: str, row_id: int) -> str:
+    """Return the name under which an item is recorded as injected: `o12`, `s5`."""
+    return f"{kind[0]}{row_id}"
+
+
+def injected_file(speech: Injection) -> str:
+    """Return the file that an injection is about, or "" if the trigger was not a file."""
+    return next((name.removeprefix(FILE_PREFIX) for name in speech.told if name.startswith(FILE_PREFIX)), "")
+
+
+# --- at a prompt -----------------------------------------------------------------------------------------------------
+
+
+async def inject_at_prompt(
+    moment: Trigger,
+    project_id: int,
+    *,
+    db: Database,
+    indexer: Indexer,
+    injected_names: frozenset[str],
+    icons: Icons,
+    session_id: int = 0,
+) -> Injection:
+    """Return the memories and files that concern a prompt."""
+    if not is_searchable(moment.text):
+        return NO_INJECTION
+    where = SearchFilter(project_ids=(project_id,), exclude_session_id=session_id)
+    hits, files = await rank.find_for_prompt(
+        db, indexer, moment.text, where, items=4 * PROMPT_ITEMS, files=PROMPT_FILES
+    )
+    fresh = [hit for hit in hits if _may_inject(hit) and item_name(hit.kind, hit.id) not in injected_names][
+        :PROMPT_ITEMS
+    ]
+    return _compose_for_prompt(fresh, [path for path in files if f"file:{path}" not in injected_names], icons)
+
+
+def is_searchable(prompt: str) -> bool:
+    """Return whether a prompt has enough words to search for, and is not a command or a note to the agent."""
+    prompt = prompt.strip()[: rank.MAX_PROMPT_CHARS]
+    if _COMMAND.match(prompt) or (prompt.startswith("#") and "\n" not in prompt):
+        return False
+    return len(re.findall(r"\w+", prompt)) >= MIN_WORDS or len(words.search_terms(prompt)) >= MIN_WORDS
+
+
+def _may_inject(hit: rank.Hit) -> bool:
+    """Return whether a hit may be injected. Prompts and turns are only found by an explicit search, and
+    external memories are not injected."""
+    return hit.kind in _INJECTED_KINDS and observations.is_injectable(hit.row)
+
+
+def _compose_for_prompt(hits: Sequence[rank.Hit], files: Sequence[str], icons: Icons) -> Injection:
+    files = [path for path in files if is_name(path)]
+    lines: list[tuple[str, list[str], bool]] = []
+    if files:
+        text = f"Files this may concern: {', '.join(map(safe_text, files))}"
+        lines.append((text, [f"file:{path}" for path in files], False))
+    lines += [(_hit_line(hit, icons), [item_name(hit.kind, hit.id)], is_user_approved(hit.row)) for hit in hits]
+    return _compose("# claude-mem: from earlier sessions, as information; it may be out of date", lines, PROMPT_TOKENS)
+
+
+def _hit_line(hit: rank.Hit, icons: Icons) -> str:
+    letter = "S" if hit.kind == "summary" else ""
+    icon = icons.get(hit.row["type"] or "", "·")
+    return f"{letter}{hit.id} {icon} {safe_text(shorten(hit.title, 160))}"
+
+
+def _compose(head: str, lines: Iterable[tuple[str, list[str], bool]], budget: int) -> Injection:
+    """Return an injection with as many safe lines as fit into the budget, or `SILENCE`."""
+    text_lines, item_names = [head], list[str]()
+    room = budget - estimate_tokens(fenced([head]))
+    candidates = list(lines)
+    is_safe = which_may_be_injected([(line, trusted) for line, _, trusted in candidates])
+    for line, names, _ in (candidates[index] for index in range(len(candidates)) if is_safe[index]):
+        room -= estimate_tokens(line) + 1
+        if room < 0:
+            break
+        text_lines.append(line)
+        item_names += names
+    return Injection(fenced(text_lines), tuple(item_names)) if item_names else NO_INJECTION
+
+
+# --- before a file is read or edited ---------------------------------------------------------------------------------
+
+
+def inject_at_file(
+    conn: Connection, moment: Trigger, project: Row, *, injected_names: frozenset[str], icons: Icons
+) -> Injection:
+    """Return what is known about a file, once per session."""
+    path = _relative_path(moment.text, (project["root"], moment.cwd))
+    if not path or f"{FILE_PREFIX}{path}" in injected_names:
+        return NO_INJECTION
+    rows = observations.list_observations_by_file(
+        conn, project["id"], path, exclude_content_session_id=moment.content_session_id, limit=FILE_ITEMS
+    )
+    fresh = [row for row in rows if item_name("observation", row["id"]) not in injected_names]
+    if not fresh:
+        return NO_INJECTION
+    old = _changed_since(Path(moment.text), rows[0]["created_at"])
+    head = f"# claude-mem: known about {safe_text(path) if is_name(path) else 'this file'}" + (
+        "; it has changed since, so this may be outdated" if old else ""
+    )
+    lines = [(_row_line(row, icons), [item_name("observation", row["id"])], is_user_approved(row)) for row in fresh]
+    injection = _compose(head, lines, FILE_TOKENS)
+    return Injection(injection.text, (*injection.told, f"{FILE_PREFIX}{path}")) if injection.text else NO_INJECTION
+
+
+def _relative_path(path: str, roots: Sequence[str]) -> str:
+    """Return a path relative to the first root that contains it, as observations store it; "" if none does. Links and
+    worktrees are resolved."""
+    real = os.path.realpath(path) if path.startswith("/") else ""
+    for root in roots:
+        base = os.path.realpath(root).rstrip("/") + "/" if root else ""
+        if base and real.startswith(base):
+            return real[len(base) :]
+    return ""
+
+
+def _changed_since(path: Path, at: int) -> bool:
+    try:
+        return path.stat().st_mtime * 1000 > at + GRACE_MS
+    except OSError:
+        return False
+
+
+def _row_line(row: Row, icons: Icons) -> str:
+    icon = icons.get(row["type"], icons["change"])
+    detail = shorten(row["narrative"] or row["subtitle"] or "", 200)
+    return (
+        f"{row['id']} {icon} {safe_text(shorten(row['title'] or '', 140))}{f' — {safe_text(detail)}' if detail else ''}"
+    )
+
+
+# --- after a command failed ------------------------------------------------------------------------------------------
+
+
+def inject_at_failure(
+    conn: Connection,
+    moment: Trigger,
+    project_id: int,
+    *,
+    injected_names: frozenset[str],
+    icons: Icons,
+    session_id: int = 0,
+) -> Injection:
+    """Return what solved the same error before."""
+    where = SearchFilter(project_ids=(project_id,), exclude_session_id=session_id)
+    hits = search.find_by_signal(conn, where, kinds=("error",), values=_signatures(moment.text))
+    solved = observations.list_solutions(
+        conn, sorted({row["group"] for row in hits if row["group"] > 0}, reverse=True)[:50]
+    )
+    fresh = [row for row in solved if item_name("observation", row["id"]) not in injected_names][:FAILURE_ITEMS]
+    lines = [(_row_line(row, icons), [item_name("observation", row["id"])], is_user_approved(row)) for row in fresh]
+    return _compose("# claude-mem: this error was met before, as information", lines, FAILURE_TOKENS)
+
+
+def _signatures(text: str) -> list[str]:
+    """Return the signatures of the error lines, as they are stored when an error occurs. Only lines that are specific
+    enough to occur again count."""
+    lines = [error_line(text), *(shorten(line, 160) for line in text.splitlines()[-40:])]
+    return sorted({words.error_signature(line.strip()) for line in lines if is_specific(line.strip())})

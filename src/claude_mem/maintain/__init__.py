@@ -1,0 +1,1 @@
+"""Backups, integrity checks, retention, disk space, the audit log."""

@@ -1,0 +1,125 @@
+"""Append to the audit log, and store its latest hash in the database.
+
+Self-checks: the quick ones run at each sweep, all of them on request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import stat
+from dataclasses import asdict
+from pathlib import Path
+
+from claude_mem.config import Config
+from claude_mem.domain import ids
+from claude_mem.domain.errors import ClaudeMemError
+from claude_mem.storage.sqlite import self_check
+from claude_mem.storage.sqlite.engine import Database, Row
+from claude_mem.storage.sqlite.self_check import CheckResult
+from claude_mem.system import audit_log
+from claude_mem.system.audit_log import AuditLog, AuditValue
+from claude_mem.system.spool import Spool
+
+log = logging.getLogger(__name__)
+
+
+class AuditRecorder:
+    def __init__(self, db: Database, folder: Path) -> None:
+        self.db = db
+        self.log = AuditLog(folder, db.read_now(self_check.get_audit_head))
+
+    async def record_request(self, body: bytes, **facts: AuditValue) -> None:
+        """Record a request to a provider before it is sent. If this raises, it must not be sent."""
+        await self._write("transfer", **facts, bytes=len(body), sha256=hashlib.sha256(body).hexdigest())
+
+    async def record(self, action: str, **facts: AuditValue) -> None:
+        """Record an operation that was carried out. A failure is only logged, since the operation is done already."""
+        try:
+            await self._write(action, **facts)
+        except (ClaudeMemError, OSError) as problem:
+            log.error("could not write to the audit log: %s (%s)", action, problem)
+
+    async def _write(self, action: str, **facts: AuditValue) -> None:
+        head = await asyncio.to_thread(lambda: self.log.append(action, **facts))
+        await self.db.write(self_check.set_audit_head, head)
+
+
+# --- watch -----------------------------------------------------------------------------------------------------------
+
+
+async def verify_audit_log(db: Database, config: Config) -> tuple[int, list[str]]:
+    """Verify the hash chain of the audit log. Return the number of lines and the problems."""
+    head = await db.read(self_check.get_audit_head)  # first: lines appended in between only make the file longer
+    return await asyncio.to_thread(audit_log.verify_chain, config.data_dir, head)
+
+
+async def run_all_checks(db: Database, config: Config, spool: Spool) -> list[CheckResult]:
+    quick = await db.read(self_check.run_quick_checks, in_spool=len(spool.pending()))
+    count, problems = await verify_audit_log(db, config)
+    text = f"{count:,} lines, {'the chain is intact' if not problems else problems[0]}"
+    chain = CheckResult("audit log", not problems, text, "the file was changed outside claude-mem" if problems else "")
+    modes = await asyncio.to_thread(check_file_modes, config)
+    return [
+        *quick,
+        *await db.read(self_check.run_thorough_checks),
+        await db.write(self_check.check_full_text_index),
+        chain,
+        modes,
+    ]
+
+
+def check_file_modes(config: Config) -> CheckResult:
+    """Check that no other user can read or change the data directory."""
+    paths = [path for path in (config.data_dir, *config.data_dir.rglob("*")) if _is_loose(path)]
+    names = [str(path.relative_to(config.data_dir)) or "." for path in paths]
+    examples = f": {', '.join(names[:3])}" if names else ""
+    hint = f"chmod -R go= {config.data_dir}" if paths else ""
+    return CheckResult("modes", not paths, f"{len(paths):,} files that other users can read{examples}", hint)
+
+
+def _is_loose(path: Path) -> bool:
+    try:
+        info = path.lstat()
+    except OSError:
+        return False
+    return not stat.S_ISLNK(info.st_mode) and bool(info.st_mode & 0o077)
+
+
+class SelfCheck:
+    """Runs the quick checks at each sweep and keeps the last result."""
+
+    def __init__(self, db: Database, spool: Spool, recorder: AuditRecorder) -> None:
+        self.db, self.spool, self.recorder = db, spool, recorder
+        self.at = 0
+        self.wrong: list[CheckResult] = []
+        self._after = 0  # the last observation that was checked
+
+    async def run(self) -> None:
+        findings = await self.db.read(self_check.run_quick_checks, in_spool=len(self.spool.pending()))
+        self._after, altered = await self.db.read(self_check.find_altered_observations, self._after)
+        if altered:
+            text = f"{len(altered):,} observations do not match their hash"
+            findings.append(CheckResult("hashes", False, text, "run `claude-mem audit`"))
+        self.wrong = [item for item in (*findings, *self._lost_lines()) if not item.ok]
+        self.at = ids.now_ms()
+
+    def _lost_lines(self) -> list[CheckResult]:
+        """Return a finding if the audit log file has disappeared."""
+        path = self.recorder.log.path
+        there = not self.recorder.log.head.n or path.exists()
+        return (
+            []
+            if there
+            else [CheckResult("audit log", False, f"{path.name} is missing", "the file was removed outside claude-mem")]
+        )
+
+    def as_row(self) -> Row:
+        return {"at": self.at or None, "ok": not self.wrong, "wrong": [asdict(item) for item in self.wrong]}
+
+    def line(self) -> str:
+        """Return the result as one line for the user."""
+        if not self.at:
+            return "not checked yet"
+        return "; ".join(f"{item.name}: {item.found}" for item in self.wrong) or "all periodic checks passed"

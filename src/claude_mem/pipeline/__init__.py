@@ -1,1 +1,0 @@
-"""What happens to an event, one step a module."""

@@ -1,1 +1,0 @@
-"""The outside world: whatever can make memories out of a turn."""

@@ -1,0 +1,1 @@
+"""Question to hits: documents, embeddings, ranking."""

@@ -1,0 +1,355 @@
+"""Keeps the search index up to date: words, embeddings, and the in-memory matrix that queries are compared with.
+
+Words are indexed immediately, embeddings when there is time: a few texts, a commit, and so on. Every passage without a
+vector of the current model is pending, so no state has to survive a crash. Search does not wait for the matrix: until
+it is loaded, search uses words only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import struct
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from claude_mem.domain.errors import OperationFailed
+from claude_mem.recall import documents
+from claude_mem.recall.embed import Embedder
+from claude_mem.storage.sqlite.engine import Connection, Database, Row
+from claude_mem.storage.sqlite.memory import search
+from claude_mem.system.failpoints import failpoint
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float32]
+
+log = logging.getLogger(__name__)
+
+WORDS_BATCH, WORDS_STEP = 200, 40  # rows per transaction: when a search waits for them, and in the background
+VECTORS_BATCH = 8
+PAGE = 2_000
+TURN_PROMPT, TURN_CLOSING = 800, 1_200
+# A short text borrows from its neighbours: the share, and the length in characters below which it applies in full.
+NEAR_SHARE, SHORT = 0.3, 100
+SAVED_NEAR_MS = 600_000
+_BLOCK = 4_096
+
+
+# --- texts -----------------------------------------------------------------------------------------------------------
+
+
+def embedding_text(row: Row) -> str:
+    """Return the text to embed for a passage. The date is left out: with it, the embeddings group days instead of work
+    (measured: commit → session MRR .845 without the date, .827 with it)."""
+    title, body = row["title"], row["body"]
+    if row["kind"] == "turn":  # never split: its beginning says what it is about
+        title, body = title[:TURN_PROMPT], body[:TURN_CLOSING]
+    return f"{title}\n{body}".strip()
+
+
+def quantize(vector: NDArray[np.float32]) -> bytes:
+    """Quantise a vector to signed bytes and a factor: a quarter of the size and 98.8 % of the same top ten."""
+    import numpy as np
+
+    factor = max(float(np.abs(vector).max()), 1e-9) / 127
+    return struct.pack("<f", factor) + np.round(vector / factor).astype(np.int8).tobytes()
+
+
+# --- the matrix ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Nearness:
+    """How close each turn is to a query: 0 for the farthest in scope, 1 for the closest."""
+
+    scores: dict[int, float]  # by group: the closest groups and those in `also_groups`
+    raw: dict[int, float]  # cosine by group, not smoothed
+    threads: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Rows ordered by thread and turn, so that related rows are adjacent."""
+
+    order: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    groups: NDArray[np.int64]
+    threads: NDArray[np.int64]
+    projects: NDArray[np.int64]
+    at: NDArray[np.int64]
+    share: NDArray[np.float32]
+
+
+class VectorMatrix:
+    """All vectors of one model. Grows and shrinks in place; a query sees a consistent state."""
+
+    def __init__(self, dimensions: int) -> None:
+        # Must be set before numpy is first imported: its threads wait by spinning, which slows all other processes.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        import numpy as np
+
+        self._np = np
+        self._lock = threading.Lock()
+        self._dimensions = dimensions
+        self._size = 0
+        self._vectors: NDArray[np.int8] = np.zeros((0, dimensions), np.int8)
+        self._factors: NDArray[np.float32] = np.zeros(0, np.float32)
+        self._meta: NDArray[np.int64] = np.zeros((0, 6), np.int64)  # document, project, group, thread, at, length
+        self._layout: _Layout | None = None
+        self._moved: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return self._size
+
+    def add(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Add rows in the format of `search.load_vectors`. Vectors of another length are ignored."""
+        np, valid_rows = self._np, [row for row in rows if len(row[7]) == self._dimensions + 4]
+        if not valid_rows:
+            return
+        with self._lock:
+            self._grow(self._size + len(valid_rows))
+            for i, (document, _, project, group, thread, at, length, blob) in enumerate(valid_rows, start=self._size):
+                self._factors[i] = struct.unpack_from("<f", blob)[0]
+                self._vectors[i] = np.frombuffer(blob, np.int8, offset=4)
+                self._meta[i] = (document, project, group, thread, at, length)
+            begin, self._size = self._size, self._size + len(valid_rows)
+            for source, target in self._moved.items():
+                self._move(begin, source, target)
+            self._layout = None
+
+    def move(self, source: int, target: int) -> None:
+        """Move a project's rows to another project, also those that were read before the move but are added later."""
+        with self._lock:
+            self._moved[source] = target
+            self._move(0, source, target)
+            self._layout = None
+
+    def _move(self, begin: int, source: int, target: int) -> None:
+        np, meta = self._np, self._meta[begin : self._size]
+        meta[:, 1] = np.where(meta[:, 1] == source, target, meta[:, 1])
+        meta[:, 3] = np.where(meta[:, 3] == -source, -target, meta[:, 3])
+
+    def remove(self, document_ids: Sequence[int]) -> None:
+        np = self._np
+        with self._lock:
+            remaining = np.flatnonzero(~np.isin(self._meta[: self._size, 0], document_ids))
+            if len(remaining) == self._size:
+                return
+            for name in ("_vectors", "_factors", "_meta"):
+                array = getattr(self, name)
+                array[: len(remaining)] = array[remaining]
+            self._size = len(remaining)
+            self._layout = None
+
+    def _grow(self, size: int) -> None:
+        np = self._np
+        if size <= len(self._factors):
+            return
+        capacity = max(size, len(self._factors) * 5 // 4, 1_024)
+        for name in ("_vectors", "_factors", "_meta"):
+            old = getattr(self, name)
+            new = np.zeros((capacity, *old.shape[1:]), old.dtype)
+            new[: self._size] = old[: self._size]
+            setattr(self, name, new)
+
+    def nearest(
+        self,
+        question: NDArray[np.float32],
+        *,
+        project_ids: Sequence[int] | None = None,
+        document_ids: Sequence[int] | None = None,
+        also_groups: Sequence[int] = (),
+        limit: int = 300,
+    ) -> Nearness:
+        """Return the closest turns in scope, and the closeness of those in `also_groups`."""
+        np = self._np
+        with self._lock:
+            if not self._size:
+                return Nearness({}, {}, {})
+            self._layout = self._layout or self._arrange()
+            layout, cosines = self._layout, self._cosines(question)
+            if document_ids is not None:
+                cosines = np.where(np.isin(self._meta[: self._size, 0], document_ids), cosines, -1.0)
+            cosines = cosines[layout.order]
+            raw = np.maximum.reduceat(cosines, layout.starts)
+            scope = raw > -1
+            if project_ids is not None:
+                scope &= np.isin(layout.projects, project_ids)
+            if not scope.any():
+                return Nearness({}, {}, {})
+            smooth = _with_neighbours(np, raw, scope, layout)
+            low, high = float(smooth[scope].min()), float(smooth[scope].max())
+            normal = (smooth - low) / max(high - low, 1e-9)
+            requested = (
+                np.flatnonzero(scope & np.isin(layout.groups, also_groups)) if also_groups else np.zeros(0, np.int64)
+            )
+            closest = np.flatnonzero(scope)
+            if len(closest) > limit:
+                closest = closest[np.argpartition(-normal[closest], limit)[:limit]]
+            selected = np.union1d(closest, requested)
+            groups = layout.groups[selected].tolist()
+            return Nearness(
+                dict(zip(groups, normal[selected].tolist(), strict=True)),
+                dict(zip(groups, raw[selected].tolist(), strict=True)),
+                dict(zip(groups, layout.threads[selected].tolist(), strict=True)),
+            )
+
+    def _cosines(self, question: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Compute all cosines block by block: the vectors are never all converted to floats at once, to save memory."""
+        np = self._np
+        out = np.empty(self._size, np.float32)
+        for begin in range(0, self._size, _BLOCK):
+            end = min(begin + _BLOCK, self._size)
+            out[begin:end] = self._vectors[begin:end].astype(np.float32) @ question
+        cosines: Floats = out * self._factors[: self._size]
+        return cosines
+
+    def _arrange(self) -> _Layout:
+        np, meta = self._np, self._meta[: self._size]
+        # A group is a turn id; a memory saved by hand has the negated id of its document.
+        order = np.lexsort((np.abs(meta[:, 2]), meta[:, 3]))
+        groups = meta[order, 2]
+        starts = np.flatnonzero(np.concatenate(([True], groups[1:] != groups[:-1])))
+        first = order[starts]
+        length = np.maximum.reduceat(meta[order, 5], starts)
+        share = (NEAR_SHARE * np.minimum(1, SHORT / np.maximum(length, 1))).astype(np.float32)
+        return _Layout(order, starts, meta[first, 2], meta[first, 3], meta[first, 1], meta[first, 4], share)
+
+
+def _with_neighbours(np: Any, raw: Any, scope: Any, layout: _Layout) -> Any:
+    """Mix each turn's score with those of the two turns before and after it; the shorter the turn, the more."""
+    total, count, size = np.zeros_like(raw), np.zeros_like(raw), len(raw)
+    for step in (1, 2):
+        if size <= step:
+            break
+        here, there = slice(0, size - step), slice(step, size)
+        related = (layout.threads[here] == layout.threads[there]) & scope[here] & scope[there]
+        related &= (layout.groups[here] > 0) | (np.abs(layout.at[here] - layout.at[there]) <= SAVED_NEAR_MS)
+        for one, other in ((here, there), (there, here)):
+            total[one] += np.where(related, raw[other], 0)
+            count[one] += related
+    mean = np.where(count > 0, total / np.maximum(count, 1), raw)
+    return (raw + layout.share * mean) / (1 + layout.share)
+
+
+# --- the indexer -----------------------------------------------------------------------------------------------------
+
+
+class Indexer:
+    """Keeps words and vectors in step with the stored rows. `matrix` is None if there is no embedding model."""
+
+    def __init__(self, db: Database, embedder: Embedder | None) -> None:
+        self.db = db
+        self.embedder = embedder
+        self.matrix = VectorMatrix(embedder.dimensions) if embedder else None
+        self._loaded = False
+        # Searching for documents without a vector is slow if there are many, so it is done only after a change.
+        self._changes, self._checked_changes = 1, 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether vectors can be searched. During loading, an arbitrary part of them would be missing."""
+        return self._loaded and self.matrix is not None and len(self.matrix) > 0
+
+    async def counts(self) -> Row:
+        """Return the state of the index; `owed` tells whether vectors are still to be computed."""
+        name = self.embedder.name if self.embedder else ""
+        totals = await self.db.read(search.count_index, name)
+        return {
+            **totals,
+            "model": name or None,
+            "ready": self.ready,
+            "owed": bool(name) and self._checked_changes != self._changes,
+        }
+
+    async def step(self) -> bool:
+        """Do one unit of work. Returns False if there was none."""
+        if await self.catch_up(WORDS_STEP):
+            return True
+        return await self._step_vectors() if self.embedder else False
+
+    async def catch_up(self, limit: int = WORDS_BATCH) -> bool:
+        """Index the words of recently stored rows, so that they can be found. Returns False if there were none."""
+        if not await self.db.read(search.has_index_queue):
+            return False
+        await self.db.write(documents.refresh_documents, limit=limit)
+        self._changes += 1
+        return True
+
+    async def embed_query(self, query: str) -> Floats | None:
+        """Return the vector of a query; None if the matrix is not ready or the model fails."""
+        if not self.ready or self.embedder is None:
+            return None
+        try:
+            return await asyncio.to_thread(self.embedder.embed_query, query)
+        except OperationFailed as problem:
+            log.error("search uses words only: %s", problem)
+            return None
+
+    async def moved(self, source: int, target: int) -> None:
+        """Update the matrix after a project was merged into another."""
+        if self.matrix is not None:
+            await asyncio.to_thread(self.matrix.move, source, target)
+
+    async def load(self) -> None:
+        """Load the matrix from the database."""
+        if self.embedder is None or self.matrix is None or self._loaded:
+            return
+        await self.db.write(search.take_deleted_vectors)
+        after = (0, -1)
+        while page := await self.db.read(search.load_vectors, self.embedder.name, after=after, limit=PAGE):
+            await asyncio.to_thread(self.matrix.add, page)
+            after = (page[-1][0], page[-1][1])
+        self._loaded = True
+
+    async def _step_vectors(self) -> bool:
+        assert self.embedder is not None and self.matrix is not None
+        await self.load()
+        if removed_ids := await self.db.write(search.take_deleted_vectors):
+            await asyncio.to_thread(self.matrix.remove, removed_ids)
+        changes = self._changes
+        if self._checked_changes == changes:
+            return False
+        pending_rows = await self.db.read(search.list_passages_without_vector, self.embedder.name, limit=VECTORS_BATCH)
+        if not pending_rows:
+            self._checked_changes = changes
+            return False
+        try:
+            blobs = await asyncio.to_thread(_embed, self.embedder, pending_rows)
+        except OperationFailed as problem:
+            log.error("search uses words only: %s", problem)
+            self.embedder = self.matrix = None
+            return False
+        stored_rows = await self.db.write(_store_vectors, self.embedder.name, pending_rows, blobs)
+        await asyncio.to_thread(self.matrix.add, stored_rows)
+        return True
+
+
+def _embed(embedder: Embedder, rows: Sequence[Row]) -> list[bytes]:
+    return [quantize(vector) for vector in embedder.embed([embedding_text(row) for row in rows])]
+
+
+def _store_vectors(conn: Connection, model: str, rows: Sequence[Row], blobs: Sequence[bytes]) -> list[tuple[Any, ...]]:
+    """Store vectors, except of texts that were changed or deleted since. Returns the stored rows for `Matrix.add`."""
+    stored_rows: list[tuple[Any, ...]] = []
+    for row, blob in zip(rows, blobs, strict=True):
+        if search.get_passage_text(conn, row["id"], row["part"]) != (row["title"], row["body"]):
+            continue
+        failpoint("index.vectors")
+        search.store_vector(conn, row["id"], row["part"], model=model, hash_=_hash(row), vector=blob)
+        group, thread = row["turn_id"] or -row["id"], row["session_id"] or -row["project_id"]
+        length = len(row["title"]) + len(row["body"])
+        stored_rows.append((row["id"], row["part"], row["project_id"], group, thread, row["created_at"], length, blob))
+    return stored_rows
+
+
+def _hash(row: Row) -> str:
+    content = f"{row['title']}\0{row['body']}".encode("utf-8", "replace")
+    return hashlib.blake2b(content, digest_size=12).hexdigest()

@@ -1,0 +1,447 @@
+"""Search: finds the memory about a query, best first, and explains the ranking.
+
+Several rankings complement each other: words find what is named, vectors what is meant, and exact signals (a file, an
+error, a commit) what cannot be a coincidence. Each ranking is scaled to 0…1 over everything in scope, then they are
+added. A sum preserves *how much* better the best one is, which rank fusion discards (77 against 74 % on public data).
+
+Turns are ranked; the most informative item of each turn is shown. A turn is found by any of its texts, so one piece of
+work takes one place in the list. Recency and trust only adjust the score: no item becomes unfindable by its age.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from claude_mem.digest.modes import ICONS
+from claude_mem.domain import ids, words
+from claude_mem.domain.text import estimate_tokens, make_storable, shorten
+from claude_mem.privacy.display import safe_line, trust_suffix, with_external_note
+from claude_mem.recall.matrix import Indexer, Nearness
+from claude_mem.storage.sqlite.engine import Connection, Database, Row
+from claude_mem.storage.sqlite.memory import search
+from claude_mem.storage.sqlite.memory.search import SearchFilter, WordScores
+
+# One set of weights, chosen on the development sets (bench/results/recall.md); similar values work as well.
+WORDS_WEIGHT, MEANING_WEIGHT = 0.35, 0.65
+SESSION_SHARE = 0.5  # share of a session's best score that its other turns get: related work is contiguous
+SIGNAL_WEIGHTS = {"commit": 0.5, "error": 0.4, "edited": 0.25, "read": 0.1, "command": 0.3, "branch": 0.2}
+RECENCY_BONUS, CONFIRMED_BONUS = 0.02, 0.02
+HALF_LIFE_MS = 30 * 86_400_000
+# Below this an item is unrelated to the query: it shares no significant word and is no closer in meaning than texts
+# about other subjects. An injection, which the user did not request, has a higher threshold.
+FLOOR = 0.05
+PROMPT_FLOOR = 0.45
+FILES_FLOOR = 0.25  # lower: predicting files needs less evidence than injecting text
+MAX_CANDIDATES = 500
+SNIPPET, SNIPPET_BEFORE = 240, 60
+MAX_PROMPT_CHARS = 4_000  # characters: the beginning of a pasted log says as much as the whole
+KIND_BONUS = {"observation": 0.5, "summary": 0.2, "prompt": 0.1, "turn": 0.0}
+
+Key = TypeVar("Key", int, str)
+
+# Possessive and anchored at word starts: with backtracking, a pasted key of 20,000 letters took most of a minute.
+_BRANCH = re.compile(r"(?<![\w.])[\w.]++(?:[-/][\w.]++)+")
+_COMMIT = re.compile(r"\b[0-9a-f]{7,40}\b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchQuery:
+    text: str
+    where: SearchFilter = field(default_factory=SearchFilter)
+    limit: int = 20
+    offset: int = 0
+    order: str = "relevance"  # or "date_desc", "date_asc"
+    floor: float = FLOOR
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A turn, or a memory saved by hand, with its score in each ranking."""
+
+    group: int
+    thread: int = 0
+    words: float = 0.0
+    meaning: float = 0.0
+    exact: float = 0.0
+    score: float = 0.0
+    evidence: float = 0.0  # absolute: whether the item is related to the query at all
+    term_bits: int = 0  # bit set of the matched words
+    signals: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchEvidence:
+    """The results of the rankings that are computed in the database."""
+
+    words: WordScores
+    groups: Mapping[int, float]  # the best word score of each group
+    signals: Sequence[Row]
+    scope: Sequence[int] | None  # ids of the documents in scope, if the filter has more than projects
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    id: int
+    kind: str
+    title: str
+    score: float
+    row: Row
+    explanation: dict[str, Any]
+
+    def as_item(self, *, explain: bool = False) -> Row:
+        """Return the hit as the API, the CLI and the tools show it."""
+        columns = ("content_session_id", "host", "project", "prompt_number", "type", "created_at", "files", "tokens")
+        item = {"id": self.id, "kind": self.kind, "title": self.title, "score": round(self.score, 4)}
+        state_columns = ("session_id", "project_id", "trust", "verdict", "superseded_by")
+        item |= {name: self.row[name] for name in (*columns, *state_columns)}
+        if not explain:
+            return item
+        return item | {
+            "explain": self.explanation,
+            "snippet": snippet(self.row["body"] or "", self.explanation["terms"]),
+        }
+
+
+def snippet(body: str, terms: Sequence[str]) -> str:
+    """Return about two lines of the text around the first of the words."""
+    text = " ".join(body.split())
+    places = [match.start() for term in terms if (match := re.search(rf"\b{re.escape(term)}", text, re.IGNORECASE))]
+    begin = max(0, min(places, default=0) - SNIPPET_BEFORE)
+    begin = text.find(" ", begin) + 1 if begin else 0
+    return ("… " if begin else "") + shorten(text[begin:], SNIPPET)
+
+
+# --- searching -------------------------------------------------------------------------------------------------------
+
+
+async def find_hits(db: Database, indexer: Indexer, question: SearchQuery) -> list[Hit]:
+    """Return the hits of one page, best first. Every text is a valid query; an empty one lists by date."""
+    if not make_storable(question.text).strip():
+        return await _newest(db, question)
+    evidence, ranked = await rank_candidates(db, indexer, question)
+    page = ranked[question.offset : question.offset + question.limit]
+    if question.order != "relevance":
+        page = ranked[: max(100, question.offset + question.limit)]
+    hits = await db.read(_hits, page, evidence, question.where)
+    if question.order != "relevance":
+        hits.sort(key=lambda hit: hit.row["created_at"], reverse=question.order == "date_desc")
+        hits = hits[question.offset : question.offset + question.limit]
+    return hits
+
+
+async def rank_candidates(
+    db: Database, indexer: Indexer, question: SearchQuery
+) -> tuple[SearchEvidence, list[Candidate]]:
+    text = make_storable(question.text)
+    read = db.read(gather_evidence, text, question.where, with_scope=indexer.ready)
+    evidence, vector = await asyncio.gather(read, indexer.embed_query(text))
+    matrix, embedder = indexer.matrix, indexer.embedder
+    if vector is None or matrix is None or embedder is None:
+        return evidence, fuse_rankings(evidence, None, floor=question.floor)
+    near = await asyncio.to_thread(
+        matrix.nearest,
+        vector,
+        project_ids=question.where.project_ids,
+        document_ids=evidence.scope,
+        also_groups=list(evidence.groups),
+    )
+    return evidence, fuse_rankings(evidence, near, floor=question.floor, scale=embedder.scale)
+
+
+def gather_evidence(conn: Connection, text: str, where: SearchFilter, *, with_scope: bool) -> SearchEvidence:
+    """Search by words and by exact signals."""
+    word_scores = search.score_by_words(conn, words.search_terms(text), where)
+    document_ids = search.list_documents_in_scope(conn, where) if with_scope and not where.only_projects else None
+    best_scores = word_scores.by_group()
+    groups = {
+        group: best_scores[group]
+        for group in sorted(best_scores, key=lambda group: -best_scores[group])[:MAX_CANDIDATES]
+    }
+    return SearchEvidence(word_scores, groups, _signals(conn, text, where), document_ids)
+
+
+def _signals(conn: Connection, text: str, where: SearchFilter) -> list[Row]:
+    rows: list[Row] = []
+    if paths := words.find_paths(text)[:20]:
+        files = search.find_paths_by_suffix(conn, paths)
+        rows += search.find_by_signal(conn, where, kinds=("edited", "read"), values=files)
+    if commits := _COMMIT.findall(text.lower())[:5]:
+        rows += search.find_by_signal(
+            conn, where, kinds=("commit",), values=search.find_commits_by_prefix(conn, commits)
+        )
+    if branches := _BRANCH.findall(text)[:20]:
+        rows += search.find_by_signal(conn, where, kinds=("branch",), values=branches)
+    lines = [line.strip() for line in text.splitlines() if line.strip()][:20]
+    rows += search.find_by_signal(conn, where, kinds=("error",), values=[words.error_signature(line) for line in lines])
+    return rows + search.find_by_signal(
+        conn, where, kinds=("command",), values=[*lines, *re.findall(r"`([^`]+)`", text)]
+    )
+
+
+# --- combining the rankings (pure functions) -------------------------------------------------------------------------
+
+
+def fuse_rankings(
+    evidence: SearchEvidence, near: Nearness | None, *, floor: float, scale: tuple[float, float] = (0.0, 1.0)
+) -> list[Candidate]:
+    """Combine the rankings; return the candidates above the floor, best first."""
+    candidates: dict[int, Candidate] = {}
+    _add_words(candidates, evidence, share=WORDS_WEIGHT if near else 1.0)
+    _add_meaning(candidates, near, scale)
+    _add_signals(candidates, evidence.signals)
+    for candidate in candidates.values():
+        candidate.score = candidate.words + candidate.meaning + candidate.exact
+    _lend_session_scores(candidates)
+    relevant = [candidate for candidate in candidates.values() if candidate.evidence >= floor]
+    return sorted(relevant, key=lambda candidate: (-candidate.score, candidate.group))
+
+
+def _add_words(candidates: dict[int, Candidate], evidence: SearchEvidence, *, share: float) -> None:
+    scored = evidence.words
+    max_score = max(evidence.groups.values(), default=0.0) or 1.0
+    for group, score in evidence.groups.items():
+        candidates[group] = Candidate(group, words=share * score / max_score)
+    for match in scored.matches.values():
+        if candidate := candidates.get(match.group):
+            candidate.thread = match.thread
+            candidate.term_bits |= match.terms
+    for candidate in candidates.values():
+        candidate.evidence = scored.weight(candidate.term_bits)
+
+
+def _add_meaning(candidates: dict[int, Candidate], near: Nearness | None, scale: tuple[float, float]) -> None:
+    if near is None:
+        return
+    unrelated, related = scale
+    for group, score in near.scores.items():
+        candidate = candidates.setdefault(group, Candidate(group))
+        candidate.thread = near.threads[group]
+        candidate.meaning = MEANING_WEIGHT * score
+        candidate.evidence = max(candidate.evidence, (near.raw[group] - unrelated) / (related - unrelated))
+
+
+def _add_signals(candidates: dict[int, Candidate], signals: Sequence[Row]) -> None:
+    for row in signals:
+        candidate = candidates.setdefault(row["group"], Candidate(row["group"]))
+        candidate.thread = row["thread"]
+        candidate.exact = max(candidate.exact, SIGNAL_WEIGHTS[row["kind"]])
+        candidate.evidence = 1.0
+        candidate.signals.add(f"{row['kind']} {row['value']}")
+
+
+def _lend_session_scores(candidates: Mapping[int, Candidate]) -> None:
+    """Raise the other turns of a good hit's session, which is probably the right one, above equals from elsewhere."""
+    best: defaultdict[int, float] = defaultdict(float)
+    for candidate in candidates.values():
+        best[candidate.thread] = max(best[candidate.thread], candidate.score)
+    for candidate in candidates.values():
+        candidate.score = (candidate.score + SESSION_SHARE * best[candidate.thread]) / (1 + SESSION_SHARE)
+
+
+# --- building hits ---------------------------------------------------------------------------------------------------
+
+
+def _hits(conn: Connection, page: Sequence[Candidate], evidence: SearchEvidence, where: SearchFilter) -> list[Hit]:
+    """Return the most informative item of each candidate as a hit."""
+    texts = search.list_turn_documents(conn, [candidate.group for candidate in page], where)
+    document_scores: dict[int, float] = {}
+    for passage, match in evidence.words.matches.items():
+        document = passage // search.PASSAGES_PER_DOCUMENT
+        document_scores[document] = max(match.score, document_scores.get(document, 0.0))
+    max_score = max(document_scores.values(), default=0.0) or 1.0
+    selected: list[tuple[Candidate, int]] = []
+    for candidate in page:
+        documents = texts.get(candidate.group) or ([(-candidate.group, "observation")] if candidate.group < 0 else [])
+        if documents:
+            best = max(
+                documents,
+                key=lambda pair: (document_scores.get(pair[0], 0.0) / max_score + KIND_BONUS[pair[1]], -pair[0]),
+            )
+            selected.append((candidate, best[0]))
+    rows = search.load_hits(conn, [document_id for _, document_id in selected])
+    now = ids.now_ms()
+    hits = [
+        _hit(candidate, rows[document_id], now, terms=evidence.words.matched_terms(candidate.term_bits))
+        for candidate, document_id in selected
+        if document_id in rows
+    ]
+    return sorted(hits, key=lambda hit: -hit.score)
+
+
+def _hit(candidate: Candidate, row: Row, now: int, *, terms: Sequence[str] = ()) -> Hit:
+    recency = RECENCY_BONUS * 0.5 ** (max(0, now - row["created_at"]) / HALF_LIFE_MS)
+    confirmed = CONFIRMED_BONUS if row["trust"] == "user" else 0.0
+    explanation = {
+        "words": round(candidate.words, 4),
+        "meaning": round(candidate.meaning, 4),
+        "exact": round(candidate.exact, 4),
+        "recency": round(recency, 4),
+        "confirmed": round(confirmed, 4),
+        "evidence": round(candidate.evidence, 4),
+        "terms": sorted(terms),
+        "signals": sorted(candidate.signals),
+    }
+    score = candidate.score * (1 + recency + confirmed)
+    return Hit(row["id"], row["kind"], hit_title(row), score, row, explanation)
+
+
+def hit_title(row: Row) -> str:
+    return shorten(row["title"] or row["body"] or "Untitled", 140)
+
+
+async def _newest(db: Database, question: SearchQuery) -> list[Hit]:
+    """List by date, for a query without words."""
+    oldest = question.order == "date_asc"
+    document_ids = await db.read(
+        search.list_documents_by_date, question.where, limit=question.limit, offset=question.offset, oldest_first=oldest
+    )
+    rows = await db.read(search.load_hits, document_ids)
+    return [_hit(Candidate(0), rows[document_id], ids.now_ms()) for document_id in document_ids if document_id in rows]
+
+
+# --- predicting the files a prompt concerns --------------------------------------------------------------------------
+
+FILES_TURNS, FILES_SESSIONS, FILES_MEMORY = 40, 10, 1_500
+READ_SHARE = 0.5  # weight of a file that was only read, relative to an edited one
+WEIGHT_BY_SESSION, WEIGHT_BY_TURN, WEIGHT_BY_FILE, WEIGHT_BY_PATH = 1.0, 1.0, 1.0, 0.2
+FILE_TURNS = 3  # best turns of a file that count
+
+
+async def find_likely_files(
+    db: Database, prompt: str, ranked: Sequence[Candidate], where: SearchFilter, *, limit: int = 10
+) -> list[str]:
+    """Return the repository files that a prompt probably concerns, likeliest first, without those it names."""
+    if max((candidate.evidence for candidate in ranked), default=0.0) < FILES_FLOOR:
+        return []
+    touches = await db.read(search.list_touched_files, where, most_turns=FILES_MEMORY)
+    return await asyncio.to_thread(_rank_files, prompt[:MAX_PROMPT_CHARS], ranked, touches, limit)
+
+
+def _rank_files(prompt: str, ranked: Sequence[Candidate], touches: Sequence[Row], limit: int) -> list[str]:
+    scores = score_files(prompt, ranked, touches)
+    prompt_paths = words.find_paths(prompt)
+    named_paths = [path for path in scores if any(path == name or path.endswith("/" + name) for name in prompt_paths)]
+    return sorted(scores.keys() - set(named_paths), key=lambda path: (-scores[path], path))[:limit]
+
+
+async def find_for_prompt(
+    db: Database, indexer: Indexer, prompt: str, where: SearchFilter, *, items: int, files: int
+) -> tuple[list[Hit], list[str]]:
+    """Return the hits and the likely files for a prompt, from one ranking."""
+    text = prompt[:MAX_PROMPT_CHARS]
+    evidence, ranked = await rank_candidates(db, indexer, SearchQuery(text=text, where=where, floor=0.0))
+    ranked = [candidate for candidate in ranked if candidate.thread != where.exclude_session_id]
+    relevant = [candidate for candidate in ranked if candidate.evidence >= PROMPT_FLOOR]
+    hits = await db.read(_hits, relevant[:items], evidence, replace(where, injectable_only=True))
+    return hits, await find_likely_files(db, text, ranked, where, limit=files)
+
+
+def score_files(prompt: str, ranked: Sequence[Candidate], touches: Sequence[Row]) -> dict[str, float]:
+    """Score files by the sum of four views: files of similar sessions, files of similar turns, files of turns with the
+    same words, and paths with the prompt's words. Frequency and recency of work on a file are not used: they made the
+    list worse (data sets in bench/results/recall.md)."""
+    scores = _relative({candidate.group: candidate.score for candidate in ranked})
+    word_scores = _relative({candidate.group: candidate.words for candidate in ranked})
+    paths = list(dict.fromkeys(row["value"] for row in touches))
+    total: defaultdict[str, float] = defaultdict(float)
+    for weight, view in (
+        (WEIGHT_BY_SESSION, _files_of_sessions(scores, touches, _by_session(touches))),
+        (WEIGHT_BY_TURN, _files_of_turns(scores, touches)),
+        (WEIGHT_BY_FILE, _files_by_words(word_scores, touches)),
+        (WEIGHT_BY_PATH, _files_by_path(prompt, paths)),
+    ):
+        for path, score in _relative(view).items():
+            total[path] += weight * score
+    return dict(total)
+
+
+def _relative(scores: Mapping[Key, float]) -> dict[Key, float]:
+    """Scale scores so that the best is 1."""
+    max_score = max(scores.values(), default=0.0) or 1.0
+    return {key: score / max_score for key, score in scores.items()}
+
+
+def _by_session(touches: Sequence[Row]) -> dict[int, dict[str, float]]:
+    """Return the weight of each file by session; sessions in the order of their last work."""
+    files: dict[int, dict[str, float]] = {}
+    edits: defaultdict[tuple[int, str], int] = defaultdict(int)
+    for row in touches:
+        of_session = files.setdefault(row["session_id"], {})
+        if row["kind"] == "edited":
+            edits[row["session_id"], row["value"]] += row["times"]
+            of_session[row["value"]] = 1 + 0.3 * math.log1p(edits[row["session_id"], row["value"]])
+        else:
+            of_session.setdefault(row["value"], READ_SHARE)
+    return files
+
+
+def _files_of_turns(close: Mapping[int, float], touches: Sequence[Row]) -> dict[str, float]:
+    best = set(sorted(close, key=lambda turn: -close[turn])[:FILES_TURNS])
+    totals: defaultdict[str, float] = defaultdict(float)
+    for row in touches:
+        if row["turn_id"] in best:
+            totals[row["value"]] += close[row["turn_id"]] ** 5 * (1.0 if row["kind"] == "edited" else READ_SHARE)
+    return totals
+
+
+def _files_of_sessions(
+    close: Mapping[int, float], touches: Sequence[Row], files: Mapping[int, Mapping[str, float]]
+) -> dict[str, float]:
+    """Score the files of the nearest sessions. Whole sessions predict better than turns, because a first prompt rarely
+    names what the session will touch."""
+    nearest: defaultdict[int, float] = defaultdict(float)
+    for row in touches:
+        nearest[row["session_id"]] = max(nearest[row["session_id"]], close.get(row["turn_id"], 0.0))
+    totals: defaultdict[str, float] = defaultdict(float)
+    for session in sorted(nearest, key=lambda session: -nearest[session])[:FILES_SESSIONS]:
+        for path, share in files[session].items():
+            totals[path] += share * nearest[session] ** 5
+    return totals
+
+
+def _files_by_words(word_scores: Mapping[int, float], touches: Sequence[Row]) -> dict[str, float]:
+    turns: defaultdict[str, list[float]] = defaultdict(list)
+    for row in touches:
+        turns[row["value"]].append(
+            word_scores.get(row["turn_id"], 0.0) * (1.0 if row["kind"] == "edited" else READ_SHARE)
+        )
+    return {path: sum(sorted(scores)[-FILE_TURNS:]) for path, scores in turns.items()}
+
+
+def _files_by_path(prompt: str, paths: Sequence[str]) -> dict[str, float]:
+    prompt_terms = set(words.search_terms(prompt))
+    path_terms = {path: set(words.search_terms(path)) for path in paths}
+    common: defaultdict[str, int] = defaultdict(int)
+    for terms in path_terms.values():
+        for term in terms:
+            common[term] += 1
+    return {
+        path: sum(math.log(1 + len(path_terms) / common[term]) for term in terms & prompt_terms)
+        for path, terms in path_terms.items()
+    }
+
+
+# --- formatting ------------------------------------------------------------------------------------------------------
+
+
+def format_hits(hits: Sequence[Hit]) -> str:
+    """Format hits for people and agents: one line each, with the tokens it costs to read."""
+    if not hits:
+        return "Nothing is remembered about that.\n"
+    lines = [
+        f"{_line(hit)}{trust_suffix(hit.row)} ({hit.row['tokens'] or estimate_tokens(hit.row['body'])} tokens)"
+        for hit in hits
+    ]
+    return with_external_note("\n".join(lines), [hit.row for hit in hits]) + "\n"
+
+
+def _line(hit: Hit) -> str:
+    icon = ICONS.get(hit.row["type"] or "", "·")
+    mark = {"observation": "", "summary": "S", "prompt": "P", "turn": "T"}[hit.kind]
+    return f"{mark}{hit.id} {icon} {safe_line(hit.title)}"

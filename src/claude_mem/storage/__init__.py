@@ -1,0 +1,1 @@
+"""Everything that is stored. All SQL is in here."""

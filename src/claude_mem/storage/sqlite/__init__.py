@@ -1,0 +1,4 @@
+"""SQLite: connections, migrations, backup and repair.
+
+The functions take a connection and never commit; `Database.write` does.
+"""

@@ -1,0 +1,1 @@
+"""Deleting by scope, tombstones, and redaction of rows that are stored already."""

@@ -1,0 +1,78 @@
+"""Event accounting: captured = stored + queued + set aside + filtered, at every instant.
+
+`captured` is counted from the receipts and the spool, the other four from where the events are. The two sides are
+independent: if they ever differ, an event was lost or duplicated. Purged events were counted in `tally` when they were
+deleted.
+"""
+
+from __future__ import annotations
+
+from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value, savepoint
+
+# Events of a turn that is closed but not digested wait for a job; if that job is a dead letter, they count as set
+# aside. Only such turns are examined one by one; the events of all others, up to a million, are only counted.
+_PLACES = """
+    with dead as (
+        select distinct t.id
+          from jobs j
+          join turns t on j.subject like iif(j.kind = 'reconcile', t.session_id, t.id) || '.%'
+         where j.dead and j.kind in ('compress', 'past', 'reconcile')
+           and t.closed_at is not null and t.digested_at is null
+    ), undone as (
+        select (select count(*) from events where turn_id = t.id) as events, t.id in (select id from dead) as is_dead
+          from turns t where t.closed_at is not null and t.digested_at is null
+    )
+    select (select count(*) from events) - coalesce(sum(events), 0) as stored,
+           coalesce(sum(events) filter (where not is_dead), 0) as queued,
+           coalesce(sum(events) filter (where is_dead), 0) as dead
+      from undone
+"""
+
+_NOT_STORED = """
+    select outcome, rule, sum(n) as n from (
+        select outcome, rule, count(*) as n from receipts where outcome in ('filtered', 'set_aside') group by 1, 2
+        union all select outcome, rule, n from tally where outcome != 'stored')
+     group by 1, 2
+"""
+
+
+def count_event_account(conn: Connection, *, in_spool: int) -> Row:
+    """Return the account from one snapshot; a commit between two queries would be counted by only one of them."""
+    with savepoint(conn):
+        return _totals(conn, in_spool=in_spool)
+
+
+def _totals(conn: Connection, *, in_spool: int) -> Row:
+    receipts = fetch_all(conn, _NOT_STORED)
+    places = fetch_one(conn, _PLACES)
+    assert places is not None
+    filtered = {row["rule"]: row["n"] for row in receipts if row["outcome"] == "filtered"}
+    set_aside = {row["rule"]: row["n"] for row in receipts if row["outcome"] == "set_aside"}
+    purged = fetch_one(
+        conn,
+        "select coalesce(sum(n), 0) as n, coalesce(sum(n) filter (where outcome = 'stored'), 0) as stored from tally",
+    )
+    assert purged is not None
+    if places["dead"]:
+        set_aside["dead_job"] = places["dead"]
+    return {
+        "captured": fetch_value(conn, "select count(*) from receipts") + purged["n"] + in_spool,
+        "stored": places["stored"] + purged["stored"],
+        "queued": places["queued"] + in_spool,
+        "set_aside": sum(set_aside.values()),
+        "filtered": sum(filtered.values()),
+        "filtered_by": filtered,
+        "set_aside_by": set_aside,
+        "faded": purged["stored"],
+    }
+
+
+def count_all_rows(conn: Connection) -> Row:
+    """Return how many rows there are of each kind."""
+    tables = ("projects", "sdk_sessions", "turns", "user_prompts", "events", "session_summaries")
+    totals_by_table = {name: fetch_value(conn, f"select count(*) from {name}") for name in tables}
+    totals_by_table["observations"] = fetch_value(conn, "select count(*) from observations where not forgotten")
+    totals_by_table["jobs"] = fetch_value(conn, "select count(*) from jobs where not dead")
+    totals_by_table["dead_jobs"] = fetch_value(conn, "select count(*) from jobs where dead")
+    totals_by_table["last_event_at"] = fetch_value(conn, "select max(last_event_at) from sdk_sessions")
+    return totals_by_table

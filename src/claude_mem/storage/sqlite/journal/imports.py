@@ -1,0 +1,123 @@
+"""Imports: one row each, with its progress. `portable.py` writes the imported rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from claude_mem.domain.errors import NotFound
+from claude_mem.storage.sqlite.engine import Connection, fetch_one
+from claude_mem.storage.sqlite.journal import jobs
+
+MAX_IMPORT_NOTES = 20
+
+ImportCounts = dict[str, dict[str, int]]  # outcome or reason → kind → count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportRun:
+    id: int
+    path: str
+    mark: str
+    source: str  # export | older
+    project: str
+    untrusted: bool
+    dry_run: bool
+    position: str
+    done: int
+    total: int
+    counts: ImportCounts
+    notes: list[str]
+    error: str | None
+    started_at: int
+    ended_at: int | None
+
+
+def get_file_signature(path: Path) -> str:
+    """Return a value that changes whenever the file's content does: its size and modification time."""
+    status = path.stat()
+    return f"{status.st_size}.{status.st_mtime_ns}"
+
+
+def create_import(
+    conn: Connection, path: Path, *, source: str, project: str, untrusted: bool, dry_run: bool, now: int
+) -> int:
+    """Record an import, enqueue its first batch and return its id."""
+    row = fetch_one(
+        conn,
+        """
+        insert into imports (path, mark, source, project, untrusted, dry_run, started_at) values (?, ?, ?, ?, ?, ?, ?)
+        returning id
+        """,
+        (str(path), get_file_signature(path), source, project, int(untrusted), int(dry_run), now),
+    )
+    assert row is not None
+    enqueue_import_batch(conn, row["id"], "", now=now)
+    return int(row["id"])
+
+
+def enqueue_import_batch(conn: Connection, import_id: int, position: str, *, now: int) -> None:
+    """Enqueue the batch that begins at `position`."""
+    jobs.enqueue_job(conn, jobs.IMPORT_JOB, f"{import_id}.{position}", now=now)
+
+
+def get_import(conn: Connection, import_id: int) -> ImportRun:
+    """Return the import; raise `NotFound` if there is none."""
+    row = fetch_one(conn, "select * from imports where id = ?", (import_id,))
+    if row is None:
+        raise NotFound(f"there is no import {import_id}")
+    lists: dict[str, Any] = {name: msgspec.json.decode(row[name]) for name in ("counts", "notes")}
+    return ImportRun(**{**row, **lists, "untrusted": bool(row["untrusted"]), "dry_run": bool(row["dry_run"])})
+
+
+def find_import_error(conn: Connection, import_id: int) -> str | None:
+    """Return the error if the import's job is a dead letter, otherwise None."""
+    row = fetch_one(
+        conn,
+        "select error from jobs where kind = ? and dead and subject like ? || '.%'",
+        (jobs.IMPORT_JOB, str(import_id)),
+    )
+    return row["error"] or "it failed" if row else None
+
+
+def advance_import(
+    conn: Connection,
+    import_: ImportRun,
+    *,
+    position: str | None,
+    done_count: int,
+    total: int,
+    counts: Counter[tuple[str, str]],
+    notes: Iterable[str],
+    now: int,
+) -> None:
+    """Record that a batch was written and enqueue the next one. `position` is None after the last batch."""
+    merged: ImportCounts = {outcome: dict(kinds) for outcome, kinds in import_.counts.items()}
+    for (outcome, kind), count in counts.items():
+        kinds = merged.setdefault(outcome, {})
+        kinds[kind] = kinds.get(kind, 0) + count
+    conn.execute(
+        """
+        update imports set position = ?, done = ?, total = ?, counts = ?, notes = ?, ended_at = ? where id = ?
+        """,
+        (
+            position or "",
+            done_count,
+            total,
+            msgspec.json.encode(merged).decode(),
+            msgspec.json.encode([*import_.notes, *notes][:MAX_IMPORT_NOTES]).decode(),
+            now if position is None else None,
+            import_.id,
+        ),
+    )
+    if position is not None:
+        enqueue_import_batch(conn, import_.id, position, now=now)
+
+
+def fail_import(conn: Connection, import_id: int, error: str, *, now: int) -> None:
+    conn.execute("update imports set error = ?, ended_at = ? where id = ?", (error[:2000], now, import_id))

@@ -1,0 +1,88 @@
+"""What each session was already given. A memory is injected once per session, and so is the note about a file.
+
+The record of each injection: when, why, and the names of the items it contained.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all
+
+
+def record_injected_items(
+    conn: Connection, host: str, content_session_id: str, items: Iterable[str], *, trigger: str, now: int
+) -> None:
+    for item in items:
+        conn.execute(
+            "insert or ignore into told (host, content_session_id, what, moment, at) values (?, ?, ?, ?, ?)",
+            (host, content_session_id, item, trigger, now),
+        )
+
+
+def list_injected_items(conn: Connection, host: str, content_session_id: str) -> frozenset[str]:
+    item_rows = fetch_all(
+        conn, "select what from told where host = ? and content_session_id = ?", (host, content_session_id)
+    )
+    return frozenset(row["what"] for row in item_rows)
+
+
+def clear_injected_items(conn: Connection, host: str, content_session_id: str) -> None:
+    """Delete the record, because the session starts over with an empty conversation."""
+    conn.execute("delete from told where host = ? and content_session_id = ?", (host, content_session_id))
+
+
+# --- tellings --------------------------------------------------------------------------------------------------------
+
+
+# Names of observations, summaries and files. The table `told` has others too, for its own use; they are not recorded.
+_NAME = re.compile(r"[os]\d+$|file:")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectionRecord:
+    """One injection. Only names of items are stored, not their text."""
+
+    trigger: str  # start | prompt | file | failure
+    at: int
+    tokens: int
+    names: Sequence[str] = ()
+    about: str = ""
+
+
+def add_injection_record(conn: Connection, host: str, content_session_id: str, injection: InjectionRecord) -> None:
+    """Record an injection. A trigger in the database drops the record if the turn is private."""
+    names = [name for name in injection.names if _NAME.match(name)]
+    conn.execute(
+        """
+        insert into tellings (host, content_session_id, moment, about, at, tokens, names)
+        values (?, ?, ?, ?, ?, ?, ?)
+        """,
+        (
+            host,
+            content_session_id,
+            injection.trigger,
+            injection.about,
+            injection.at,
+            injection.tokens,
+            msgspec.json.encode(names).decode(),
+        ),
+    )
+
+
+def list_session_injections(conn: Connection, session_id: int) -> list[Row]:
+    """Return a session's injections in chronological order."""
+    injection_rows = fetch_all(
+        conn,
+        """
+        select t.id, t.moment, t.about, t.at, t.tokens, t.names
+          from sdk_sessions s join tellings t on (t.host, t.content_session_id) = (s.host, s.content_session_id)
+         where s.id = ? order by t.at, t.id
+        """,
+        (session_id,),
+    )
+    return [{**row, "names": msgspec.json.decode(row["names"], type=list[str])} for row in injection_rows]

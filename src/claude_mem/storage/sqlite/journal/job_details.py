@@ -1,0 +1,169 @@
+"""Jobs as the user sees them: a description of each, and retrying or dropping dead letters.
+
+Dropping a job must keep the event accounting correct: every event is stored, queued, set aside or filtered, and nothing
+waits any longer for the turn of a dropped job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from claude_mem.domain.errors import InvalidRequest, NotFound
+from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
+from claude_mem.storage.sqlite.journal import imports, jobs, reprocessing, turns
+
+MAX_LISTED_JOBS = 200
+
+_UNDIGESTED = "No memory is made of this turn. Its events stay stored and are counted as stored."
+# The consequence of dropping a job, by kind. Jobs of other kinds cannot be dropped: a part of a transcript belongs
+# between other parts and is retried with the whole file.
+DROP_CONSEQUENCES = {
+    "compress": _UNDIGESTED,
+    jobs.DIGEST_BACKFILLED_JOB: _UNDIGESTED,
+    "reconcile": "The transcript is not read. The session's turns are digested from what the hooks reported.",
+    "render": "The cached brief stays as it is until something changes in that project.",
+    jobs.REFINE_JOB: "The memory keeps its current wording.",
+    jobs.REPROCESS_JOB: "The memory keeps its current wording.",
+    jobs.IMPORT_JOB: "The import ends here. What it has imported so far stays.",
+}
+
+
+def list_described_jobs(conn: Connection) -> list[Row]:
+    """List the jobs: dead letters first, then by due time."""
+    job_rows = fetch_all(
+        conn,
+        "select id, kind, subject, due_at, attempts, dead, error, created_at from jobs"
+        " order by dead desc, due_at limit ?",
+        (MAX_LISTED_JOBS,),
+    )
+    return [_describe(conn, row) for row in job_rows]
+
+
+def count_jobs_by_state(conn: Connection) -> Row:
+    """Return the number of waiting, retrying and dead jobs, and the age of the oldest."""
+    job_counts = fetch_one(
+        conn,
+        """
+        select count(*) filter (where not dead and error is null) as waiting,
+               count(*) filter (where not dead and error is not null) as retrying,
+               count(*) filter (where dead) as dead, min(created_at) filter (where not dead) as oldest_at
+          from jobs
+        """,
+    )
+    assert job_counts is not None
+    return job_counts
+
+
+def _describe(conn: Connection, row: Row) -> Row:
+    about, session_id = _DESCRIBERS.get(row["kind"], _describe_unknown)(conn, _subject_number(row["subject"]))
+    fields = {name: row[name] for name in ("id", "kind", "due_at", "attempts", "error", "created_at")}
+    dropping = DROP_CONSEQUENCES.get(row["kind"], "") if row["dead"] else ""
+    return {**fields, "dead": bool(row["dead"]), "about": about, "session_id": session_id, "dropping": dropping}
+
+
+def _subject_number(subject: str) -> int:
+    head = subject.partition(".")[0]
+    return int(head) if head.isdigit() and len(head) < 19 else 0
+
+
+# --- descriptions ----------------------------------------------------------------------------------------------------
+
+JobDescription = tuple[str, int | None]
+
+
+def _describe_turn(doing: str) -> Callable[[Connection, int], JobDescription]:
+    def about(conn: Connection, turn_id: int) -> JobDescription:
+        row = fetch_one(conn, "select session_id, number from turns where id = ?", (turn_id,))
+        if row is None:
+            return f"{doing} a deleted turn", None
+        return f"{doing} turn {row['number']} of {_session_name(conn, row['session_id'])}", row["session_id"]
+
+    return about
+
+
+def _session_name(conn: Connection, session_id: int) -> str:
+    row = fetch_one(
+        conn,
+        "select s.title, p.name from sdk_sessions s join projects p on p.id = s.project_id where s.id = ?",
+        (session_id,),
+    )
+    if row is None:
+        return "a deleted session"
+    return f"“{row['title']}” ({row['name']})" if row["title"] else f"session {session_id} ({row['name']})"
+
+
+def _describe_session(conn: Connection, session_id: int) -> JobDescription:
+    exists = bool(fetch_value(conn, "select 1 from sdk_sessions where id = ?", (session_id,)))
+    return f"read the transcript of {_session_name(conn, session_id)}", session_id if exists else None
+
+
+def _describe_project(conn: Connection, project_id: int) -> JobDescription:
+    name = fetch_value(conn, "select name from projects where id = ?", (project_id,))
+    return f"write the brief of {name or 'a deleted project'}", None
+
+
+def _describe_import(conn: Connection, import_id: int) -> JobDescription:
+    return (
+        f"import {fetch_value(conn, 'select path from imports where id = ?', (import_id,)) or 'a deleted import'}",
+        None,
+    )
+
+
+def _describe_file(conn: Connection, file_id: int) -> JobDescription:
+    return (
+        f"read {fetch_value(conn, 'select path from backfill_files where id = ?', (file_id,)) or 'a deleted file'}",
+        None,
+    )
+
+
+def _describe_unknown(_: Connection, number: int) -> JobDescription:
+    return f"unknown to this version ({number})", None
+
+
+_DESCRIBERS: dict[str, Callable[[Connection, int], JobDescription]] = {
+    "compress": _describe_turn("digest"),
+    jobs.DIGEST_BACKFILLED_JOB: _describe_turn("digest"),
+    jobs.REFINE_JOB: _describe_turn("refine"),
+    jobs.REPROCESS_JOB: _describe_turn("reprocess"),
+    "reconcile": _describe_session,
+    "render": _describe_project,
+    jobs.IMPORT_JOB: _describe_import,
+    jobs.BACKFILL_JOB: _describe_file,
+}
+
+
+# --- retrying and dropping -------------------------------------------------------------------------------------------
+
+
+def retry_dead_job(conn: Connection, job_id: int, *, now: int) -> None:
+    """Retry a dead letter."""
+    _get_dead(conn, job_id)
+    conn.execute("update jobs set dead = 0, attempts = 0, due_at = ?, error = null where id = ?", (now, job_id))
+
+
+def drop_dead_job(conn: Connection, job_id: int, *, now: int) -> str:
+    """Drop a dead letter and return a sentence that explains the consequence."""
+    job = _get_dead(conn, job_id)
+    if job["kind"] not in DROP_CONSEQUENCES:
+        raise InvalidRequest(f"a job of kind {job['kind']} cannot be dropped", hint="retry it, or leave it")
+    conn.execute("delete from jobs where id = ?", (job_id,))
+    number = _subject_number(job["subject"])
+    if job["kind"] in ("compress", jobs.DIGEST_BACKFILLED_JOB):
+        turns.mark_turn_skipped(conn, number, now=now)
+    elif job["kind"] == jobs.REPROCESS_JOB:
+        reprocessing.mark_turn_reprocessed(conn, number)
+    elif job["kind"] == "reconcile":
+        for turn_id, seq in turns.list_undigested_turns(conn, number):
+            jobs.enqueue_job(conn, "compress", f"{turn_id}.{seq}", now=now)
+    elif job["kind"] == jobs.IMPORT_JOB:
+        imports.fail_import(conn, number, f"dropped: {job['error'] or 'it failed'}", now=now)
+    return DROP_CONSEQUENCES[job["kind"]]
+
+
+def _get_dead(conn: Connection, job_id: int) -> Row:
+    job = fetch_one(conn, "select kind, subject, dead, error from jobs where id = ?", (job_id,))
+    if job is None:
+        raise NotFound(f"there is no job {job_id}", hint="it may have finished in the meantime")
+    if not job["dead"]:
+        raise InvalidRequest(f"job {job_id} is not a dead letter", hint="it runs automatically; there is nothing to do")
+    return job

@@ -1,0 +1,1 @@
+"""What a person moves to another machine: projects, sessions, observations, summaries, search."""

@@ -1,0 +1,290 @@
+"""Queries for the page of one session: a page of turns with everything that belongs to each. All run along indexes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from claude_mem.domain.errors import NotFound
+from claude_mem.domain.records import Body, Prompted, Turn
+from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
+from claude_mem.storage.sqlite.journal import arrival_order
+from claude_mem.storage.sqlite.memory.observations import decode_row
+
+MAX_STORY_EVENTS = 1_000  # read per turn: an agent may run for days on one prompt
+MAX_OUTLINE_TURNS = 2_000  # turns in the outline
+OUTLINE_CHARS = 80
+# Columns of an observation in a list. A column that the database does not have is left out.
+_LISTED_COLUMNS = ("id", "type", "title", "subtitle", "trust", "pinned", "verdict", "commit_id", "tokens", "created_at")
+_DECODE = msgspec.json.Decoder(Body)
+
+
+def get_story_header(conn: Connection, session_id: int) -> Row:
+    """Return the session with its counts and costs; raise `NotFound` if there is none."""
+    row = fetch_one(
+        conn,
+        """
+        select s.id, s.title, s.subtitle, s.host, s.content_session_id, s.status, s.cwd, s.started_at, s.last_event_at,
+               s.ended_at, p.id as project_id, p.name as project, p.root
+          from sdk_sessions s join projects p on p.id = s.project_id where s.id = ?
+        """,
+        (session_id,),
+    )
+    if row is None:
+        raise NotFound(
+            f"there is no session {session_id}", hint="run `claude-mem list sessions` to see the existing ones"
+        )
+    return {**row, **_usage(conn, session_id), "counts": _counts(conn, session_id)}
+
+
+def _usage(conn: Connection, session_id: int) -> Row:
+    usage = fetch_one(
+        conn,
+        "select count(*) as requests, coalesce(sum(input_tokens + output_tokens), 0) as model_tokens,"
+        " coalesce(sum(cost), 0) as cost from ledger where session_id = ?",
+        (session_id,),
+    )
+    assert usage is not None
+    return usage
+
+
+def _counts(conn: Connection, session_id: int) -> Row:
+    tables = {
+        "turns": "turns where session_id = ?",
+        "private": "turns where session_id = ? and private",
+        "events": "events where session_id = ?",
+        "observations": "observations where session_id = ? and not forgotten",
+    }
+    counts = {name: fetch_value(conn, f"select count(*) from {where}", (session_id,)) for name, where in tables.items()}
+    purged_sql = "select coalesce(sum(events_gone), 0) from turns where session_id = ?"
+    return {**counts, "events_gone": fetch_value(conn, purged_sql, (session_id,))}
+
+
+def list_story_turns(conn: Connection, session_id: int) -> list[Row]:
+    """Return all turns in chronological order. A turn that was read from a transcript later has a late number."""
+    return fetch_all(
+        conn,
+        """
+        select id, number, private, opened_at, last_at, closed_at, closed_by, digested_at, events_gone from turns
+         where session_id = ? order by opened_at, number
+        """,
+        (session_id,),
+    )
+
+
+def list_story_outline(conn: Connection, session_id: int) -> list[Row]:
+    """Return one line per turn, for navigation."""
+    return fetch_all(
+        conn,
+        f"""
+        select t.number, t.opened_at, t.private, substr(trim(p.text), 1, {OUTLINE_CHARS}) as text
+          from turns t left join user_prompts p on p.turn_id = t.id and not t.private
+         where t.session_id = ? order by t.opened_at, t.number limit {MAX_OUTLINE_TURNS}
+        """,
+        (session_id,),
+    )
+
+
+# --- a page of turns -------------------------------------------------------------------------------------------------
+
+
+def load_turn_prompts(conn: Connection, turn_ids: Sequence[int]) -> dict[int, Row]:
+    query = "select turn_id, id, text from user_prompts where turn_id in (select value from json_each(?))"
+    return {row.pop("turn_id"): row for row in fetch_all(conn, query, (_dump(turn_ids),))}
+
+
+def load_turn_summaries(conn: Connection, turn_ids: Sequence[int]) -> dict[int, Row]:
+    summary_rows = fetch_all(
+        conn,
+        """
+        select turn_id, id, request, investigated, learned, completed, next_steps, notes, files_read, files_edited,
+               closing, closing_trust, outcome, verdict
+          from session_summaries where turn_id in (select value from json_each(?))
+        """,
+        (_dump(turn_ids),),
+    )
+    return {row.pop("turn_id"): decode_row(row) for row in summary_rows}
+
+
+def load_turn_observations(conn: Connection, turn_ids: Sequence[int]) -> dict[int, list[Row]]:
+    by_turn: defaultdict[int, list[Row]] = defaultdict(list)
+    for turn_id in turn_ids:  # one query each, along the index on (turn_id, key)
+        query = "select * from observations where turn_id = ? and not forgotten order by created_at, id"
+        for row in fetch_all(conn, query, (turn_id,)):
+            by_turn[turn_id].append({name: row[name] for name in _LISTED_COLUMNS if name in row})
+    return by_turn
+
+
+def load_turn_usage(conn: Connection, turn_ids: Sequence[int]) -> dict[int, Row]:
+    usage_rows = fetch_all(
+        conn,
+        """
+        select turn_id, count(*) as requests, sum(input_tokens + output_tokens) as tokens, sum(cost) as cost
+          from ledger where turn_id in (select value from json_each(?)) group by turn_id
+        """,
+        (_dump(turn_ids),),
+    )
+    return {row.pop("turn_id"): row for row in usage_rows}
+
+
+def load_turn_evidence(conn: Connection, session: Row, turn: Row) -> tuple[Turn, dict[int, int]]:
+    """Return a turn as evidence for the writer, and the time of each of its events."""
+    query = f"select {arrival_order.ORDER_COLUMNS}, body from events where turn_id = ? order by seq limit ?"
+    event_rows = arrival_order.order_events(fetch_all(conn, query, (turn["id"], MAX_STORY_EVENTS)))
+    readable = [(row, body) for row in event_rows if (body := _decode_body(row["body"])) is not None]
+    bodies = [body for _, body in readable]
+    evidence_turn = Turn(
+        id=turn["id"],
+        session_id=session["id"],
+        project_id=session["project_id"],
+        number=turn["number"],
+        prompt="\n".join(body.text for body in bodies if isinstance(body, Prompted)),
+        root=session["root"],
+        cwd=session["cwd"],
+        started_at=turn["opened_at"],
+        ended_at=turn["last_at"],
+        bodies=bodies,
+        seqs=[row["seq"] for row, _ in readable],
+    )
+    return evidence_turn, {row["seq"]: row["at"] for row, _ in readable}
+
+
+def _decode_body(text: str) -> Body | None:
+    """Decode an event, or return None: one damaged event must not make the page fail."""
+    try:
+        body: Body = _DECODE.decode(text)
+    except msgspec.MsgspecError:
+        return None
+    return body
+
+
+def count_turn_events(conn: Connection, turn_id: int) -> int:
+    return int(fetch_value(conn, "select count(*) from events where turn_id = ?", (turn_id,)))
+
+
+# --- later use of a memory -------------------------------------------------------------------------------------------
+
+
+def find_last_touched(conn: Connection, session_id: int, paths: Sequence[str], *, after: int) -> dict[str, int]:
+    """Return when each of these files was last read or edited, as the start of the turn that did so.
+
+    Only turns that had not ended by `after` are considered.
+    """
+    path_rows = fetch_all(
+        conn,
+        """
+        select f.value as path, max(t.opened_at) as at
+          from documents d cross join signals f on f.document_id = d.id join turns t on t.id = d.turn_id
+         where d.session_id = ? and d.kind = 'turn' and d.created_at >= ?
+           and f.kind in ('edited', 'read') and +f.value in (select value from json_each(?))
+         group by f.value
+        """,
+        (session_id, after, _dump(paths)),
+    )
+    return {row["path"]: row["at"] for row in path_rows}
+
+
+def find_last_work(conn: Connection, session_id: int) -> int:
+    """Return when the last turn began that used any tools."""
+    query = """
+        select max(t.opened_at) from documents d join turns t on t.id = d.turn_id
+         where d.session_id = ? and d.kind = 'turn' and exists (select 1 from signals f where f.document_id = d.id)
+        """
+    return int(fetch_value(conn, query, (session_id,)) or 0)
+
+
+def find_turns_running(conn: Connection, session_id: int, commands: Sequence[str], *, after: int) -> set[int]:
+    """Return the turns that had not ended by `after` and ran one of these commands."""
+    turn_rows = fetch_all(
+        conn,
+        """
+        select distinct d.turn_id from documents d cross join signals f on f.document_id = d.id
+         where d.session_id = ? and d.kind = 'turn' and d.created_at >= ?
+           and f.kind = 'command' and +f.value in (select value from json_each(?))
+        """,
+        (session_id, after, _dump(commands)),
+    )
+    return {row["turn_id"] for row in turn_rows}
+
+
+def list_recalls(conn: Connection, session_id: int, *, after: int) -> Iterator[tuple[int, Body | None]]:
+    """Return when and how the session fetched memory since `after`, along a partial index of just these events."""
+    event_rows = conn.execute(
+        """
+        select at, body from events
+         where session_id = ? and at >= ?
+           and kind = 'tool' and (instr(body, 'get_observations') or instr(body, 'claude-mem show'))
+        """,
+        (session_id, after),
+    )
+    return ((row["at"], _decode_body(row["body"])) for row in event_rows)
+
+
+# --- items of injections ---------------------------------------------------------------------------------------------
+
+
+def load_named_items(conn: Connection, names: Iterable[str]) -> dict[str, Row]:
+    """Return observations (`o12`) and summaries (`s5`) as they are now: title, files, and whether they still exist."""
+    unique_names = set(names)
+    ids_json = {kind: _dump([int(name[1:]) for name in unique_names if name[0] == kind]) for kind in "os"}
+    item_rows = fetch_all(
+        conn,
+        """
+        select 'o' || id as name, id, type, title, forgotten, files_read, files_modified as files_edited
+          from observations where id in (select value from json_each(?))
+        """,
+        (ids_json["o"],),
+    )
+    item_rows += fetch_all(
+        conn,
+        """
+        select 's' || id as name, id, null as type, coalesce(completed, request) as title, 0 as forgotten, files_read,
+               files_edited
+          from session_summaries where id in (select value from json_each(?))
+        """,
+        (ids_json["s"],),
+    )
+    return {
+        row["name"]: {**row, "files": [*_decode_list(row["files_read"]), *_decode_list(row["files_edited"])]}
+        for row in item_rows
+    }
+
+
+# --- raw events ------------------------------------------------------------------------------------------------------
+
+
+def list_raw_events(conn: Connection, session_id: int, *, number: int | None, start: int, limit: int) -> list[Row]:
+    """Return stored events: those of one turn by time, those of the whole session in order of arrival."""
+    where, order, parent_id = "session_id = ?", "seq", session_id
+    if number is not None:
+        turn = fetch_value(conn, "select id from turns where session_id = ? and number = ?", (session_id, number))
+        if turn is None:
+            raise NotFound(f"session {session_id} has no turn {number}")
+        where, order, parent_id = "turn_id = ?", "at, seq", int(turn)
+    event_rows = fetch_all(
+        conn,
+        f"""
+        select seq, turn_id, kind, at, tool_use_id, source, body from events
+         where {where} order by {order} limit ? offset ?
+        """,
+        (parent_id, limit, start),
+    )
+    return [{**row, "body": _decode_stored(row["body"])} for row in event_rows]
+
+
+def _decode_stored(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.MsgspecError:
+        return {"type": "damaged", "text": text}
+
+
+def _dump(items: object) -> str:
+    return msgspec.json.encode(items).decode()
+
+
+def _decode_list(text: str) -> list[str]:
+    return msgspec.json.decode(text, type=list[str])

@@ -1,0 +1,1 @@
+"""Files, processes and repositories of this machine: everything between the pure rules and the operating system."""

@@ -1,0 +1,1 @@
+"""Export, import, and import from the TypeScript claude-mem."""

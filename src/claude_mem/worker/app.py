@@ -1,0 +1,602 @@
+"""The worker's service: open every part, run the loops, close in reverse order. All wiring is done here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from claude_mem.capture import drain, timeouts, turns
+from claude_mem.capture.backfill import backfill
+from claude_mem.capture.transcripts import UnfinishedReads, reconcile
+from claude_mem.config import Config
+from claude_mem.curate import erasure, saving
+from claude_mem.curate.deletion import DeletionProgress, DeletionService
+from claude_mem.curate.redaction import Scrubber
+from claude_mem.curate.reprocess import TranscriptReader, is_readable, reprocess_turn
+from claude_mem.digest import modes
+from claude_mem.digest.compress import compress
+from claude_mem.digest.models.base import Compressor
+from claude_mem.digest.models.chain import ProviderChain
+from claude_mem.digest.refine import Refiner
+from claude_mem.digest.writer import LocalCompressor
+from claude_mem.domain import ids
+from claude_mem.domain.errors import NotFound
+from claude_mem.domain.records import Job, ObservationType, Receipt, StreamEvent
+from claude_mem.inject.render import render
+from claude_mem.inject.service import ContextService
+from claude_mem.maintain.audit import AuditRecorder, SelfCheck
+from claude_mem.maintain.clock import Clock
+from claude_mem.maintain.maintenance import MAINTENANCE_POLL_SECONDS, Maintenance
+from claude_mem.privacy import secret_rules, secrets
+from claude_mem.recall import embed, rank
+from claude_mem.recall.embed import Embedder
+from claude_mem.recall.matrix import Indexer
+from claude_mem.storage.sqlite import backup, damage, external_db
+from claude_mem.storage.sqlite.deletion import tombstones
+from claude_mem.storage.sqlite.deletion.scopes import DeletionScope
+from claude_mem.storage.sqlite.engine import Connection, Database, Row, resolve_database_path
+from claude_mem.storage.sqlite.journal import accounting, backfills, events, jobs, notices, reprocessing
+from claude_mem.storage.sqlite.journal.jobs import ClaimOrder
+from claude_mem.storage.sqlite.memory import browse, edits, projects, sessions
+from claude_mem.storage.sqlite.memory.browse import TimelinePoint
+from claude_mem.storage.sqlite.memory.search import SearchFilter
+from claude_mem.system import data_directory, process
+from claude_mem.system.audit_log import AuditValue
+from claude_mem.system.failpoints import failpoint
+from claude_mem.system.project_folders import ResolvedProject
+from claude_mem.system.spool import Spool, write_private
+from claude_mem.transfer.import_ import import_batch
+from claude_mem.worker.runner import Runner, wait_any
+from claude_mem.worker.stream import Stream
+
+log = logging.getLogger(__name__)
+
+DRAIN_POLL_SECONDS = 2.0
+SWEEP_SECONDS = 30.0
+STALE_TEMP_SECONDS = 600.0
+SETTLE_SECONDS = 0.1
+REFINE_SECONDS = 150.0  # longer than a request's own deadline
+REFINE_GRACE_SECONDS = 0.5
+INDEX_REST_SECONDS = 0.005
+INDEX_POLL_SECONDS = 5.0
+BACKFILL_REST_SECONDS = 0.5
+REWRITE_REST_SECONDS = 0.02
+YIELD_SECONDS, YIELD_POLL_SECONDS = 2.0, 0.005
+TROUBLE_SECONDS = 2.0
+FILES_AT_ONCE = 500
+
+
+class Service:
+    """Everything that runs inside one worker. The process must hold the lock of the data directory."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        compressor: Compressor | None = None,
+        chain: ProviderChain | None = None,
+        embedder: Embedder | None = None,
+    ) -> None:
+        self.config = config
+        self.started_at = ids.now_ms()
+        self.clock = Clock()
+        self.stop = asyncio.Event()
+        self.restart_requested = False  # after the stop, open another service with the current settings
+        self.is_in_place: Callable[[], bool] = lambda: True  # whether the data directory is still the locked one
+        self.damage_reason = ""  # why the database seems damaged; the next start examines and repairs it
+        self.wake = asyncio.Event()
+        self.spool = Spool(config.spool, config.aside)
+        secrets.add_known_secret(process.read_token(config.data_dir))
+        secret_rules.load_user_rules(config.data_dir)
+        external_db.set_copy_folder(config.data_dir)
+        backup.delete_unfinished_backups(config.backups)
+        erasure.erase_unfinished_copies(config)
+        self.db = Database(resolve_database_path(config.database), backups=config.backups)
+        self.db.write_now(_repair_own_files, config.data_dir)
+        self.keeper = Maintenance(
+            self.db,
+            config,
+            self.spool,
+            on_damage=self.report_damage,
+            stopping=self.stop.is_set,
+            started_at=self.started_at,
+        )
+        self.db.free_disk_space = self.keeper.reserve_file.release
+        self.stream = Stream()
+        self.response_times: dict[str, deque[float]] = {}  # milliseconds of the last responses, by trigger
+        self.mode, self.mode_problem = modes.load_mode_lenient(config.mode, config.modes)
+        if self.mode_problem:
+            log.error("%s; using `%s`", self.mode_problem, self.mode.name)
+        self.icons = modes.type_icons(self.mode)
+        self.chain = chain or ProviderChain(config)
+        self.refiner = Refiner(self.db, self.chain, config, self.mode, runtime=ids.new_event_id())
+        self.indexer = Indexer(self.db, embedder or _embedder(config))
+        self.scrubber = Scrubber(self.db, self.indexer, config)
+        self.index_wake = asyncio.Event()
+        self.recorder = AuditRecorder(self.db, config.data_dir)
+        self.refiner.outgoing_recorder = self.recorder.record_request
+        self.context_service = ContextService(
+            self.db, config, self.indexer, self.recorder, self.icons, ready=self._settle_briefly
+        )
+        self.self_check = SelfCheck(self.db, self.spool, self.recorder)
+        self.forgetter = DeletionService(
+            self.db,
+            config,
+            drain=self.drain_once,
+            after=self._after_deletion,
+            tidy=self._purge_derived,
+            record=self.record,
+        )
+        self.keeper.copying = self.scrubber.copying = self.forgetter.lock
+        self._create_runners(compressor or LocalCompressor(config.foreign_text))
+        failpoint("serve.opened")
+
+    def _create_runners(self, compressor: Compressor) -> None:
+        """Assign job kinds to runners. A job waits for the jobs before it in its own runner only."""
+        digest = partial(compress, db=self.db, compressor=compressor, refining=self.refiner.is_available)
+        stages = {
+            "reconcile": partial(reconcile, db=self.db, config=self.config, unfinished=UnfinishedReads()),
+            jobs.IMPORT_JOB: partial(import_batch, db=self.db, config=self.config),
+            "compress": digest,
+            "render": partial(render, db=self.db, config=self.config, icons=self.icons),
+        }
+        self.runner = Runner(self.db, stages, self.publish)
+        # A separate runner: a slow model must not delay new memories. Newest first: they are the likeliest to be read.
+        slow = {jobs.REFINE_JOB: self.refiner.refine}
+        self.refine_runner = Runner(self.db, slow, self.publish, seconds=REFINE_SECONDS, order=ClaimOrder.NEWEST)
+        # Back-fill yields to current work. It handles one part or turn at a time and in order, since a turn is digested
+        # with the memories of the turns before it. Reading and digesting run side by side.
+        self.backfill_runners = tuple(
+            Runner(
+                self.db,
+                {kind: stage},
+                self._publish_backfill,
+                order=ClaimOrder.SUBJECT,
+                gate=self._yield_to_current_work,
+            )
+            for kind, stage in (
+                (jobs.BACKFILL_JOB, partial(backfill, db=self.db, config=self.config)),
+                (jobs.DIGEST_BACKFILLED_JOB, partial(digest, past=True)),
+            )
+        )
+        reprocess = partial(
+            reprocess_turn, db=self.db, compressor=compressor, transcripts=TranscriptReader(self.config)
+        )
+        # Never during a deletion: the rows that are deleted must be the rows that were selected.
+        self.reprocess_runner = Runner(
+            self.db,
+            {jobs.REPROCESS_JOB: reprocess},
+            self._publish_backfill,
+            order=ClaimOrder.SUBJECT,
+            gate=self._yield_to_all_work,
+            lock=self.forgetter.lock,
+        )
+
+    def close(self) -> None:
+        self.stream.close()
+        self.db.close()
+
+    def request_restart(self) -> None:
+        """Request a restart in the same process. This is an ordinary graceful stop, so no work is lost."""
+        self.restart_requested = True
+        self.stop.set()
+
+    def report_damage(self, problem: str) -> None:
+        """Note the first sign of database damage and restart, so that the database is examined."""
+        self.damage_reason = self.damage_reason or problem
+        self.request_restart()
+
+    # --- loops -----------------------------------------------------------------------------------------------
+
+    async def prepare(self) -> None:
+        """Apply pending deletions before the first request is accepted, so that no request can read deleted content."""
+        loop = asyncio.get_running_loop()
+        self.db.damaged = lambda error: _call_soon(loop, partial(self.report_damage, str(error)))
+        await self._retry_disk_errors(self.forgetter.recover)
+
+    async def run(self) -> None:
+        """Run until `stop` is set. If a loop fails, the whole worker exits with its error rather than run in part."""
+        await self.prepare()
+        await self._retry_disk_errors(self.recover)
+        self.forgetter.finish()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for work in (self._drain_loop, self._sweep_loop, self._index_loop, self._maintenance_loop):
+                    group.create_task(self._retry_disk_errors(work))
+                for runner in (self.runner, *self.backfill_runners, self.reprocess_runner):
+                    group.create_task(self._retry_disk_errors(partial(runner.run, self.stop)))
+                group.create_task(self._refine_loop())
+        finally:
+            await self.scrubber.stop()  # not resumed: it can be requested again
+            await self.forgetter.stop()
+
+    async def _retry_disk_errors(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run `work`, retrying while the disk is full, busy or failing. What could not be written is still pending."""
+        last_error = ""
+        while True:
+            try:
+                return await work()
+            except Exception as error:
+                if not damage.is_transient_disk_error(error):
+                    raise
+                if str(error) != last_error:
+                    log.error("could not write to disk (%s); retrying", error)
+                last_error = str(error)
+                if self.stop.is_set():
+                    return None
+                await wait_any(self.stop, seconds=TROUBLE_SECONDS)
+
+    async def _maintenance_loop(self) -> None:
+        await self.keeper.start()
+        while not self.stop.is_set():
+            await self.keeper.step(now=ids.now_ms())
+            await wait_any(self.stop, seconds=MAINTENANCE_POLL_SECONDS)
+
+    async def _refine_loop(self) -> None:
+        """Refine turns until stopped. A request that runs then gets a grace period; its lease brings the job back."""
+        await self.chain.tidy()  # leftovers of a worker that was killed
+        work = asyncio.create_task(self._retry_disk_errors(partial(self.refine_runner.run, self.stop)))
+        stopping = asyncio.create_task(self.stop.wait())
+        await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            await asyncio.wait({work}, timeout=REFINE_GRACE_SECONDS)
+            work.cancel()
+        stopping.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await work  # re-raises its error
+        await self.chain.close()
+
+    async def recover(self) -> None:
+        """Recover at start: release all leases, delete partial spool files, reconcile transcripts that have grown."""
+        now = ids.now_ms()
+        await self.forgetter.recover()
+        await self.db.write(jobs.release_all_leases, now=now)
+        self.spool.sweep(older_than_seconds=STALE_TEMP_SECONDS, now=time.time())
+        await self.close_orphaned_turns()  # first: the turn of a dead agent is over, and its closing message counts
+        await self.db.write(timeouts.enqueue_grown_transcripts, now=now)
+
+    async def run_until_idle(self) -> None:
+        """Process everything that is waiting, then return. Used by `claude-mem drain` and the tests."""
+        await self.recover()
+        await self.forgetter.finish()
+        while await self.drain_once():
+            pass
+        await self.sweep()
+        while any([await runner.step() for runner in (*self.backfill_runners, self.reprocess_runner, self.runner)]):
+            pass
+        while await self.indexer.catch_up():
+            pass
+
+    async def _yield_to_current_work(self) -> None:
+        """Wait until no current work is pending, for at most `YIELD_SECONDS`."""
+        deadline = time.monotonic() + YIELD_SECONDS
+        while time.monotonic() < deadline:
+            if not self.spool.pending(1) and not await self.db.read(jobs.count_urgent_jobs):
+                return
+            await asyncio.sleep(YIELD_POLL_SECONDS)
+
+    async def _yield_to_all_work(self) -> None:
+        """Wait for current work and back-fill before reprocessing a turn, and pause between two turns.
+
+        The wait is limited, so that reprocessing advances even while other work continues.
+        """
+        deadline = time.monotonic() + YIELD_SECONDS
+        await self._yield_to_current_work()
+        while time.monotonic() < deadline and any(runner.busy for runner in self.backfill_runners):
+            await asyncio.sleep(REWRITE_REST_SECONDS)
+        await wait_any(self.stop, seconds=REWRITE_REST_SECONDS)
+
+    async def _index_loop(self) -> None:
+        """Index in small steps with a pause after each, so that captures and queries go first.
+
+        The pause is longer during a back-fill: its turns still change and would only be indexed again.
+        """
+        while not self.stop.is_set():
+            self.index_wake.clear()
+            while not self.stop.is_set() and await self.indexer.step():
+                busy = any(runner.busy for runner in (*self.backfill_runners, self.reprocess_runner))
+                await wait_any(self.stop, seconds=BACKFILL_REST_SECONDS if busy else INDEX_REST_SECONDS)
+            await wait_any(self.index_wake, self.stop, seconds=INDEX_POLL_SECONDS)
+
+    async def _drain_loop(self) -> None:
+        while not self.stop.is_set():
+            self.wake.clear()
+            while not self.stop.is_set() and await self.drain_once():
+                pass
+            await wait_any(self.wake, self.stop, seconds=DRAIN_POLL_SECONDS)
+
+    async def drain_once(self) -> int:
+        if not self.is_in_place():
+            return 0  # these events belong to another worker; storing them in our unlinked database would lose them
+        count, stream_events = await drain.drain_spool(self.db, self.spool, self.config)
+        if count:
+            self._show_activity(stream_events)
+            await self.publish(stream_events)
+            self.runner.wake.set()
+        return count
+
+    async def _sweep_loop(self) -> None:
+        while not self.stop.is_set():
+            await self.sweep()
+            await wait_any(self.stop, seconds=SWEEP_SECONDS)
+
+    async def sweep(self) -> None:
+        """Close turns and sessions that no event will close any more, and run the other periodic tasks."""
+        if set_back_ms := self.clock.set_back():
+            log.warning("the system clock was set back by %d seconds", set_back_ms // 1000)
+            await self.db.write(timeouts.shift_due_times, by=set_back_ms)
+        now = ids.now_ms()
+        closed = await self.db.write(
+            timeouts.close_silent_turns, now=now, silence_ms=self.config.silence_minutes * 60_000
+        )
+        closed += await self.close_orphaned_turns()
+        await self.db.write(sessions.interrupt_idle_sessions, before=now - self.config.session_hours * 3_600_000)
+        await self._erase_expired(now)
+        if await self.db.read(reprocessing.has_outdated_turns):
+            await self.db.write(reprocessing.enqueue_next_outdated_turns, now=now)
+            self.reprocess_runner.wake.set()
+        await self.self_check.run()
+        failpoint("sweep.stale")
+        if closed:
+            self.runner.wake.set()
+
+    async def _erase_expired(self, now: int) -> None:
+        """Erase deleted content, from files as well, once it can no longer be restored."""
+        if await self.db.read(edits.has_expired_deletions, now=now):
+            await self.db.write(edits.erase_expired_deletions, now=now)
+            await self.db.truncate_wal()
+        await self.forgetter.expire(now)
+        if self.db.has_untruncated_wal:
+            await self.db.truncate_wal()
+
+    async def close_orphaned_turns(self) -> int:
+        """Close turns whose agent process has exited, without waiting for the silence timeout. Return how many."""
+        dead_sessions = [
+            session
+            for session in await self.db.read(sessions.list_unfinished_sessions)
+            if timeouts.has_agent_exited(session)
+        ]
+        closed = (
+            await self.db.write(
+                timeouts.close_orphaned_turns, [session.id for session in dead_sessions], now=ids.now_ms()
+            )
+            if dead_sessions
+            else 0
+        )
+        if closed:
+            self.runner.wake.set()
+        return closed
+
+    # --- used by the API -------------------------------------------------------------------------------------
+
+    @property
+    def _runners(self) -> tuple[Runner, ...]:
+        return (self.runner, self.refine_runner, *self.backfill_runners, self.reprocess_runner)
+
+    @property
+    def running_jobs(self) -> list[Job]:
+        """The jobs that are running now."""
+        return [runner.job for runner in self._runners if runner.job]
+
+    async def publish(self, stream_events: Sequence[StreamEvent]) -> None:
+        """Publish committed changes to the stream and wake every runner. Truncate the WAL if content was hidden."""
+        if any(item.type == turns.TURN_HIDDEN for item in stream_events):
+            await self.db.truncate_wal()
+        self.index_wake.set()
+        self.stream.publish(stream_events)
+        for runner in self._runners:
+            runner.wake.set()  # one runner's result may have enqueued a job for another
+
+    async def _publish_backfill(self, stream_events: Sequence[StreamEvent]) -> None:
+        """Publish events of a back-fill, if any, and wake only the parts that continue the back-fill."""
+        if stream_events:
+            await self.publish(stream_events)
+        self.index_wake.set()
+        self.backfill_runners[1].wake.set()
+
+    async def settle(self, seconds: float) -> bool:
+        """Wait up to `seconds` until everything captured so far is digested. Return whether it is."""
+        deadline = time.monotonic() + seconds
+        self.wake.set()
+        while self.spool.pending(1) or await self.db.read(jobs.count_urgent_jobs) > 0:
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(0.004)
+        return True
+
+    async def _settle_briefly(self) -> None:
+        """Digest what can be digested at once; a starting session is waiting for this."""
+        await self.close_orphaned_turns()
+        await self.settle(SETTLE_SECONDS)
+
+    async def wait_for_receipt(self, event_id: str, seconds: float) -> Receipt | None:
+        """Return the receipt of an event as soon as there is one, or None after `seconds`."""
+        deadline = time.monotonic() + seconds
+        while (outcome := await self.db.read(events.find_receipt, event_id)) is None and time.monotonic() < deadline:
+            await asyncio.sleep(0.004)
+        return outcome
+
+    async def accept_event(self, header: dict[str, str], payload: bytes) -> str:
+        """Write an event received over HTTP to the spool, so that it is on disk before it is acknowledged."""
+        event_id = await asyncio.to_thread(self.spool.put, header, payload)
+        self.wake.set()
+        return event_id
+
+    async def save(
+        self,
+        project: ResolvedProject,
+        title: str,
+        text: str,
+        *,
+        by: str = "user",
+        place: ResolvedProject | None = None,
+        type_: str = ObservationType.DISCOVERY,
+    ) -> tuple[int, str]:
+        """Save a memory stated by the user or by an agent working in `place`.
+
+        Return its id and the reason why it needs approval ("" if it does not).
+        """
+        saved = await self.db.write(saving.save_memory, project, title, text, by=by, place=place, type_=type_)
+        self.stream.publish([StreamEvent("new_observation", {"id": saved.id, "session_id": None, "title": title})])
+        await self.enqueue_renders(sorted(saved.project_ids))
+        return saved.id, saved.pending_reason
+
+    async def forget(self, row_id: int, *, by: str = edits.PERSON) -> int:
+        """Delete an observation so that it is neither injected nor found. Return until when that can be undone."""
+        until = await self.forgetter.forget_one(row_id, by=by)
+        await self.publish_correction(await self.db.read(edits.get_observation_project_id, row_id), row_id=row_id)
+        await self.record("forgotten", ids=[row_id], by=by)
+        return until
+
+    async def erase(self, row_id: int) -> list[int]:
+        """Erase an observation irreversibly from every file. Return the ids of all observations erased with it."""
+        erased_ids = await self.db.read(edits.list_ids_to_erase, row_id)
+        await self.forgetter.forget(DeletionScope(ids=tuple(erased_ids)), DeletionProgress(erased=True))
+        await self.publish_correction(await self.db.read(edits.get_observation_project_id, row_id), row_id=row_id)
+        return erased_ids
+
+    async def _after_deletion(self, project_ids: Sequence[int]) -> None:
+        """Refresh the index and the start contexts after rows were deleted or restored."""
+        self.stream.publish([StreamEvent("forgotten", {})])
+        self.index_wake.set()
+        await self.enqueue_renders(project_ids)
+
+    async def _purge_derived(self) -> None:
+        """Remove deleted content from the index, from memory and from the transcripts of the model's own sessions."""
+        while await self.indexer.catch_up():
+            pass
+        await self.chain.tidy(keep=await self.db.read(sessions.list_resumable_memory_sessions, self.refiner.runtime))
+
+    async def record(self, action: str, **facts: AuditValue) -> None:
+        """Append an operation that was carried out to the audit log: names and numbers, never content."""
+        await self.recorder.record(action, **facts)
+
+    async def publish_correction(self, project_id: int, *, kind: str = "observation", row_id: int = 0) -> None:
+        """Publish that a memory was corrected, and refresh the index and the start context."""
+        self.index_wake.set()
+        self.stream.publish([StreamEvent("corrected", {"kind": kind, "id": row_id, "project_id": project_id})])
+        await self.enqueue_renders([project_id])
+
+    async def merge_projects(self, source: int, target: int) -> Row:
+        """Merge two projects in the database, the index and the start contexts on disk."""
+        moved = await self.db.write(projects.merge_project_into, source, target)
+        await self.indexer.moved(source, target)
+        self.index_wake.set()
+        await self.enqueue_renders([target])
+        return moved
+
+    async def enqueue_renders(self, project_ids: Sequence[int]) -> None:
+        """Render start contexts on disk again: they must not show deleted or outdated content, nor miss new content."""
+        for project_id in project_ids:
+            await self.db.write(jobs.enqueue_render, project_id, now=ids.now_ms())
+        self.runner.wake.set()
+
+    async def backfill(self, paths: Sequence[Path]) -> Row:
+        """Enqueue old transcripts for reading, except those that were read before and have not changed."""
+        files = await asyncio.to_thread(lambda: list(backfills.stat_transcripts(paths)))
+        result: Row = {"backfill": None, "unchanged": 0}
+        for begin in range(0, len(files), FILES_AT_ONCE):
+            batch = files[begin : begin + FILES_AT_ONCE]
+            enqueued = await self.db.write(backfills.enqueue_transcripts, batch, now=ids.now_ms())
+            result = {**enqueued, "unchanged": result["unchanged"] + enqueued["unchanged"]}
+        for runner in self.backfill_runners:
+            runner.wake.set()
+        return result
+
+    async def rewritable(self, selection: reprocessing.ReprocessFilter) -> Row:
+        """Count turns that can be reprocessed, from events or from a transcript, and turns that stay as they are."""
+        counts = await self.db.read(reprocessing.count_reprocessable_turns, selection)
+        sources = await self.db.read(reprocessing.list_transcript_sources, selection)
+        from_transcripts = await asyncio.to_thread(
+            lambda: sum(turns for source, turns in sources if is_readable(source))
+        )
+        return {
+            **counts,
+            "rewritable": counts["rewritable"] + from_transcripts,
+            "events_gone": counts["events_gone"] - from_transcripts,
+        }
+
+    async def reprocess(self, selection: reprocessing.ReprocessFilter) -> Row:
+        """Enqueue memories of earlier versions for reprocessing. Return the counts of `rewritable` and `asked`."""
+        counts = await self.rewritable(selection)
+        enqueued = await self.db.write(reprocessing.enqueue_reprocessing, selection, now=ids.now_ms())
+        self.reprocess_runner.wake.set()
+        return {**counts, "asked": enqueued}
+
+    async def anchor(self, name: str, query: str, project_ids: list[int] | None) -> TimelinePoint:
+        """Return a timeline position by its name, or else the best hit of a query."""
+        if name.strip():
+            return await self.db.read(browse.parse_timeline_point, name)
+        await self.indexer.catch_up()
+        where = SearchFilter(
+            project_ids=tuple(project_ids) if project_ids is not None else None, kinds=tuple(browse.ID_PREFIXES)
+        )
+        hits = await rank.find_hits(self.db, self.indexer, rank.SearchQuery(text=query, where=where, limit=1))
+        if not query.strip() or not hits:
+            raise NotFound("nothing matches the query", hint="name an anchor (ID, S12, date) or use other words")
+        return await self.db.read(browse.get_timeline_point, hits[0].kind, hits[0].id)
+
+    async def totals(self) -> Row:
+        return await self.db.read(accounting.count_event_account, in_spool=len(self.spool.pending()))
+
+    async def reprocess_count(self) -> int:
+        """Return how many turns of earlier versions still wait to be reprocessed."""
+        return await self.db.read(reprocessing.count_outdated_turns)
+
+    def _show_activity(self, stream_events: Sequence[StreamEvent]) -> None:
+        relevant = [item for item in stream_events if item.type in ("new_prompt", "turn_ended", "session_completed")]
+        if relevant:
+            self.show_activity(relevant[-1].type == "new_prompt", relevant[-1].data["project"])
+
+    def show_activity(self, active: bool, project: str) -> None:
+        """Write the activity file, which status lines read without asking the worker."""
+        flag = {"active": active, "project": project, "timestamp": ids.now_ms()}
+        with contextlib.suppress(OSError):  # for example a full disk: nothing depends on this file
+            write_private(self.config.data_dir / "activity.flag", msgspec.json.encode(flag))
+
+
+def _repair_own_files(conn: Connection, folder: Path) -> None:
+    """Repair the tombstone files, and put up notices about own files that were damaged or lost."""
+    now = ids.now_ms()
+    if problem := tombstones.complete_tombstone_file(conn, folder):
+        log.error("%s", problem)
+        notices.add_notice(conn, f"file:{now}", f"claude-mem: {problem}.", now=now)
+    tombstones.replace_lost_key(folder)
+    if problem := tombstones.insert_match_all_tombstone(conn, folder, now=now):
+        notices.add_notice(conn, f"file:{problem}", f"claude-mem: {problem}.", now=now)
+    for moved in data_directory.recently_quarantined(folder, now=now):
+        text = f"claude-mem: its file {moved}. It was created again if it is needed."
+        notices.add_notice(conn, f"file:{moved.at}:{moved.name}", text, now=now)
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, do: Callable[[], None]) -> None:
+    """Call `do` on the loop from another thread. A closed loop is ignored: the worker has stopped already."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(do)
+
+
+def _embedder(config: Config) -> Embedder | None:
+    """Return the embedding model if it is known and downloaded; without one, search uses words alone."""
+    return (
+        embed.load_embedder(config.models, config.embedding_model) if config.embedding_model in embed.MODELS else None
+    )
+
+
+def create_fifo(data_dir: Path) -> int:
+    """Create the pipe by which hooks wake the worker, and open it.
+
+    It is opened for reading and writing, so that it neither blocks nor reports end of file when a hook closes it.
+    """
+    path = data_dir / "worker.fifo"
+    path.unlink(missing_ok=True)
+    os.mkfifo(path, 0o600)
+    return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)

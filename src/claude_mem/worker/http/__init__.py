@@ -1,0 +1,1 @@
+"""HTTP: authentication, limits, routes and the OpenAPI document."""

@@ -1,0 +1,457 @@
+"""Response times: the last thousand of each trigger, kept in memory and reported as percentiles.
+
+Health: event accounting, the job queue, use of disk and memory, response times, and current problems.
+
+Each part is cheap: it is read by an index, from the file system, or from memory.
+
+The worker's log: entries with their tracebacks, newest first, from all rotated files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import resource
+import shutil
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+
+from claude_mem import __version__, hook
+from claude_mem.config import Config, load_lenient
+from claude_mem.domain import ids
+from claude_mem.domain.errors import InvalidRequest, NotFound
+from claude_mem.privacy import secret_rules
+from claude_mem.storage.sqlite import backup, repair
+from claude_mem.storage.sqlite.engine import Row
+from claude_mem.storage.sqlite.journal import events, job_details, notices
+from claude_mem.system import data_directory
+from claude_mem.worker.app import Service
+from claude_mem.worker.http.params import Handler, date_param, int_query, path_id, read_json_body, str_field
+from claude_mem.worker.http.routes.viewer import browser_sessions_of
+
+SAMPLES_KEPT = 1_000
+
+
+def percentiles(milliseconds: Iterable[float]) -> dict[str, float | int | None]:
+    """Return p50, p95 and p99 by nearest rank, so that each is a measured value."""
+    ordered = sorted(milliseconds)
+    ranks = {name: -(-len(ordered) * share // 100) - 1 for name, share in (("p50", 50), ("p95", 95), ("p99", 99))}
+    return {"count": len(ordered), **{name: round(ordered[at], 2) if ordered else None for name, at in ranks.items()}}
+
+
+def with_timing(moment: str, handler: Handler) -> Handler:
+    """Wrap a handler to record its response time. Requests that fail are not counted."""
+
+    @wraps(handler)
+    async def timed(service: Service, request: Request) -> Any:
+        started = time.perf_counter()
+        answer = await handler(service, request)
+        samples = service.response_times.setdefault(moment, deque(maxlen=SAMPLES_KEPT))
+        samples.append((time.perf_counter() - started) * 1000)
+        return answer
+
+    return timed
+
+
+# --- checkup ---------------------------------------------------------------------------------------------------------
+
+
+LOW_DISK_BYTES = 500 << 20
+MAX_SET_ASIDE_SHOWN = 20
+RECENT_MS = 7 * 86_400_000  # events set aside before are listed, but are no current problem
+_MEASURES = {
+    "hook": "From reading the event until its file is in the spool, synced and renamed. Excludes the start of Python;"
+    " accurate to a few milliseconds, the resolution of the file system's clock.",
+    "start": "The worker's response at the start of a session.",
+    "prompt": "The worker's response to a prompt.",
+    "file": "The worker's response before a file is read or edited.",
+    "failure": "The worker's response after a failure.",
+}
+
+
+async def show_health(service: Service, request: Request) -> Any:
+    """The state of the worker: `account`, `jobs`, `aside`, `backup`, `disk`, `process`, `times`, `refining`, and
+    current problems (`concerns`: `{level, text, hint}`, empty if there are none)."""
+    config, now = service.config, ids.now_ms()
+    account = await service.totals()
+    settings = await asyncio.to_thread(load_lenient, data_dir=config.data_dir)
+    status = {
+        "at": now,
+        "process": _process(service, now),
+        "account": {**account, "adds_up": _adds_up(account)},
+        "spool": len(service.spool.pending()),
+        "queue": await service.db.read(job_details.count_jobs_by_state),
+        "jobs": await service.db.read(job_details.list_described_jobs),
+        "aside": await _aside(service),
+        "backup": {
+            **await asyncio.to_thread(_backups, config.backups),
+            "drills": await service.db.read(notices.list_drills),
+            "last": await service.db.read(notices.find_check, "backup"),
+        },
+        "damage": await asyncio.to_thread(_damage, config),
+        "checks": {
+            name: await service.db.read(notices.find_check, name) for name in ("start", "full", "index", "stray")
+        },
+        "disk": await asyncio.to_thread(disk_usage, config, service.db.path),
+        "times": _times(service),
+        "refining": await service.refiner.status(now),
+        "audit": service.self_check.as_row(),
+        "door": [alert.text for alert in browser_sessions_of(request).alerts],
+        "settings": [str(problem) for problem in settings.problems],
+        "secret_rules": list(secret_rules.active_user_rules().problems),
+    }
+    return {**status, "concerns": list(health_issues(status))}
+
+
+def _adds_up(account: Row) -> bool:
+    return bool(account["captured"] == sum(account[name] for name in ("stored", "queued", "set_aside", "filtered")))
+
+
+def _process(service: Service, now: int) -> Row:
+    return {
+        "version": __version__,
+        "installed_version": hook.installed_version(),
+        "pid": os.getpid(),
+        "started_at": service.started_at,
+        "uptime_ms": now - service.started_at,
+        "memory": _memory(),
+        "listeners": service.stream.listeners,
+        "data_dir": str(service.config.data_dir),
+    }
+
+
+def _memory() -> int:
+    """Return the resident memory in bytes, or its peak where the system does not report the current value."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _times(service: Service) -> list[Row]:
+    measured = {
+        "hook": list(service.spool.delays),
+        **{name: list(samples) for name, samples in service.response_times.items()},
+    }
+    return [{"name": name, "what": what, **percentiles(measured.get(name, ()))} for name, what in _MEASURES.items()]
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+async def _aside(service: Service) -> Row:
+    """Return the number of events set aside, and the time and reason of the newest."""
+    files = await asyncio.to_thread(lambda: list(_files(service.spool.aside)))
+    entries = [(name, size) for name, size in files if not name.startswith(".")]
+    newest = sorted(entries, reverse=True)[:MAX_SET_ASIDE_SHOWN]
+    reasons = await service.db.read(events.get_receipt_rules, [name for name, _ in newest])
+    return {
+        "count": len(entries),
+        "folder": str(service.spool.aside),
+        "newest": [
+            {"name": name, "at": ids.created_at_ms(name), "size": size, "reason": reasons.get(name, "")}
+            for name, size in newest
+        ],
+    }
+
+
+def _backups(folder: Path) -> Row:
+    """Return the number and size of all backups, and the newest one."""
+    files = [(path, path.stat()) for path in folder.glob("*.db") if path.name.startswith(backup.OWN_PREFIXES)]
+    newest = max(files, key=lambda item: item[1].st_mtime, default=None)
+    return {
+        "count": len(files),
+        "size": sum(stat.st_size for _, stat in files),
+        "newest": newest
+        and {"name": newest[0].name, "made_at": int(newest[1].st_mtime * 1000), "size": newest[1].st_size},
+    }
+
+
+def disk_usage(config: Config, database: Path) -> Row:
+    """Return the size of each part in bytes, and the free space on its disk."""
+    wal = database.with_name(f"{database.name}-wal")
+    parts = {
+        "database": _size(database),
+        "write-ahead log": _size(wal),
+        "spool": _tree(config.spool),
+        "set aside": _tree(config.aside),
+        "backups": _tree(config.backups),
+        "exports": _tree(config.exports),
+        "models": _tree(config.models),
+        "logs": _tree(config.log_file.parent),
+    }
+    usage = shutil.disk_usage(config.data_dir)
+    return {"parts": parts, "all": sum(parts.values()), "free": usage.free, "total": usage.total}
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _tree(folder: Path) -> int:
+    return sum(size for _, size in _files(folder, deep=True))
+
+
+def _files(folder: Path, *, deep: bool = False) -> Iterator[tuple[str, int]]:
+    """Yield names and sizes of files. Symbolic links are not followed: their targets are not part of the data."""
+    try:
+        for entry in os.scandir(folder):
+            if entry.is_dir(follow_symlinks=False):
+                yield from _files(Path(entry.path), deep=True) if deep else ()
+            else:
+                yield entry.name, _own_size(entry)
+    except OSError:
+        return  # the folder does not exist
+
+
+def _own_size(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat(follow_symlinks=False).st_size
+    except OSError:
+        return 0
+
+
+# --- problems --------------------------------------------------------------------------------------------------------
+
+
+def _damage(config: Config) -> list[str]:
+    """Describe the damaged databases and files that were set aside and still exist."""
+    files = [str(moved) for moved in data_directory.list_quarantined(config.data_dir)]
+    return [repair.describe_repair(each) for each in repair.list_repairs(config.quarantine)] + files
+
+
+def health_issues(status: Row) -> Iterator[Row]:
+    """Yield the current problems, described for the user."""
+    account, queue = status["account"], status["queue"]
+    if not account["adds_up"]:
+        yield _concern(
+            "bad", "The event counts do not add up: events were lost or counted twice.", "Please report this."
+        )
+    yield from _checked_itself(status["audit"]["wrong"])
+    yield from (
+        _concern("bad", message, "This message stays here until the worker exits.")
+        for message in status.get("door", ())
+    )
+    if queue["dead"]:
+        one = queue["dead"] == 1
+        text = f"{queue['dead']:,} {'job' if one else 'jobs'} failed three times and will not be retried."
+        yield _concern("bad", text, "The job queue below shows why. Fix the cause, then retry.")
+    yield from _outdated(status.get("process", {}))
+    for message in status.get("damage", ()):
+        yield _concern("warn", message, "Delete that folder once you no longer need it.")
+    if (last := status["backup"].get("last")) and not last["ok"]:
+        yield _concern("bad", f"The daily backup failed: {last['text']}", "The worker retries it every hour.")
+    if (stray := status.get("checks", {}).get("stray")) and not stray["ok"]:
+        yield _concern("warn", f"{stray['text'].capitalize()}.", "Make a backup on another disk.")
+    if status["disk"]["free"] < LOW_DISK_BYTES:
+        yield _concern(
+            "bad", "The disk is nearly full.", "Free disk space. Events stay in the spool while nothing can be written."
+        )
+    lately = [row for row in status["aside"]["newest"] if (row["at"] or 0) > status["at"] - RECENT_MS]
+    if lately:
+        reasons = ", ".join(sorted({row["reason"] for row in lately if row["reason"]}))
+        was = "was" if len(lately) == 1 else "were"
+        text = (
+            f"{_events(len(lately), MAX_SET_ASIDE_SHOWN)} could not be read this week and {was} set aside ({reasons})."
+        )
+        yield _concern("warn", text, f"The files are in {status['aside']['folder']}.")
+    yield from _not_used(status)
+    if status["refining"]["problem"]:
+        text = f"No model refines memories: {status['refining']['problem']}."
+        yield _concern("warn", text, "Memories are written by rules until this is fixed.")
+    for row in status["refining"]["paused"]:
+        if row["until"] > status["at"]:
+            text = f"{row['provider']} is paused after an error: {row['verdict']}: {row['message']}"
+            yield _concern("warn", text, "Memories are written without it; it is retried automatically.")
+    if status["refining"]["prices_problem"]:
+        yield _concern("warn", status["refining"]["prices_problem"], "The built-in prices are used.")
+
+
+def _not_used(status: Row) -> Iterator[Row]:
+    """Yield invalid settings and invalid user-defined secret rules."""
+    for problem in status["settings"]:
+        yield _concern("warn", f"A setting is invalid and not used: {problem}", "The settings page shows it.")
+    for problem in status.get("secret_rules", ()):
+        text = f"A secret rule is invalid and not used: {problem}"
+        yield _concern("warn", text, "See docs/secrets.md, then restart the worker.")
+
+
+def _outdated(process: Row) -> Iterator[Row]:
+    version, installed = process.get("version"), process.get("installed_version")
+    if installed and installed != version:
+        text = f"The worker runs version {version}, but {installed} is installed."
+        yield _concern("warn", text, "It restarts by itself within seconds; if not, `claude-mem logs` shows why.")
+
+
+def _checked_itself(wrong: list[Row]) -> Iterator[Row]:
+    for item in wrong:
+        if item["name"] != "events":  # reported above as the event counts
+            yield _concern("bad", f"A self-check failed: {item['name']}: {item['found']}.", item["hint"])
+
+
+def _events(count: int, most: int) -> str:
+    return "1 event" if count == 1 else f"{count} events" if count < most else f"{most} events or more"
+
+
+def _concern(level: str, text: str, hint: str) -> Row:
+    return {"level": level, "text": text, "hint": hint}
+
+
+# --- actions ---------------------------------------------------------------------------------------------------------
+
+
+async def retry_job(service: Service, request: Request) -> Any:
+    """Retry one dead letter."""
+    job_id = path_id(request)
+    await service.db.write(job_details.retry_dead_job, job_id, now=ids.now_ms())
+    await service.publish([])  # wakes every runner
+    return {"retried": job_id}
+
+
+async def drop_job(service: Service, request: Request) -> Any:
+    """Drop a dead letter → `{dropped, means}`. The events set aside with it count as stored, and no memory is made of
+    them."""
+    job_id = path_id(request)
+    means = await service.db.write(job_details.drop_dead_job, job_id, now=ids.now_ms())
+    await service.publish([])
+    return {"dropped": job_id, "means": means}
+
+
+async def check_backup(service: Service, request: Request) -> Any:
+    """Check every page, reference and observation of a backup in `backups/`: `{name}` → its contents."""
+    name = str_field(await read_json_body(request), "name", required=True, limit=200)
+    paths = {path.name: path for path in service.config.backups.glob("*.db")}
+    if name not in paths:  # never use a path from the request
+        raise NotFound(f"there is no backup {name!r}", hint="`claude-mem backup --list` shows the backups")
+    return asdict(await asyncio.to_thread(backup.examine_backup, paths[name]))
+
+
+# --- logs ------------------------------------------------------------------------------------------------------------
+
+
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+MOST_CHARS = 20_000
+MOST_AT_ONCE = 1_000
+_HEAD = re.compile(
+    r"(?P<at>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) (?P<level>[A-Z]+) (?P<logger>[\w.]+): (?P<message>.*)", re.ASCII
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    at: int
+    level: str
+    logger: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogFilter:
+    level: str = ""
+    text: str = ""
+    before: int | None = None
+
+    def matches(self, entry: LogEntry) -> bool:
+        if self.before is not None and entry.at >= self.before:
+            return False
+        if self.level and _rank(entry.level) < _rank(self.level):
+            return False
+        return not self.text or self.text in f"{entry.logger}: {entry.message}".casefold()
+
+    def may_match_in(self, text: str) -> bool:
+        """Return False if no entry of this file can match, which saves parsing it."""
+        levels = LEVELS[_rank(self.level) :] if self.level else ()
+        return self.text in text.casefold() and (not levels or any(f" {level} " in text for level in levels))
+
+
+def _rank(level: str) -> int:
+    return LEVELS.index(level) if level in LEVELS else 0
+
+
+async def show_log(service: Service, request: Request) -> Any:
+    """The last `lines` (1–10,000) as text, and as entries with their tracebacks, newest first. `level` (this or more
+    severe), `text`, `before` (milliseconds) → `{lines, items: [{at, level, logger, message}], hasMore}`."""
+    params = request.query_params
+    level = params.get("level", "").upper()
+    if level and level not in LEVELS:
+        raise InvalidRequest(f"there is no level {level!r}", hint="use one of " + ", ".join(LEVELS))
+    log_filter = LogFilter(
+        level=level,
+        text=params.get("text", "").casefold(),
+        before=date_param(params, "before"),
+    )
+    count = int_query(request, "lines", 200, low=1, high=10_000)
+    return await asyncio.to_thread(read_entries, service.config.log_file, log_filter, count)
+
+
+def read_entries(file: Path, log_filter: LogFilter, count: int) -> dict[str, Any]:
+    """Return `count` entries plus those with the same time as the last: the next page starts `before` that time."""
+    items: list[LogEntry] = []
+    more = False
+    for entry in _newest_first(file, log_filter):
+        if not log_filter.matches(entry):
+            continue
+        if len(items) >= count and (entry.at != items[-1].at or len(items) >= count + MOST_AT_ONCE):
+            more = True
+            break
+        items.append(entry)
+    lines = [line for entry in reversed(items) for line in _as_text(entry)][-count:]
+    return {"lines": lines, "items": [asdict(entry) for entry in items], "hasMore": more}
+
+
+def _newest_first(file: Path, log_filter: LogFilter) -> Iterator[LogEntry]:
+    """Yield entries of the current file, then of `.1`, `.2` …; older files are read only if needed."""
+    for path in (file, *sorted(file.parent.glob(f"{file.name}.*"), key=_age)):
+        try:
+            text = path.read_text("utf-8", "replace")
+        except OSError:
+            continue  # just rotated, or missing
+        if log_filter.may_match_in(text):
+            yield from parse_entries(text)
+
+
+def _age(path: Path) -> int:
+    tail = path.name.rpartition(".")[2]
+    return int(tail) if tail.isdigit() else 1 << 30
+
+
+def parse_entries(text: str) -> Iterator[LogEntry]:
+    """Yield entries, newest first. A line that starts no entry belongs to the entry before it."""
+    continuation: list[str] = []
+    for line in reversed(text.split("\n")):
+        match = _HEAD.fullmatch(line)
+        if match is None:
+            continuation.append(line)
+            continue
+        message = "\n".join((match["message"], *reversed(continuation))).rstrip()
+        yield LogEntry(_milliseconds(match["at"]), match["level"], match["logger"], message[:MOST_CHARS])
+        continuation.clear()
+
+
+def _milliseconds(at: str) -> int:
+    """Parse a log time, which is local time; 0 if it is invalid."""
+    try:
+        return round(datetime.fromisoformat(at.replace(",", ".")).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        return 0
+
+
+def _as_text(entry: LogEntry) -> list[str]:
+    moment = datetime.fromtimestamp(entry.at / 1000)
+    head = f"{moment:%Y-%m-%d %H:%M:%S},{entry.at % 1000:03d} {entry.level} {entry.logger}: "
+    return (head + entry.message).split("\n")

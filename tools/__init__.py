@@ -1,0 +1,1 @@
+"""Checks of the source tree that `make lint` and `make figures` run."""
