@@ -27,7 +27,7 @@ import numpy as np
 import turns
 
 from claude_mem.digest import classify, ranking
-from claude_mem.digest.candidates import Candidate, candidates
+from claude_mem.digest.candidates import TitleCandidate, candidates
 from claude_mem.digest.prose import content_words
 from claude_mem.digest.subjects import Story
 from claude_mem.digest.writer import build_story
@@ -59,7 +59,7 @@ class Row:
         return build_story(self.turn)
 
     @cached_property
-    def candidates(self) -> list[Candidate]:
+    def candidates(self) -> list[TitleCandidate]:
         return candidates(self.story)
 
     @cached_property
@@ -193,7 +193,7 @@ def learn(rows: Sequence[Row]) -> Weights:
     return {"title": titles, "worth": learn_worth(rows, titles), **learn_types(rows, titles)}
 
 
-def best(row: Row, titles: Mapping[str, float]) -> tuple[float, Candidate]:
+def best(row: Row, titles: Mapping[str, float]) -> tuple[float, TitleCandidate]:
     found = [
         (ranking.sureness(one, row.story), ranking.score(values, titles), number)
         for number, (one, values) in enumerate(zip(row.candidates, row.values, strict=True))

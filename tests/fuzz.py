@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from claude_mem import answers
 from claude_mem.agents import payload
-from claude_mem.agents.registry import HOSTS
+from claude_mem.agents.registry import AGENTS
 from claude_mem.domain.errors import UnreadableEvent
 from claude_mem.domain.text import strip_invisible
 from claude_mem.inject import brief
@@ -56,7 +56,7 @@ def parser(data: bytes) -> None:
 
 def reader(data: bytes) -> None:
     """A spool file is an event of ours or a `BadRecord`, for every host."""
-    for raw in (data, *(_header(host) + data for host in HOSTS)):
+    for raw in (data, *(_header(host) + data for host in AGENTS)):
         for read in (payload.read_event, payload.read_trigger):
             try:
                 event = read(spool.parse_envelope("0" * 16 + "-00000000", raw))
@@ -97,7 +97,7 @@ def _check_fence(text: str) -> None:
     assert tags.strip_private(text) == "", text
     assert len(text) < 10_000
     assert all(strip_invisible(line) == line for line in inside.split("\n")), text
-    for host in HOSTS:
+    for host in AGENTS:
         assert isinstance(json.loads(answers.compose_answer(host, "SessionStart", text)), dict)
 
 

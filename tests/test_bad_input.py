@@ -555,7 +555,7 @@ def test_a_file_in_place_of_the_spool_is_moved_aside(lab: Lab) -> None:
     assert lab.status()["stored"] == 1
     (moved,) = data_directory.list_quarantined(lab.data)
     assert moved.name == "spool"
-    assert (lab.data / moved.kept).read_text() == "a file"
+    assert (lab.data / moved.moved_to).read_text() == "a file"
 
 
 def test_a_spool_that_was_moved_to_another_disk_is_followed(lab: Lab, tmp_path: Path) -> None:

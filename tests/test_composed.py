@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from claude_mem.digest import candidates, markdown, prose, symbols
-from claude_mem.digest.candidates import Candidate
+from claude_mem.digest.candidates import TitleCandidate
 from claude_mem.digest.evidence import gather_evidence
 from claude_mem.digest.subjects import find_request
 from claude_mem.digest.writer import build_story, compose_digest
@@ -91,7 +91,7 @@ def test_a_definition_that_only_moved_was_not_added() -> None:
     ],
 )
 def test_a_file_that_a_shell_changes_was_edited(command: str) -> None:
-    assert gather_evidence(turn("go on", bash(command))).edited == ("src/cart.py",)
+    assert gather_evidence(turn("go on", bash(command))).edited_paths == ("src/cart.py",)
 
 
 @pytest.mark.parametrize(
@@ -106,11 +106,11 @@ def test_a_file_that_a_shell_changes_was_edited(command: str) -> None:
     ],
 )
 def test_a_shell_that_changes_nothing_of_the_project_edits_nothing(command: str) -> None:
-    assert gather_evidence(turn("go on", bash(command))).edited == ()
+    assert gather_evidence(turn("go on", bash(command))).edited_paths == ()
 
 
 def test_a_failed_command_edits_nothing() -> None:
-    assert gather_evidence(turn("go on", bash("sed -i 's/a/b/' cart.py", failed=True))).edited == ()
+    assert gather_evidence(turn("go on", bash("sed -i 's/a/b/' cart.py", failed=True))).edited_paths == ()
 
 
 # --- from headings, tasks, plans -------------------------------------------------------------------------------------
@@ -355,4 +355,4 @@ def test_a_candidate_knows_whether_the_turn_changed_something() -> None:
     answered = candidates.candidates(build_story(turn("why?", Stopped("The basket of `a.py` is rounded once."))))
     assert {one.worked for one in worked} == {True}
     assert {one.worked for one in answered} == {False}
-    assert isinstance(answered[0], Candidate)
+    assert isinstance(answered[0], TitleCandidate)

@@ -326,7 +326,7 @@ def test_a_file_of_theirs_with_our_name_in_it_stays(lab: Lab, settings: Path) ->
 def test_what_is_written_between_looking_and_writing_is_not_lost(tmp_path: Path) -> None:
     ours = LauncherCommands(tmp_path / "claude-mem-hook", {"HOME": str(tmp_path)})
     (tmp_path / ".claude").mkdir()
-    changes = plan_connection(claude.HOST, ours)
+    changes = plan_connection(claude.AGENT, ours)
     (tmp_path / ".claude.json").write_text('{"login": true}')
     with pytest.raises(OperationFailed, match="changed by another program just now"):
         apply_changes(changes, ConnectionRecord(tmp_path / "data"))

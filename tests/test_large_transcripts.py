@@ -38,14 +38,14 @@ every_host = pytest.mark.parametrize("host", large.TURNS)
 
 
 def _whole(host: str, path: Path) -> TranscriptContent:
-    reader = registry.get_host(host).transcripts
+    reader = registry.get_agent(host).transcripts
     assert reader is not None
     return reader.read(path, host=host, content_session_id="s1", over=True)
 
 
 def _in_parts(host: str, path: Path, most: int, *, over: bool) -> tuple[TranscriptContent, int]:
     """All parts put together, and how many there were."""
-    reader = registry.get_host(host).transcripts
+    reader = registry.get_agent(host).transcripts
     assert reader is not None and reader.part is not None
     every, mark, count = TranscriptContent(), "", 0
     while True:

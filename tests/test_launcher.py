@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from claude_mem import hook
-from claude_mem.agents.registry import HOSTS
+from claude_mem.agents.registry import AGENTS
 from claude_mem.system import process
 from tests.installed import Installation
 from tests.lab import Lab
@@ -90,7 +90,7 @@ def test_a_session_start_says_what_is_gone_and_nothing_else_says_anything(
     here: Installation, lab: Lab, way: str
 ) -> None:
     WAYS[way](here)
-    for host in (*HOSTS, "plugin", ""):
+    for host in (*AGENTS, "plugin", ""):
         said = warning(host, answer(lab, "context", host))
         assert "nothing is being remembered" in said
         assert "Reinstall" in said
@@ -105,10 +105,10 @@ def test_a_session_start_says_what_is_gone_and_nothing_else_says_anything(
 
 def test_a_launcher_of_a_living_installation_answers_as_before(here: Installation, lab: Lab) -> None:
     lab.no_worker()
-    for host in (*HOSTS, ""):
+    for host in (*AGENTS, ""):
         assert answer(lab, "context", host) == (json.loads(hook.EMPTY_ANSWER) if host in ("claude", "") else {})
         assert answer(lab, "save", host) == (json.loads(hook.EMPTY_ANSWER) if host in ("claude", "") else {})
-    assert len(list((lab.data / "spool").iterdir())) == 2 * (len(HOSTS) + 1)
+    assert len(list((lab.data / "spool").iterdir())) == 2 * (len(AGENTS) + 1)
 
 
 def test_a_new_start_writes_the_launcher_anew(here: Installation, lab: Lab, tmp_path: Path) -> None:

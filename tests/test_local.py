@@ -154,7 +154,7 @@ def test_the_telling_line_of_an_error_is_found() -> None:
 def test_the_same_thing_is_remembered_once_a_session() -> None:
     turn = _turn(_edit("/shop/a.py"), Stopped("The basket is stored in the session cookie."))
     (first,) = compose_digest(turn).observations
-    again = replace(turn, number=2, known=frozenset({normalize_title(first.title)}))
+    again = replace(turn, number=2, known_titles=frozenset({normalize_title(first.title)}))
     assert compose_digest(again).observations == ()
 
 

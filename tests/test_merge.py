@@ -24,7 +24,7 @@ def turn(*bodies: Body, known: frozenset[str] = frozenset()) -> Turn:
     told = (Prompted("Fix the cart"), *bodies, Stopped("I fixed the total in cart.py. Rounding happens once now."))
     return Turn(
         id=1, session_id=1, project_id=1, number=1, prompt="Fix the cart", root="/p", started_at=0, ended_at=1,
-        bodies=told, seqs=tuple(range(10, 10 + len(told))), known=known,
+        bodies=told, seqs=tuple(range(10, 10 + len(told))), known_titles=known,
     )  # fmt: skip
 
 

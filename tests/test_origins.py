@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from claude_mem.agents import codex, copilot, gemini_tools
-from claude_mem.agents.registry import get_host as host_of
+from claude_mem.agents.registry import get_agent as host_of
 from claude_mem.digest.models.fake import FakeModel
 from claude_mem.domain import export_format
 from claude_mem.domain.records import Body, Prompted, Stopped, ToolUsed

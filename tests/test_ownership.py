@@ -158,7 +158,7 @@ def test_a_rollout_of_a_subagent_is_its_parents_too(tmp_path: Path) -> None:
     path = tmp_path / "rollout-1.jsonl"
     source = {"subagent": {"thread_spawn": {"parent_thread_id": "parent"}}}
     path.write_text(text({"type": "session_meta", "payload": {"id": "child", "source": source}}))
-    transcripts = registry.get_host("codex").transcripts
+    transcripts = registry.get_agent("codex").transcripts
     assert transcripts is not None
     assert [transcripts.belongs_to_session(path, name) for name in ("child", "parent", "other")] == [True, True, False]
 
@@ -171,6 +171,6 @@ def test_last_words_come_from_the_sessions_own_chat(tmp_path: Path) -> None:
 
 
 def _read(host: str, path: Path, **more: Any) -> Any:
-    transcripts = registry.get_host(host).transcripts
+    transcripts = registry.get_agent(host).transcripts
     assert transcripts is not None
     return transcripts.read(path, host=host, **more)

@@ -47,7 +47,7 @@ def turn(body: ToolUsed) -> Turn:
 
 def test_every_file_of_a_patch_is_edited_with_its_own_definitions() -> None:
     found = gather_evidence(turn(ToolUsed(patches.PATCH_TOOL, patches.as_tool_input(PATCH, "/shop"))))
-    assert found.edited == ("notes.txt", "src/basket.py", "src/cart.py", "README.md", "old.py")
+    assert found.edited_paths == ("notes.txt", "src/basket.py", "src/cart.py", "README.md", "old.py")
     basket = next(edit.change for edit in found.edits if edit.path == "src/basket.py")
     assert (basket.added_lines, basket.removed_lines) == (4, 1)
     assert (basket.added, set(basket.changed)) == (("clear",), {"Basket", "total"})
@@ -57,14 +57,14 @@ def test_every_file_of_a_patch_is_edited_with_its_own_definitions() -> None:
 @pytest.mark.parametrize("name", ["command", "input", "patch", "patchText"])
 def test_a_patch_that_nobody_took_apart_is_understood(name: str) -> None:
     found = gather_evidence(turn(ToolUsed(patches.PATCH_TOOL, {name: PATCH})))
-    assert found.edited == ("notes.txt", "src/basket.py", "src/cart.py", "./README.md", "old.py")
+    assert found.edited_paths == ("notes.txt", "src/basket.py", "src/cart.py", "./README.md", "old.py")
 
 
 def test_a_failed_patch_has_edited_nothing() -> None:
     assert (
         gather_evidence(
             turn(ToolUsed(patches.PATCH_TOOL, patches.as_tool_input(PATCH, "/shop"), "no", failed=True))
-        ).edited
+        ).edited_paths
         == ()
     )
 
@@ -76,7 +76,7 @@ def test_a_giant_patch_loses_lines_and_no_file(config: Config) -> None:
     event = Event(id="1", host="codex", content_session_id="s", at=1, body=body)
     kept = sanitize.clean_event(event, config).body
     assert isinstance(kept, ToolUsed)
-    assert gather_evidence(turn(kept)).edited == tuple(f"f{n}.py" for n in range(5))
+    assert gather_evidence(turn(kept)).edited_paths == tuple(f"f{n}.py" for n in range(5))
 
 
 def test_it_can_be_found_by_its_paths_and_by_what_it_added() -> None:

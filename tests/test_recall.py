@@ -18,7 +18,7 @@ from claude_mem.config import Config
 from claude_mem.recall import rank
 from claude_mem.recall.documents import split_text
 from claude_mem.recall.matrix import Nearness, VectorMatrix
-from claude_mem.recall.rank import Candidate, Hit, SearchEvidence, SearchQuery, fuse_rankings
+from claude_mem.recall.rank import Hit, SearchCandidate, SearchEvidence, SearchQuery, fuse_rankings
 from claude_mem.storage.sqlite.memory import edits, search
 from claude_mem.storage.sqlite.memory.search import PassageMatch, SearchFilter, WordScores
 from claude_mem.worker.app import Service
@@ -337,7 +337,7 @@ def test_a_prompt_brings_up_the_files_that_such_work_touched(lab: Lab, config: C
 
 def test_scores_are_finite_and_kinds_known() -> None:
     assert set(rank.KIND_BONUS) == set(search.DOCUMENT_KINDS)
-    assert math.isfinite(Candidate(1).score)
+    assert math.isfinite(SearchCandidate(1).score)
 
 
 # --- over HTTP -------------------------------------------------------------------------------------------------------

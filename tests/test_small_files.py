@@ -143,7 +143,7 @@ def test_no_small_file_keeps_a_worker_from_starting(lived_in: Path, tmp_path: Pa
             if kind.startswith(("a folder", "a link", "a pipe")) and (name, kind) != ("worker.fifo", "a pipe"):
                 moved = {each.name: each for each in data_directory.list_quarantined(folder)}
                 assert name in moved or not os.path.lexists(folder / name), "not reported"
-                assert os.path.lexists(folder / moved[name].kept)
+                assert os.path.lexists(folder / moved[name].moved_to)
         except Exception as error:
             failed[name, kind] = f"{type(error).__name__}: {error}"
         shutil.rmtree(folder)
@@ -159,11 +159,11 @@ def test_what_was_moved_aside_is_told_once_and_shown_as_long_as_it_is_kept(home:
     start_all(home)
     assert "token was a directory" in told(home)
     (moved,) = data_directory.list_quarantined(home.folder)
-    assert (home.folder / moved.kept / "inside").is_dir()
+    assert (home.folder / moved.moved_to / "inside").is_dir()
     assert stat.S_IMODE((home.folder / "quarantine").stat().st_mode) == 0o700
     start_all(home)
     assert len(data_directory.list_quarantined(home.folder)) == 1
-    shutil.rmtree(home.folder / moved.kept)
+    shutil.rmtree(home.folder / moved.moved_to)
     assert data_directory.list_quarantined(home.folder) == []
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from claude_mem import hook
-from claude_mem.agents.registry import HOSTS
+from claude_mem.agents.registry import AGENTS
 from claude_mem.domain import ids
 from claude_mem.system import process
 from tests import proof
@@ -190,7 +190,7 @@ def test_it_is_told_once_a_day_and_again_when_it_was_well_in_between(lived_in: L
     assert warned(settled_start(lab))
 
 
-@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("host", AGENTS)
 def test_every_agent_is_told_in_its_own_form(lived_in: Lab, host: str) -> None:
     lab = lived_in
     keep_from_starting(lab)

@@ -169,7 +169,7 @@ ODD_TRANSCRIPTS = ["/dev/zero", "/proc/kmsg", "/proc/kcore", "/proc/self/mem", "
 @pytest.mark.parametrize("path", ODD_TRANSCRIPTS)
 def test_no_file_of_the_kernel_is_a_transcript(path: str) -> None:
     assert read_transcript(Path(path), host="claude").problem in ("not_a_file", "unreadable", "gone")
-    assert registry.identify_host(Path(path)) is None
+    assert registry.identify_agent(Path(path)) is None
     assert backfill._read_problem(Path(path)) in ("not_a_file", "unreadable", "gone")
 
 
@@ -179,7 +179,7 @@ def test_a_pipe_or_a_link_to_a_device_is_no_transcript(tmp_path: Path, name: str
     (tmp_path / f"link-{name}").symlink_to("/dev/zero")
     for path in (tmp_path / name, tmp_path / f"link-{name}"):
         assert read_transcript(path, host="claude").problem == "not_a_file"
-        assert registry.identify_host(path) is None
+        assert registry.identify_agent(path) is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")

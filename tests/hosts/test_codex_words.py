@@ -308,12 +308,12 @@ def test_rollouts_of_the_first_versions_are_understood(tmp_path: Path) -> None:
     first, tool, second = found.events
     assert first.prompt_id == tool.prompt_id != second.prompt_id
     assert (found.content_session_id, first.at) == ("s1", 1748772000000)
-    assert registry.identify_host(path) is codex.HOST
+    assert registry.identify_agent(path) is codex.AGENT
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(["type", "payload", "timestamp", "id"]), anything), max_size=6))
 def test_no_rollout_can_crash_the_reader(records: list[Any]) -> None:
-    reader = codex._Reader("codex", "", "")
+    reader = codex._CodexReader("codex", "", "")
     kinds = ["session_meta", "turn_context", "event_msg", "response_item"]
     for number, record in enumerate(records):
         for line in (record, {"type": kinds[number % 4], "payload": record}, {"type": kinds[number % 4], **record}):
@@ -332,7 +332,7 @@ ITEMS = st.fixed_dictionaries(
 
 @given(st.lists(ITEMS, max_size=6))
 def test_no_item_can_crash_the_reader(items: list[Any]) -> None:
-    reader = codex._Reader("codex", "s1", "")
+    reader = codex._CodexReader("codex", "s1", "")
     for item in items:
         reader.take(0, {"type": "response_item", "payload": item})
 

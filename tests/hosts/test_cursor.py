@@ -210,7 +210,7 @@ def test_it_is_said_that_it_was_not_tried(lab: Lab) -> None:
 
 
 def test_its_files_are_where_its_documents_say(lab: Lab) -> None:
-    found = plan_connection(cursor.HOST, LauncherCommands(lab.data / "claude-mem-hook", {"HOME": "/nowhere"}))
+    found = plan_connection(cursor.AGENT, LauncherCommands(lab.data / "claude-mem-hook", {"HOME": "/nowhere"}))
     names = [str(change.path) for change in found]
     assert names[:2] == ["/nowhere/.cursor/hooks.json", "/nowhere/.cursor/mcp.json"]
     assert json.loads(answers.compose_answer("cursor", "SessionStart", "text")) == {"additional_context": "text"}

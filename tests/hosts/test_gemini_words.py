@@ -391,7 +391,7 @@ def chat(folder: Path, name: str = "session-2026-01-01T10-00-g1.jsonl", *, root:
 @pytest.mark.parametrize("name", ["session-a.jsonl", "session-a.json", "session-a.jsonl.gz"])
 def test_a_session_is_read_back(tmp_path: Path, name: str) -> None:
     path = chat(tmp_path, name)
-    assert registry.identify_host(path) is gemini.HOST
+    assert registry.identify_agent(path) is gemini.AGENT
     found = gemini.read(path, host="gemini")
     assert (found.content_session_id, found.cwd, found.private) == ("g1", "/shop", {"m6"})
     bodies = [event.body for event in found.events if not event.private]
@@ -428,16 +428,16 @@ def test_the_project_is_found_by_its_name_or_by_its_hash(tmp_path: Path) -> None
 def test_a_subagents_file_is_nobodys_session(tmp_path: Path) -> None:
     path = chat(tmp_path)
     path.write_text(path.read_text().replace('"main"', '"subagent"'))
-    assert registry.identify_host(path) is None
+    assert registry.identify_agent(path) is None
 
 
 def test_old_sessions_are_found_where_they_lie(tmp_path: Path) -> None:
     path, older = chat(tmp_path), chat(tmp_path, "session-older.json")
     (path.parent / "g1").mkdir()
     (path.parent / "g1" / "sub.jsonl").touch()
-    assert gemini.HOST.transcripts is not None
+    assert gemini.AGENT.transcripts is not None
     for env in ({"HOME": str(tmp_path)}, {"HOME": "/nowhere", "GEMINI_CLI_HOME": str(tmp_path)}):
-        assert set(gemini.HOST.transcripts.find(env)) == {path, older}
+        assert set(gemini.AGENT.transcripts.find(env)) == {path, older}
 
 
 @pytest.mark.parametrize("what", ["gone", "folder", "pipe", "empty", "bytes"])
@@ -592,7 +592,7 @@ def test_settings_with_comments_are_named_and_left_alone(lab: Lab) -> None:
 
 
 def test_timeouts_are_milliseconds_and_every_tool_is_heard_once(tmp_path: Path) -> None:
-    change = plan_connection(gemini.HOST, ours(tmp_path))[0]
+    change = plan_connection(gemini.AGENT, ours(tmp_path))[0]
     assert change.path == tmp_path / ".gemini" / "settings.json"
     found = json.loads(change.after or "")
     handlers = [handler for entries in found["hooks"].values() for entry in entries for handler in entry["hooks"]]
@@ -605,7 +605,7 @@ def test_timeouts_are_milliseconds_and_every_tool_is_heard_once(tmp_path: Path) 
 
 
 def test_the_folder_may_lie_elsewhere(tmp_path: Path) -> None:
-    changes = plan_connection(gemini.HOST, ours(tmp_path, GEMINI_CLI_HOME=str(tmp_path / "job")))
+    changes = plan_connection(gemini.AGENT, ours(tmp_path, GEMINI_CLI_HOME=str(tmp_path / "job")))
     assert {change.path.relative_to(tmp_path / "job").parts[0] for change in changes} == {".gemini"}
 
 
@@ -613,4 +613,4 @@ def test_a_server_of_our_name_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / ".gemini").mkdir()
     (tmp_path / ".gemini" / "settings.json").write_text('{"mcpServers": {"claude-mem": {"command": "npx"}}}')
     with pytest.raises(OperationFailed, match="another MCP server"):
-        plan_connection(gemini.HOST, ours(tmp_path))
+        plan_connection(gemini.AGENT, ours(tmp_path))

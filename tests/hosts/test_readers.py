@@ -80,7 +80,7 @@ def text(host: str, session: str = "s1", cwd: str = "/shop") -> bytes:
 
 
 def read(host: str, path: Path, **more: Any) -> TranscriptContent:
-    transcripts = registry.get_host(host).transcripts
+    transcripts = registry.get_agent(host).transcripts
     assert transcripts is not None
     return transcripts.read(path, host=host, **more)
 
@@ -252,7 +252,7 @@ def test_a_quick_look_tells_whose_it_is_and_its_times(tmp_path: Path, host: str,
     path.parent.mkdir()
     (tmp_path / ".project_root").write_text("/shop")
     path.write_bytes(gzip.compress(text(host)) if packed else text(host))
-    assert registry.read_head(registry.get_host(host), path) == TranscriptHead("s1", "/shop", BEGAN, ENDED)
+    assert registry.read_head(registry.get_agent(host), path) == TranscriptHead("s1", "/shop", BEGAN, ENDED)
 
 
 # --- damage ----------------------------------------------------------------------------------------------------------

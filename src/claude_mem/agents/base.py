@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from claude_mem.agents.canonical import Fields, PartReader, Reader, TranscriptHead, no_subagents
-from claude_mem.agents.files import Edit
+from claude_mem.agents.files import SettingsEdit
 
 
 def home_dir(env: Mapping[str, str]) -> Path:
@@ -57,13 +57,13 @@ class Transcripts:
     find: Callable[[Mapping[str, str]], Iterator[Path]]
     owns: Callable[[Mapping[str, Any]], bool]
     head: Callable[[Path], TranscriptHead]  # reads only the beginning and the end
-    agents: Callable[[Path], Iterator[tuple[str, Path]]] = no_subagents
+    subagents: Callable[[Path], Iterator[tuple[str, Path]]] = no_subagents
     # Whether each line names its session; the reader then skips the lines of other sessions. Otherwise a file belongs
     # to the sessions that `sessions` returns, or to the one that `head` returns.
     session_in_each_line: bool = False
     sessions: Callable[[Path], frozenset[str]] | None = None
     # Whether hooks and transcripts use the same tool-call ids. If not, events cannot be deduplicated by id.
-    named: bool = True
+    shares_tool_ids: bool = True
     # Whether only the transcript has the exact closing message, which then replaces the one from the hook.
     corrects_closing: bool = False
     late_seconds: float = 0  # how long after a hook the agent may write the transcript's record
@@ -82,19 +82,19 @@ def _identity(fields: Fields) -> Fields:
     return fields
 
 
-def _no_edits(_: LauncherCommands) -> Sequence[Edit]:
+def _no_edits(_: LauncherCommands) -> Sequence[SettingsEdit]:
     return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class Agent:
     name: str
     label: str  # display name
-    # Translates a payload of its hooks into our format. Raises `Noise` if there is nothing to store.
+    # Translates a payload of its hooks into our format. Raises `IgnoredEvent` if there is nothing to store.
     translate: Callable[[Fields], Fields] = _identity
     # Whether the agent is on this machine, and the edits that make it run claude-mem.
     present: Callable[[Mapping[str, str]], bool] = lambda _: False
-    edits: Callable[[LauncherCommands], Sequence[Edit]] = _no_edits
+    edits: Callable[[LauncherCommands], Sequence[SettingsEdit]] = _no_edits
     # Another way, such as a plugin, by which the agent already runs claude-mem. Our edits would then duplicate events.
     connected_via: Callable[[Mapping[str, str]], str] = lambda _: ""
     # What the user still has to do after the agent is connected, if anything.

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from claude_mem.agents import transcript_lines
-from claude_mem.agents.base import Host, LauncherCommands, Transcripts, agent_dir, is_installed
+from claude_mem.agents.base import Agent, LauncherCommands, Transcripts, agent_dir, is_installed
 from claude_mem.agents.canonical import (
     Fields,
     TranscriptContent,
@@ -35,11 +35,11 @@ from claude_mem.agents.canonical import (
 )
 from claude_mem.agents.files import (
     SERVER_NAME,
-    Edit,
     FileEdit,
     HookEntry,
     JsonEdit,
     Settings,
+    SettingsEdit,
     add_hooks,
     add_server,
     remove_hooks,
@@ -52,13 +52,13 @@ from claude_mem.system import untrusted_files
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class _ClaudeToolCall:
     name: str
     input: Any
     line: int
 
 
-class _Mark(msgspec.Struct):
+class _ClaudeMark(msgspec.Struct):
     """Where a part ended, with the state the next part needs. `lines` are offsets of lines to read again, such as a
     tool call without a result."""
 
@@ -76,7 +76,7 @@ class _Mark(msgspec.Struct):
 def read(
     path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "", over: bool = False
 ) -> TranscriptContent:
-    reader = _Reader(host, content_session_id, agent_id, own=content_session_id)
+    reader = _ClaudeReader(host, content_session_id, agent_id, own=content_session_id)
     transcript_lines.read_records(path, reader.transcript, reader.take, offset=offset, over=over)
     reader.transcript.offset = offset if reader.transcript.problem else reader.resume_at(reader.transcript.offset)
     return reader.transcript
@@ -93,12 +93,14 @@ def read_part(
     agent_id: str = "",
     over: bool = True,
 ) -> tuple[TranscriptContent, str]:
-    start = msgspec.json.decode(mark, type=_Mark) if mark else _Mark(offset=offset, session=content_session_id)
-    reader = _Reader(host, start.session, agent_id, own=content_session_id)
+    start = (
+        msgspec.json.decode(mark, type=_ClaudeMark) if mark else _ClaudeMark(offset=offset, session=content_session_id)
+    )
+    reader = _ClaudeReader(host, start.session, agent_id, own=content_session_id)
     transcript = reader.transcript
     with transcript_lines.record_problems(transcript), transcript_lines.open_transcript(path) as file:
         if transcript_lines.valid_offset(path, start.offset) != start.offset:
-            start = _Mark(session=content_session_id)
+            start = _ClaudeMark(session=content_session_id)
         reader.resume(start)
         for line, record in transcript_lines.reread_records(file, start.lines):
             reader.again(record, line)
@@ -150,7 +152,7 @@ def _by_session(folder: Path, _: int) -> dict[str, list[Path]]:
     return files
 
 
-class _Reader:
+class _ClaudeReader:
     """Collects events from the records of a transcript.
 
     `own` is the session to which a hook's payload says the file belongs; lines of other sessions are skipped. It is
@@ -164,12 +166,12 @@ class _Reader:
         self.content_session_id = content_session_id
         self.agent_id = agent_id
         self.transcript = TranscriptContent()
-        self.calls: dict[str, _Call] = {}
+        self.calls: dict[str, _ClaudeToolCall] = {}
         self.prompt_id = ""
         self.closing_line = -1
         self.at = 0
 
-    def resume(self, mark: _Mark) -> None:
+    def resume(self, mark: _ClaudeMark) -> None:
         self.transcript.content_session_id, self.transcript.cwd, self.transcript.offset = (
             mark.session,
             mark.cwd,
@@ -183,9 +185,9 @@ class _Reader:
         """Return the offset of the next read, given where this one ended: the first tool call without a result."""
         return transcript_lines.resume_offset(place, [call.line for call in self.calls.values()])
 
-    def mark(self, place: transcript_lines.ReadPosition) -> _Mark:
+    def mark(self, place: transcript_lines.ReadPosition) -> _ClaudeMark:
         unfinished = {call.line for call in self.calls.values()} | {self.closing_line}
-        return _Mark(
+        return _ClaudeMark(
             offset=place.offset,
             inside=place.inside,
             session=self.content_session_id,
@@ -224,7 +226,7 @@ class _Reader:
     def _assistant(self, record: dict[str, Any], start: int) -> None:
         for block in _blocks(record):
             if block.get("type") == "tool_use" and isinstance(block.get("id"), str):
-                self.calls[block["id"]] = _Call(str(block.get("name", "")), block.get("input"), start)
+                self.calls[block["id"]] = _ClaudeToolCall(str(block.get("name", "")), block.get("input"), start)
             elif block.get("type") == "text" and self._is_closing(record, block):
                 self.closing_line = start
                 self.transcript.closings[self.prompt_id] = self._event(
@@ -351,7 +353,7 @@ def server_entry(ours: LauncherCommands) -> Settings:
     return {"type": "stdio", "command": program, "args": arguments, "alwaysLoad": True}
 
 
-def edits(ours: LauncherCommands) -> Sequence[Edit]:
+def edits(ours: LauncherCommands) -> Sequence[SettingsEdit]:
     directory = config_dir(ours.env)
     return (
         JsonEdit(
@@ -410,7 +412,7 @@ def _traces(env: Mapping[str, str]) -> Iterator[Path]:
     yield from (cache / "claude-cli-nodejs").glob(f"*/mcp-logs-{SERVER_NAME}")
 
 
-HOST = Host(
+AGENT = Agent(
     name=NAME,
     label="Claude Code",
     translate=translate,
@@ -423,7 +425,7 @@ HOST = Host(
         read=read,
         find=_find,
         owns=_owns,
-        agents=subagent_files,
+        subagents=subagent_files,
         part=read_part,
         head=read_head,
         session_in_each_line=True,

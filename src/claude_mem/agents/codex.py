@@ -36,7 +36,7 @@ from typing import Any
 import msgspec
 
 from claude_mem.agents import transcript_lines
-from claude_mem.agents.base import Host, LauncherCommands, Transcripts, agent_dir, is_installed
+from claude_mem.agents.base import Agent, LauncherCommands, Transcripts, agent_dir, is_installed
 from claude_mem.agents.canonical import (
     Fields,
     TranscriptContent,
@@ -51,10 +51,10 @@ from claude_mem.agents.claude import PLUGIN, PLUGIN_NAME, TIMEOUT_SECONDS, TIMEO
 from claude_mem.agents.files import (
     SERVER_NAME,
     BlockEdit,
-    Edit,
     FileEdit,
     HookEntry,
     JsonEdit,
+    SettingsEdit,
     add_hooks,
     remove_hooks,
     runs_launcher,
@@ -189,14 +189,14 @@ SETTLED_SECONDS = 2  # a directory changed more recently may have files that its
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class _CodexToolCall:
     name: str
     input: Any
     cwd: str
     line: int
 
 
-class _Mark(msgspec.Struct):
+class _CodexMark(msgspec.Struct):
     """Where a part ended, with the state the next part needs. `lines` are offsets of lines to read again: calls without
     an output or an end notice, and the last message."""
 
@@ -215,7 +215,7 @@ class _Mark(msgspec.Struct):
 def read(
     path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "", over: bool = False
 ) -> TranscriptContent:
-    reader = _Reader(host, content_session_id, agent_id)
+    reader = _CodexReader(host, content_session_id, agent_id)
     transcript = reader.transcript
     if offset:
         reader.begin(_meta(path))  # the first line applies to the whole file
@@ -235,14 +235,16 @@ def read_part(
     agent_id: str = "",
     over: bool = True,
 ) -> tuple[TranscriptContent, str]:
-    start = msgspec.json.decode(mark, type=_Mark) if mark else _Mark(offset=offset, session=content_session_id)
-    reader = _Reader(host, start.session, agent_id)
+    start = (
+        msgspec.json.decode(mark, type=_CodexMark) if mark else _CodexMark(offset=offset, session=content_session_id)
+    )
+    reader = _CodexReader(host, start.session, agent_id)
     transcript = reader.transcript
     if start.offset:
         reader.begin(_meta(path))
     with transcript_lines.record_problems(transcript), transcript_lines.open_transcript(path) as file:
         if transcript_lines.valid_offset(path, start.offset) != start.offset:
-            start = _Mark(session=content_session_id)
+            start = _CodexMark(session=content_session_id)
         reader.resume(start, transcript_lines.reread_records(file, start.lines))
         place = transcript_lines.ReadPosition(start.offset, start.inside)
         transcript_lines.read_records_from(file, transcript, reader.take, place, over=over, most=most)
@@ -261,7 +263,7 @@ def read_head(path: Path) -> TranscriptHead:
 def _learn(transcript: TranscriptContent, record: Fields) -> None:
     meta = payload if isinstance(payload := record.get("payload"), dict) else record
     if not transcript.content_session_id:
-        reader = _Reader("", "", "")
+        reader = _CodexReader("", "", "")
         reader.begin(meta)
         transcript.content_session_id = reader.content_session_id
     transcript.cwd = transcript.cwd or string_field(meta, "cwd")
@@ -332,13 +334,13 @@ def _meta(path: Path) -> Fields:
     return payload if isinstance(payload := meta.get("payload"), dict) else meta
 
 
-class _Reader:
+class _CodexReader:
     def __init__(self, host: str, content_session_id: str, agent_id: str) -> None:
         self.host = host
         self.content_session_id = content_session_id
         self.agent_id = agent_id
         self.transcript = TranscriptContent()
-        self.calls: dict[str, _Call] = {}
+        self.calls: dict[str, _CodexToolCall] = {}
         self.failed: set[str] = set()  # ids of calls that are known to have failed
         self.running: dict[str, Event] = {}  # calls that have an output but may still fail
         self.running_lines: dict[str, tuple[int, int]] = {}  # offsets of the call and of its output
@@ -349,7 +351,7 @@ class _Reader:
         self.at = 0
         self.has_meta = False
 
-    def resume(self, mark: _Mark, unfinished: Iterable[tuple[int, Fields]]) -> None:
+    def resume(self, mark: _CodexMark, unfinished: Iterable[tuple[int, Fields]]) -> None:
         """Continue where a part ended, after reading its unfinished lines again."""
         self.failed = set(mark.failed)
         for start, record in unfinished:
@@ -362,7 +364,7 @@ class _Reader:
         if mark.prompted:
             self.prompts[mark.turn_id] = _IN_EARLIER_PART
 
-    def _restore(self, mark: _Mark) -> None:
+    def _restore(self, mark: _CodexMark) -> None:
         self.turn_id, self.cwd, self.at = mark.turn_id, mark.cwd or self.cwd, mark.at
         if mark.private:
             self.transcript.private.add(mark.turn_id)
@@ -371,10 +373,10 @@ class _Reader:
         """Return the offset of the next read, given where this one ended: the first tool call without an output."""
         return transcript_lines.resume_offset(place, [call.line for call in self.calls.values()])
 
-    def mark(self, place: transcript_lines.ReadPosition) -> _Mark:
+    def mark(self, place: transcript_lines.ReadPosition) -> _CodexMark:
         running = [line for offsets in list(self.running_lines.values())[-_MOST_RUNNING:] for line in offsets]
         unfinished = {*running, *(call.line for call in self.calls.values()), self.closing_line}
-        return _Mark(
+        return _CodexMark(
             offset=place.offset,
             inside=place.inside,
             session=self.content_session_id,
@@ -453,7 +455,9 @@ class _Reader:
             name = f"{space}__{name}" if space.startswith("mcp__") else name
             arguments = _arguments(item)
             folder = string_or_empty(arguments.get("workdir")) if isinstance(arguments, dict) else ""
-            self.calls[call_id] = _Call(name, arguments, str(Path(self.cwd, folder)) if folder else self.cwd, start)
+            self.calls[call_id] = _CodexToolCall(
+                name, arguments, str(Path(self.cwd, folder)) if folder else self.cwd, start
+            )
 
     def _output(self, item: Fields, start: int) -> None:
         call_id = string_or_empty(item.get("call_id"))
@@ -736,7 +740,7 @@ def server_table(ours: LauncherCommands) -> str:
     return "\n".join([f"[mcp_servers.{SERVER_NAME}]", *lines])
 
 
-def edits(ours: LauncherCommands) -> Sequence[Edit]:
+def edits(ours: LauncherCommands) -> Sequence[SettingsEdit]:
     directory = config_dir(ours.env)
     return (
         JsonEdit(
@@ -786,7 +790,7 @@ def _owns(record: Mapping[str, Any]) -> bool:
     return {"id", "timestamp", "instructions"} <= set(record)  # the format of the first versions
 
 
-HOST = Host(
+AGENT = Agent(
     name=NAME,
     label="Codex",
     translate=translate,
@@ -799,7 +803,7 @@ HOST = Host(
         find=_find,
         owns=_owns,
         head=read_head,
-        agents=subagent_files,
+        subagents=subagent_files,
         sessions=session_ids,
         part=read_part,
     ),

@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 
 from claude_mem.agents import transcript_lines
-from claude_mem.agents.base import Host, LauncherCommands, Transcripts, agent_dir, is_installed
+from claude_mem.agents.base import Agent, LauncherCommands, Transcripts, agent_dir, is_installed
 from claude_mem.agents.canonical import (
     Fields,
     TranscriptContent,
@@ -36,7 +36,7 @@ from claude_mem.agents.canonical import (
     string_field,
     string_or_empty,
 )
-from claude_mem.agents.files import Edit, FileEdit, JsonEdit, Settings, add_server, remove_server
+from claude_mem.agents.files import FileEdit, JsonEdit, Settings, SettingsEdit, add_server, remove_server
 from claude_mem.agents.opencode import translate_patch
 from claude_mem.domain.errors import IgnoredEvent
 from claude_mem.domain.records import Event, Prompted, Stopped
@@ -116,7 +116,7 @@ Record = dict[str, Any]
 _SESSION = ("session.start", "session.resume")
 
 
-class _Mark(msgspec.Struct):
+class _CopilotMark(msgspec.Struct):
     """Where a part ended, with the state the next part needs. `lines` are offsets of lines to read again: calls without
     a result, hook calls without a matching result, and the last message."""
 
@@ -133,7 +133,7 @@ class _Mark(msgspec.Struct):
 def read(
     path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "", over: bool = False
 ) -> TranscriptContent:
-    reader = _Reader(host, content_session_id)
+    reader = _CopilotReader(host, content_session_id)
     transcript = reader.transcript
     if agent_id:
         return transcript  # subagents have no files of their own
@@ -153,14 +153,18 @@ def read_part(
     agent_id: str = "",
     over: bool = True,
 ) -> tuple[TranscriptContent, str]:
-    start = msgspec.json.decode(mark, type=_Mark) if mark else _Mark(offset=offset, session=content_session_id)
-    reader = _Reader(host, start.session)
+    start = (
+        msgspec.json.decode(mark, type=_CopilotMark)
+        if mark
+        else _CopilotMark(offset=offset, session=content_session_id)
+    )
+    reader = _CopilotReader(host, start.session)
     transcript = reader.transcript
     if agent_id:
         return transcript, ""
     with transcript_lines.record_problems(transcript), transcript_lines.open_transcript(path) as file:
         if transcript_lines.valid_offset(path, start.offset) != start.offset:
-            start = _Mark(session=content_session_id)
+            start = _CopilotMark(session=content_session_id)
         reader.resume(start, transcript_lines.reread_records(file, start.lines))
         place = transcript_lines.ReadPosition(start.offset, start.inside)
         transcript_lines.read_records_from(file, transcript, reader.take, place, over=over, most=most)
@@ -194,25 +198,25 @@ def _closing(record: Record) -> str:
 
 
 @dataclass(slots=True)
-class _Call:
+class _CopilotToolCall:
     name: str
     arguments: Any
     agent_id: str
     line: int
 
 
-class _Reader:
+class _CopilotReader:
     def __init__(self, host: str, content_session_id: str) -> None:
         self.host = host
         self.content_session_id = content_session_id
         self.transcript = TranscriptContent()
-        self.calls: dict[str, _Call] = {}
-        self.hook_calls: list[tuple[int, _Call]] = []  # times and calls reported to a hook
+        self.calls: dict[str, _CopilotToolCall] = {}
+        self.hook_calls: list[tuple[int, _CopilotToolCall]] = []  # times and calls reported to a hook
         self.prompt_id = ""
         self.announced = False  # a hook call has already set the id of the next prompt
         self.closing_line = -1
 
-    def resume(self, mark: _Mark, unfinished: Iterable[tuple[int, Record]]) -> None:
+    def resume(self, mark: _CopilotMark, unfinished: Iterable[tuple[int, Record]]) -> None:
         """Continue where a part ended, after reading its unfinished lines again."""
         for start, record in unfinished:
             self._restore(mark)
@@ -221,7 +225,7 @@ class _Reader:
         self.transcript.events.clear()
         self.transcript.lines.clear()
 
-    def _restore(self, mark: _Mark) -> None:
+    def _restore(self, mark: _CopilotMark) -> None:
         self.transcript.content_session_id, self.transcript.cwd = mark.session, mark.cwd
         self.prompt_id, self.announced = mark.prompt_id, mark.announced
         if mark.private:
@@ -234,10 +238,10 @@ class _Reader:
             unfinished.append(self.transcript.lines.get(self.prompt_id, place))
         return transcript_lines.resume_offset(place, unfinished)
 
-    def mark(self, place: transcript_lines.ReadPosition) -> _Mark:
+    def mark(self, place: transcript_lines.ReadPosition) -> _CopilotMark:
         calls = [*self.calls.values(), *(call for _, call in self.hook_calls)]
         unfinished = sorted({self.closing_line, *(call.line for call in calls)} - {-1})
-        return _Mark(
+        return _CopilotMark(
             offset=place.offset,
             inside=place.inside,
             session=self.content_session_id,
@@ -265,7 +269,9 @@ class _Reader:
                 )
                 self.closing_line = start
             case "tool.execution_start" if isinstance(call := data.get("toolCallId"), str):
-                self.calls[call] = _Call(string_or_empty(data.get("toolName")), data.get("arguments"), agent_id, start)
+                self.calls[call] = _CopilotToolCall(
+                    string_or_empty(data.get("toolName")), data.get("arguments"), agent_id, start
+                )
             case "tool.execution_complete":
                 self._result(record, data)
         self.transcript.lines.setdefault(self.prompt_id, start)
@@ -284,7 +290,12 @@ class _Reader:
             self.prompt_id, self.announced, self.closing_line = prompt_id(at), True, -1
         elif data.get("hookType") in ("postToolUse", "postToolUseFailure"):
             self.hook_calls.append(
-                (at, _Call(string_or_empty(hook_input.get("toolName")), hook_input.get("toolArgs"), agent_id, start))
+                (
+                    at,
+                    _CopilotToolCall(
+                        string_or_empty(hook_input.get("toolName")), hook_input.get("toolArgs"), agent_id, start
+                    ),
+                )
             )
 
     def _prompt(self, record: Record, data: Record) -> None:
@@ -313,7 +324,7 @@ class _Reader:
         tool_use_id = call_id(self._hook_time(call), call.arguments) or string_or_empty(data.get("toolCallId"))
         self.transcript.events.append(self._event(record, body, tool_use_id=tool_use_id))
 
-    def _hook_time(self, call: _Call) -> int:
+    def _hook_time(self, call: _CopilotToolCall) -> int:
         """Return the time of the hook call that reported this tool call, or 0. Of identical calls, the first one that
         is still unmatched is taken."""
         for n, (at, hook_call) in enumerate(self.hook_calls):
@@ -419,7 +430,7 @@ def server_entry(ours: LauncherCommands) -> Settings:
     return {"type": "local", "command": program, "args": arguments, "tools": ["*"]}
 
 
-def edits(ours: LauncherCommands) -> Sequence[Edit]:
+def edits(ours: LauncherCommands) -> Sequence[SettingsEdit]:
     directory = config_dir(ours.env)
     return (
         FileEdit(
@@ -452,7 +463,7 @@ def _owns(record: Mapping[str, Any]) -> bool:
     return record.get("type") == "session.start" and isinstance(data, dict) and data.get("producer") == "copilot-agent"
 
 
-HOST = Host(
+AGENT = Agent(
     name=NAME,
     label="Copilot CLI",
     translate=translate,

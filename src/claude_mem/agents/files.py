@@ -24,7 +24,7 @@ _BEGIN, _END = "# >>> claude-mem >>>", "# <<< claude-mem <<<"
 Settings = dict[str, Any]
 
 
-class Edit(Protocol):
+class SettingsEdit(Protocol):
     """An edit of one file. An empty text means that the file does not exist."""
 
     @property

@@ -31,7 +31,7 @@ from typing import Any
 import msgspec
 
 from claude_mem.agents import transcript_lines
-from claude_mem.agents.base import Host, LauncherCommands, Transcripts, agent_dir, is_installed
+from claude_mem.agents.base import Agent, LauncherCommands, Transcripts, agent_dir, is_installed
 from claude_mem.agents.canonical import (
     Fields,
     TranscriptContent,
@@ -44,11 +44,11 @@ from claude_mem.agents.canonical import (
 )
 from claude_mem.agents.claude import PLUGIN, SKILL, TEXTS
 from claude_mem.agents.files import (
-    Edit,
     FileEdit,
     HookEntry,
     JsonEdit,
     Settings,
+    SettingsEdit,
     add_hooks,
     add_server,
     remove_hooks,
@@ -433,7 +433,7 @@ def _drop(settings: Settings) -> None:
     remove_server(settings)
 
 
-def edits(ours: LauncherCommands) -> Sequence[Edit]:
+def edits(ours: LauncherCommands) -> Sequence[SettingsEdit]:
     directory = config_dir(ours.env)
     description = f"{len(EVENTS) + 1} hooks, each at most {TIMEOUT_MILLISECONDS // 1000} s, and the memory's tools"
     return (
@@ -515,7 +515,7 @@ def _find(env: Mapping[str, str]) -> Iterator[Path]:
     yield from sorted(path for path in paths if path.suffix in (".jsonl", ".json"))
 
 
-HOST = Host(
+AGENT = Agent(
     name=NAME,
     label="Gemini CLI",
     translate=translate,
@@ -526,7 +526,7 @@ HOST = Host(
         find=_find,
         owns=is_session_record,
         head=read_head,
-        named=False,
+        shares_tool_ids=False,
         corrects_closing=True,
     ),
 )

@@ -19,8 +19,8 @@ from pathlib import Path
 import msgspec
 
 from claude_mem import hook
-from claude_mem.agents.base import Host, LauncherCommands
-from claude_mem.agents.files import Edit
+from claude_mem.agents.base import Agent, LauncherCommands
+from claude_mem.agents.files import SettingsEdit
 from claude_mem.domain.errors import ClaudeMemError, OperationFailed
 from claude_mem.system import untrusted_files
 from claude_mem.system.process import LAUNCHER
@@ -35,7 +35,7 @@ class FileChange:
     """The content of one file before and after the change. `None` means that the file does not exist."""
 
     host: str
-    edit: Edit
+    edit: SettingsEdit
     before: str | None
     after: str | None
 
@@ -53,34 +53,34 @@ class ConnectionEntry(msgspec.Struct, frozen=True):
 
     host: str
     path: str
-    made: bool  # whether we created the file
+    created_file: bool = msgspec.field(name="made")
     folders: list[str]  # directories that we created for it
-    kept: str  # name of the copy of the original content; "" if there is none
+    copy_name: str = msgspec.field(name="kept")  # name of the copy of the original content; "" if there is none
     after: str  # hash of the content we wrote
 
 
 # --- planning --------------------------------------------------------------------------------------------------------
 
 
-def plan_connection(host: Host, ours: LauncherCommands) -> list[FileChange]:
+def plan_connection(agent: Agent, ours: LauncherCommands) -> list[FileChange]:
     """Return the changes needed for this agent to run claude-mem; empty if it is connected already.
 
     Raises `CannotDo`, naming the file.
     """
-    if host.connected_via(ours.env):
-        return plan_removal(host, ours)
-    return [change for edit in host.edits(ours) for change in _change(host, edit, edit.apply)]
+    if agent.connected_via(ours.env):
+        return plan_removal(agent, ours)
+    return [change for edit in agent.edits(ours) for change in _change(agent, edit, edit.apply)]
 
 
-def plan_removal(host: Host, ours: LauncherCommands) -> list[FileChange]:
+def plan_removal(agent: Agent, ours: LauncherCommands) -> list[FileChange]:
     """Return the changes that remove claude-mem from this agent's files."""
-    return [change for edit in host.edits(ours) for change in _change(host, edit, edit.revert)]
+    return [change for edit in agent.edits(ours) for change in _change(agent, edit, edit.revert)]
 
 
-def _change(host: Host, edit: Edit, edit_text: Callable[[str], str]) -> list[FileChange]:
+def _change(agent: Agent, edit: SettingsEdit, edit_text: Callable[[str], str]) -> list[FileChange]:
     before = _read(edit.path)
     after = edit_text(before or "")
-    return [FileChange(host.name, edit, before, after or None)] if after != (before or "") else []
+    return [FileChange(agent.name, edit, before, after or None)] if after != (before or "") else []
 
 
 def _read(path: Path) -> str | None:
@@ -106,7 +106,7 @@ class ConnectionRecord:
 
     def __init__(self, data_dir: Path) -> None:
         self.path = data_dir / RECORD_FILE
-        self.kept = data_dir / "backups" / ORIGINALS_DIR
+        self.originals_dir = data_dir / "backups" / ORIGINALS_DIR
 
     def entries(self) -> dict[str, ConnectionEntry]:
         try:
@@ -124,17 +124,17 @@ class ConnectionRecord:
 
     def keep(self, path: Path, text: str) -> str:
         name = hashlib.sha256(str(path).encode("utf-8", "surrogateescape")).hexdigest()[:16]
-        hook.make_private_dir(str(self.kept))
-        write_private(self.kept / name, text.encode())
+        hook.make_private_dir(str(self.originals_dir))
+        write_private(self.originals_dir / name, text.encode())
         return name
 
     def original(self, entry: ConnectionEntry) -> str | None:
-        return _read(self.kept / entry.kept) if entry.kept else None
+        return _read(self.originals_dir / entry.copy_name) if entry.copy_name else None
 
     def forget(self, entry: ConnectionEntry) -> None:
-        if entry.kept:
-            (self.kept / entry.kept).unlink(missing_ok=True)
-        _rmdir_if_empty(self.kept)
+        if entry.copy_name:
+            (self.originals_dir / entry.copy_name).unlink(missing_ok=True)
+        _rmdir_if_empty(self.originals_dir)
 
 
 # --- in --------------------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def _entry(change: FileChange, earlier: ConnectionEntry | None, record: Connecti
 
 
 def disconnect(
-    host: Host, ours: LauncherCommands, record: ConnectionRecord
+    agent: Agent, ours: LauncherCommands, record: ConnectionRecord
 ) -> tuple[list[Path], list[OperationFailed]]:
     """Remove claude-mem from an agent. Return the files that were changed or removed, and the problems.
 
@@ -181,20 +181,20 @@ def disconnect(
     entries = record.entries()
     changed_paths: list[Path] = []
     problems: list[OperationFailed] = []
-    for edit in host.edits(ours):
+    for edit in agent.edits(ours):
         try:
             changed_paths += _take_out_one(edit, entries.get(str(edit.path)), record)
             if entry := entries.pop(str(edit.path), None):
                 _remove_leftovers(entry, record)
         except OperationFailed as problem:
             problems.append(problem)
-    for entry in [entry for entry in entries.values() if entry.host == host.name]:
+    for entry in [entry for entry in entries.values() if entry.host == agent.name]:
         try:
             changed_paths += _restore(entry, record)
             _remove_leftovers(entries.pop(entry.path), record)
         except OperationFailed as problem:
             problems.append(problem)
-    for trace in list(host.traces(ours.env)):
+    for trace in list(agent.traces(ours.env)):
         shutil.rmtree(trace, ignore_errors=True)
         _rmdir_if_empty(trace.parent)
         _rmdir_if_empty(trace.parent.parent)
@@ -202,18 +202,18 @@ def disconnect(
     return changed_paths, problems
 
 
-def _take_out_one(edit: Edit, entry: ConnectionEntry | None, record: ConnectionRecord) -> list[Path]:
+def _take_out_one(edit: SettingsEdit, entry: ConnectionEntry | None, record: ConnectionRecord) -> list[Path]:
     _temp(edit.path).unlink(missing_ok=True)  # left by an interrupted write
     before = _read(edit.path)
     if before is None:
         return []
     restored: str | None = edit.revert(before)
-    if entry is not None and _hash(before) == entry.after and (entry.made or entry.kept):
+    if entry is not None and _hash(before) == entry.after and (entry.created_file or entry.copy_name):
         restored = record.original(entry)
     elif restored == before:
         return []
     elif not restored:
-        is_users = edit.path.is_symlink() if entry is None else not entry.made
+        is_users = edit.path.is_symlink() if entry is None else not entry.created_file
         restored = "{}\n" if is_users and edit.path.suffix == ".json" else None
     _write_all([(edit.path, before, restored)])
     return [edit.path]
@@ -225,7 +225,7 @@ def _restore(entry: ConnectionEntry, record: ConnectionRecord) -> list[Path]:
     before = _read(path)
     if before is None:
         return []
-    if _hash(before) != entry.after or not (entry.made or entry.kept):
+    if _hash(before) != entry.after or not (entry.created_file or entry.copy_name):
         raise OperationFailed(
             f"{path} was changed after claude-mem was added", hint=f"remove the entries that run {LAUNCHER} by hand"
         )
@@ -309,19 +309,19 @@ def _hash(text: str) -> str:
 # --- status ----------------------------------------------------------------------------------------------------------
 
 
-def connection_status(host: Host, ours: LauncherCommands) -> tuple[str, str]:
+def connection_status(agent: Agent, ours: LauncherCommands) -> tuple[str, str]:
     """Return the status of an agent, with a detail: how it is connected, what it waits for, or what is wrong.
 
     The status is `connected`, `waiting` (for something that only the user can do), `partly`, `absent` or `broken`.
     """
     try:
-        missing, removable = plan_connection(host, ours), plan_removal(host, ours)
+        missing, removable = plan_connection(agent, ours), plan_removal(agent, ours)
     except ClaudeMemError as problem:
         return "broken", f"{problem}{f' ({problem.hint})' if problem.hint else ''}"
     if not missing:
-        if other_way := host.connected_via(ours.env):
+        if other_way := agent.connected_via(ours.env):
             return "connected", other_way
-        obstacle = host.pending_user_action(ours.env)
+        obstacle = agent.pending_user_action(ours.env)
         return ("waiting", obstacle) if obstacle else ("connected", "")
     if not removable:
         return "absent", ""

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from claude_mem.agents.base import Host, LauncherCommands, agent_dir, is_installed
+from claude_mem.agents.base import Agent, LauncherCommands, agent_dir, is_installed
 from claude_mem.agents.canonical import Fields, string_or_empty
-from claude_mem.agents.files import Edit, FileEdit
+from claude_mem.agents.files import FileEdit, SettingsEdit
 from claude_mem.domain.errors import IgnoredEvent
 
 NAME = "opencode"
@@ -95,7 +95,7 @@ def config_dir(env: Mapping[str, str]) -> Path:
     return agent_dir(env, "XDG_CONFIG_HOME", ".config") / "opencode"
 
 
-def edits(ours: LauncherCommands) -> Sequence[Edit]:
+def edits(ours: LauncherCommands) -> Sequence[SettingsEdit]:
     directory = config_dir(ours.env)
     plugin = (DATA / "opencode.js").read_text("utf-8").replace('"@LAUNCHER@"', json.dumps(str(ours.launcher)))
     skill = (DATA / "plugin" / SKILL).read_text("utf-8")
@@ -114,4 +114,4 @@ def _present(env: Mapping[str, str]) -> bool:
     return is_installed(config_dir(env), NAME, env)
 
 
-HOST = Host(name=NAME, label="OpenCode", translate=translate, present=_present, edits=edits)
+AGENT = Agent(name=NAME, label="OpenCode", translate=translate, present=_present, edits=edits)

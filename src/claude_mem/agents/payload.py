@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from claude_mem.agents.canonical import Fields, is_user_prompt, make_tool_used, string_or_empty
-from claude_mem.agents.registry import get_host
+from claude_mem.agents.registry import get_agent
 from claude_mem.agents.transcript_lines import has_too_many_values
 from claude_mem.domain import ids
 from claude_mem.domain.errors import UnreadableEvent
@@ -62,7 +62,7 @@ def read_event(envelope: Envelope) -> Event:
     fields = _fields(envelope.payload)
     if envelope.header.get("private"):
         fields["prompt"] = _HIDDEN
-    fields = get_host(host).translate(fields)
+    fields = get_agent(host).translate(fields)
     session_id = string_or_empty(fields.get("session_id")).strip()
     if not session_id:
         raise UnreadableEvent("no_session")
@@ -188,7 +188,7 @@ class Trigger:
 def read_trigger(envelope: Envelope) -> Trigger:
     """Parse a hook's request for context, or raise `BadRecord`."""
     host = envelope.header.get("host") or DEFAULT_HOST
-    fields = tags.strip_private_fields(get_host(host).translate(_fields(envelope.payload)))
+    fields = tags.strip_private_fields(get_agent(host).translate(_fields(envelope.payload)))
     session_id = string_or_empty(fields.get("session_id")).strip()
     if envelope.header.get("withheld") or envelope.header.get("cut") or not session_id:
         raise UnreadableEvent("no_session")

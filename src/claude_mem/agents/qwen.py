@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from claude_mem.agents.base import Host, LauncherCommands, agent_dir, is_installed
+from claude_mem.agents.base import Agent, LauncherCommands, agent_dir, is_installed
 from claude_mem.agents.canonical import Fields, string_or_empty
 from claude_mem.agents.files import (
-    Edit,
     FileEdit,
     HookEntry,
     JsonEdit,
     Settings,
+    SettingsEdit,
     add_hooks,
     add_server,
     remove_hooks,
@@ -143,7 +143,7 @@ def _drop(settings: Settings) -> None:
     remove_server(settings)
 
 
-def edits(ours: LauncherCommands) -> Sequence[Edit]:
+def edits(ours: LauncherCommands) -> Sequence[SettingsEdit]:
     directory = config_dir(ours.env)
     return (
         JsonEdit(
@@ -160,4 +160,4 @@ def _present(env: Mapping[str, str]) -> bool:
     return is_installed(config_dir(env), NAME, env)
 
 
-HOST = Host(name=NAME, label="Qwen Code", translate=translate, present=_present, edits=edits)
+AGENT = Agent(name=NAME, label="Qwen Code", translate=translate, present=_present, edits=edits)

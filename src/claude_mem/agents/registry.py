@@ -8,34 +8,34 @@ from pathlib import Path
 from typing import Any
 
 from claude_mem.agents import claude, codex, copilot, gemini, opencode, qwen, transcript_lines
-from claude_mem.agents.base import Host
+from claude_mem.agents.base import Agent
 from claude_mem.agents.canonical import TranscriptHead
 from claude_mem.agents.contrib import cursor, windsurf
 
 # In the order in which they are shown.
 _ALL = (
-    claude.HOST, codex.HOST, gemini.HOST, opencode.HOST, copilot.HOST, qwen.HOST, cursor.HOST, windsurf.HOST,
+    claude.AGENT, codex.AGENT, gemini.AGENT, opencode.AGENT, copilot.AGENT, qwen.AGENT, cursor.AGENT, windsurf.AGENT,
 )  # fmt: skip
-HOSTS: dict[str, Host] = {host.name: host for host in _ALL}
+AGENTS: dict[str, Agent] = {agent.name: agent for agent in _ALL}
 MAX_HEAD_BYTES, MAX_HEAD_LINES = 1 << 20, 1_000
 
 
-def get_host(name: str) -> Host:
+def get_agent(name: str) -> Agent:
     """Return an agent by name. An unknown name means a client that posts our event format over HTTP."""
-    return HOSTS.get(name) or Host(name=name, label=name)
+    return AGENTS.get(name) or Agent(name=name, label=name)
 
 
-def identify_host(path: Path) -> Host | None:
+def identify_agent(path: Path) -> Agent | None:
     """Return the agent that wrote a transcript, by its first records, or None if no agent recognizes it."""
     for record in _first_records(path):
-        for host in HOSTS.values():
-            if host.transcripts is not None and host.transcripts.owns(record):
-                return host
+        for agent in AGENTS.values():
+            if agent.transcripts is not None and agent.transcripts.owns(record):
+                return agent
     return None
 
 
-def read_head(host: Host, path: Path) -> TranscriptHead:
-    return host.transcripts.head(path) if host.transcripts is not None else TranscriptHead()
+def read_head(agent: Agent, path: Path) -> TranscriptHead:
+    return agent.transcripts.head(path) if agent.transcripts is not None else TranscriptHead()
 
 
 def _first_records(path: Path) -> Iterator[dict[str, Any]]:

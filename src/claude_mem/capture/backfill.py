@@ -94,7 +94,7 @@ def read_part(file: BackfillFile, config: Config) -> BackfillPart | SkippedFile:
     path = Path(file.path)
     if problem := _read_problem(path):
         return SkippedFile(file.host, problem)
-    host = registry.get_host(file.host) if file.host else registry.identify_host(path)
+    host = registry.get_agent(file.host) if file.host else registry.identify_agent(path)
     if host is None or host.transcripts is None:
         return SkippedFile("", _unrecognised_reason(path))
     transcript, agent, mark = _read_next(file, path, host.name, host.transcripts)
@@ -125,7 +125,7 @@ def _read_next(
 ) -> tuple[TranscriptContent, str, str]:
     """Return this part and where the next one begins: the subagent (or "") and the position in that file. Both are ""
     after the last part."""
-    agents = dict(transcripts.agents(path))
+    agents = dict(transcripts.subagents(path))
     current_path = agents.get(file.agent) if file.agent else path
     transcript, mark = _read_part(file, current_path, host, transcripts) if current_path else (TranscriptContent(), "")
     if mark:

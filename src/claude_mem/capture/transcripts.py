@@ -44,7 +44,7 @@ _NO_PROJECT = ResolvedProject("", "", ())
 
 
 @dataclass(frozen=True, slots=True)
-class ReadPosition:
+class ResumePoint:
     """Where a part ended: in the session's file, or in the file of a subagent. `text` is the reader's own position."""
 
     agent: str = ""
@@ -63,7 +63,7 @@ class TranscriptPart:
     closings: dict[str, Event]
     lines: dict[str, int]
     offset: int | None = None
-    rest: ReadPosition | None = None
+    rest: ResumePoint | None = None
 
 
 class UnfinishedReads:
@@ -73,12 +73,12 @@ class UnfinishedReads:
     """
 
     def __init__(self) -> None:
-        self._marks: dict[str, tuple[int, str, ReadPosition]] = {}
+        self._marks: dict[str, tuple[int, str, ResumePoint]] = {}
 
-    async def mark(self, db: Database, job: Job) -> ReadPosition | None:
+    async def mark(self, db: Database, job: Job) -> ResumePoint | None:
         """Return where this job continues. Another job of the session may have started to read its file."""
         for key in (job.subject, _session_key(job)):
-            job_id, subject, mark = self._marks.get(key, (0, "", ReadPosition()))
+            job_id, subject, mark = self._marks.get(key, (0, "", ResumePoint()))
             if job_id and (job_id, subject) == (job.id, job.subject):
                 return mark
             if job_id and await db.read(jobs.is_job_waiting, job_id, subject):
@@ -86,7 +86,7 @@ class UnfinishedReads:
             self._marks.pop(key, None)
         return None
 
-    def go_on(self, conn: Connection, job: Job, mark: ReadPosition, *, now: int) -> None:
+    def go_on(self, conn: Connection, job: Job, mark: ResumePoint, *, now: int) -> None:
         """Enqueue the next part. All jobs of a session share its own file; each reads subagent files for itself."""
         next_id = jobs.enqueue_job_again(conn, job, now=now)
         self._marks[job.subject if mark.agent else _session_key(job)] = (next_id, job.subject, mark)
@@ -99,9 +99,9 @@ def _session_key(job: Job) -> str:
     return job.subject.partition(".")[0]
 
 
-def read_next_part(session: Session, subagents: str, config: Config, mark: ReadPosition | None) -> TranscriptPart:
+def read_next_part(session: Session, subagents: str, config: Config, mark: ResumePoint | None) -> TranscriptPart:
     """Read the next part. `subagents` is "agents" to read the files of all subagents, or "agent-<id>" for one."""
-    transcripts = registry.get_host(session.host).transcripts
+    transcripts = registry.get_agent(session.host).transcripts
     unchanged = TranscriptPart(closings={}, lines={}, offset=session.transcript_offset)
     if not session.transcript_path or transcripts is None:
         return unchanged
@@ -111,7 +111,7 @@ def read_next_part(session: Session, subagents: str, config: Config, mark: ReadP
         return TranscriptPart(closings={}, lines={}, offset=_file_size(path))
     if not _is_live(path) or not transcripts.belongs_to_session(path, session.content_session_id):
         return unchanged  # a hook payload may name any file
-    main, events, next_mark = _read_files(session, subagents, transcripts, mark or ReadPosition())
+    main, events, next_mark = _read_files(session, subagents, transcripts, mark or ResumePoint())
     return TranscriptPart(
         events=tuple(_filter_and_clean(events, project, config)),
         closings={
@@ -141,8 +141,8 @@ def read_in_parts(
 
 
 def _read_files(
-    session: Session, subagents: str, transcripts: Transcripts, mark: ReadPosition
-) -> tuple[TranscriptContent, list[Event], ReadPosition | None]:
+    session: Session, subagents: str, transcripts: Transcripts, mark: ResumePoint
+) -> tuple[TranscriptContent, list[Event], ResumePoint | None]:
     """Read one part: return the content of the session's own file, the events of all files, and where to continue."""
     path, events, bytes_left = Path(session.transcript_path), [], PART_BYTES
     next_part = partial(_read_file_part, transcripts, host=session.host, content_session_id=session.content_session_id)
@@ -151,23 +151,23 @@ def _read_files(
         main, size, next_mark = next_part(path, mark=mark.text, offset=session.transcript_offset, most=bytes_left)
         events, bytes_left = list(main.events), bytes_left - size
         if next_mark:
-            return main, events, ReadPosition("", next_mark)
+            return main, events, ResumePoint("", next_mark)
     for agent_id, file in _subagent_files(transcripts, path, subagents):
         if agent_id < mark.agent or not transcripts.belongs_to_session(file, session.content_session_id):
             continue
         if bytes_left <= 0:
-            return main, events, ReadPosition(agent_id)
+            return main, events, ResumePoint(agent_id)
         text = mark.text if agent_id == mark.agent else ""
         transcript, size, next_mark = next_part(file, mark=text, agent_id=agent_id, most=bytes_left)
         events, bytes_left = events + transcript.events, bytes_left - size
         if next_mark:
-            return main, events, ReadPosition(agent_id, next_mark)
+            return main, events, ResumePoint(agent_id, next_mark)
     return main, events, None
 
 
 def _subagent_files(transcripts: Transcripts, path: Path, subagents: str) -> list[tuple[str, Path]]:
     """Return the ids and files of the subagents to read, in a stable order."""
-    agents = transcripts.agents(path) if subagents else ()
+    agents = transcripts.subagents(path) if subagents else ()
     files = {id_: file for id_, file in agents if subagents in ("agents", f"agent-{id_}") and id_ and _is_live(file)}
     return sorted(files.items())
 
@@ -235,7 +235,7 @@ async def reconcile(job: Job, *, db: Database, config: Config, unfinished: Unfin
     mark = await unfinished.mark(db, job)
     if (
         mark is None
-        and (transcripts := registry.get_host(session.host).transcripts) is not None
+        and (transcripts := registry.get_agent(session.host).transcripts) is not None
         and transcripts.late_seconds
     ):
         await asyncio.sleep(transcripts.late_seconds)
@@ -300,8 +300,12 @@ def _possibly_missed(conn: Connection, session: Session, candidates: Sequence[Ev
     These are all events if hooks and transcript use the same tool-call ids. If not, duplicates could not be recognised,
     so only events older than the first hook count: since then the hooks have reported everything.
     """
-    transcripts = registry.get_host(session.host).transcripts
-    first = None if transcripts is None or transcripts.named else events.find_first_live_event_at(conn, session.id)
+    transcripts = registry.get_agent(session.host).transcripts
+    first = (
+        None
+        if transcripts is None or transcripts.shares_tool_ids
+        else events.find_first_live_event_at(conn, session.id)
+    )
     return candidates if first is None else [event for event in candidates if 0 < event.at < first]
 
 
@@ -365,7 +369,7 @@ def add_closing_messages(
         turn = _find_turn(conn, session, prompt_id)
         if turn is not None and not turn.private and turn.closed and not events.has_closing_message(conn, turn.id):
             _store(conn, replace(closing, prompt_id=turn.prompt_id or ""), news, now=now)
-    if (transcripts := registry.get_host(session.host).transcripts) is not None and transcripts.corrects_closing:
+    if (transcripts := registry.get_agent(session.host).transcripts) is not None and transcripts.corrects_closing:
         _correct_stops(conn, session, closings.values())
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from claude_mem.agents import registry
-from claude_mem.agents.base import Host
+from claude_mem.agents.base import Agent
 from claude_mem.agents.canonical import TRANSCRIPT_PROBLEMS, TranscriptHead
 from claude_mem.cli import output
 from claude_mem.cli.worker import database_path
@@ -41,9 +41,9 @@ CONTINUES = "the back-fill continues in the background; `claude-mem backfill` sh
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class TranscriptFile:
     path: Path
-    host: Host | None
+    agent: Agent | None
     head: TranscriptHead = field(default_factory=TranscriptHead)
     project: ResolvedProject | None = None
 
@@ -69,7 +69,7 @@ def add_commands(commands: Any) -> None:
     add.add_argument(
         "path", nargs="?", type=Path, help="a transcript or a directory of them (default: where the agents keep them)"
     )
-    add.add_argument("--host", choices=sorted(registry.HOSTS), help="only this agent's sessions")
+    add.add_argument("--host", choices=sorted(registry.AGENTS), help="only this agent's sessions")
     add.add_argument("--since", metavar="T", help="only sessions that ended after this date or time")
     add.add_argument("--until", metavar="T", help="only sessions that began before this date or time")
     add.add_argument("--project", metavar="P", help="only this project: its name or a directory in it")
@@ -111,9 +111,9 @@ def backfill(options: argparse.Namespace) -> int:
     return _refine(client, paths, options) or code if options.refine else code
 
 
-def count_transcripts(hosts: Sequence[Host]) -> tuple[int, int]:
+def count_transcripts(agents: Sequence[Agent]) -> tuple[int, int]:
     """Return how many transcripts these agents have in their usual places, and their total size in bytes."""
-    sources = [host.transcripts for host in hosts if host.transcripts is not None]
+    sources = [agent.transcripts for agent in agents if agent.transcripts is not None]
     sizes = [_size(path) for transcripts in sources for path in transcripts.find(os.environ)]
     return len(sizes), sum(sizes)
 
@@ -139,19 +139,19 @@ def _is_one_file(path: Path | None) -> bool:
 # --- which files -----------------------------------------------------------------------------------------------------
 
 
-def _select_files(options: argparse.Namespace, config: Config, left_out: SkippedFiles) -> Iterator[Candidate]:
+def _select_files(options: argparse.Namespace, config: Config, left_out: SkippedFiles) -> Iterator[TranscriptFile]:
     since, until = parse_date_option(options.since), parse_date_option(options.until, end=True)
     project = _project(options.project, config) if options.project else None
     needs_head = options.dry_run or options.project or since is not None or until is not None
-    for path, host in _candidates(options.path, left_out):
-        owner = host or (registry.identify_host(path) if needs_head or options.host else None)
+    for path, agent in _candidates(options.path, left_out):
+        owner = agent or (registry.identify_agent(path) if needs_head or options.host else None)
         if options.host and (owner is None or owner.name != options.host):
             left_out.counts["another agent's"] += 1
         elif not needs_head or owner is None:
-            yield Candidate(path, owner)
+            yield TranscriptFile(path, owner)
         else:
             head = registry.read_head(owner, path)
-            item = Candidate(path, owner, head, identify_project(head.cwd, excluded=config.excluded_projects))
+            item = TranscriptFile(path, owner, head, identify_project(head.cwd, excluded=config.excluded_projects))
             if reason := _skip_reason(item, since, until, project):
                 left_out.counts[reason] += 1
             else:
@@ -171,7 +171,9 @@ def _project(value: str, config: Config) -> ResolvedProject | str:
     return identify_project(str(path), excluded=config.excluded_projects) if os.sep in value or path.is_dir() else value
 
 
-def _skip_reason(item: Candidate, since: int | None, until: int | None, project: ResolvedProject | str | None) -> str:
+def _skip_reason(
+    item: TranscriptFile, since: int | None, until: int | None, project: ResolvedProject | str | None
+) -> str:
     assert item.project is not None
     if since is not None and item.head.ended < since:
         return "older than --since"
@@ -182,12 +184,12 @@ def _skip_reason(item: Candidate, since: int | None, until: int | None, project:
     return "another project's" if isinstance(project, str) and item.project.name != project else ""
 
 
-def _candidates(path: Path | None, left_out: SkippedFiles) -> Iterator[tuple[Path, Host | None]]:
+def _candidates(path: Path | None, left_out: SkippedFiles) -> Iterator[tuple[Path, Agent | None]]:
     """Yield each session's transcript once. Transcripts of its subagents are read together with it."""
     if path is None:
-        for host in registry.HOSTS.values():
-            if host.transcripts is not None:
-                yield from ((file, host) for file in _with_text_names(host.transcripts.find(os.environ), left_out))
+        for agent in registry.AGENTS.values():
+            if agent.transcripts is not None:
+                yield from ((file, agent) for file in _with_text_names(agent.transcripts.find(os.environ), left_out))
         return
     path = path.expanduser().absolute()
     if not path.is_dir():
@@ -195,9 +197,9 @@ def _candidates(path: Path | None, left_out: SkippedFiles) -> Iterator[tuple[Pat
             raise NotFound(f"no such file or directory: {path}", hint="give a transcript or a directory of them")
         yield path, None
         return
-    owners = {file: registry.identify_host(file) for file in _with_text_names(_files_in(path, left_out), left_out)}
-    parts = {part for file, host in owners.items() for part in _parts(file, host)}
-    yield from ((file, host) for file, host in owners.items() if file not in parts)
+    owners = {file: registry.identify_agent(file) for file in _with_text_names(_files_in(path, left_out), left_out)}
+    parts = {part for file, agent in owners.items() for part in _parts(file, agent)}
+    yield from ((file, agent) for file, agent in owners.items() if file not in parts)
 
 
 def _with_text_names(files: Iterable[Path], left_out: SkippedFiles) -> Iterator[Path]:
@@ -223,17 +225,17 @@ def _files_in(folder: Path, left_out: SkippedFiles) -> Iterator[Path]:
         left_out.add_problem("unreadable", Path(problem.filename))
 
 
-def _parts(file: Path, host: Host | None) -> Iterator[Path]:
-    if host is not None and host.transcripts is not None:
-        yield from (path for _, path in host.transcripts.agents(file))
+def _parts(file: Path, agent: Agent | None) -> Iterator[Path]:
+    if agent is not None and agent.transcripts is not None:
+        yield from (path for _, path in agent.transcripts.subagents(file))
 
 
 # --- what would be read ----------------------------------------------------------------------------------------------
 
 
-def _show_plan(files: Sequence[Candidate], left_out: SkippedFiles, config: Config, *, as_json: bool) -> int:
+def _show_plan(files: Sequence[TranscriptFile], left_out: SkippedFiles, config: Config, *, as_json: bool) -> int:
     unchanged = _unchanged(config, [item.path for item in files])
-    groups: defaultdict[tuple[str, str], list[Candidate]] = defaultdict(list)
+    groups: defaultdict[tuple[str, str], list[TranscriptFile]] = defaultdict(list)
     for item in files:
         project = item.project.name if item.project else "?"
         groups[f"{project} (off)" if item.project and not item.project.enabled else project, _label(item)].append(item)
@@ -250,11 +252,11 @@ def _show_plan(files: Sequence[Candidate], left_out: SkippedFiles, config: Confi
     return 0
 
 
-def _label(item: Candidate) -> str:
-    return item.host.label if item.host else "unknown"
+def _label(item: TranscriptFile) -> str:
+    return item.agent.label if item.agent else "unknown"
 
 
-def _plan_row(project: str, agent: str, items: Sequence[Candidate], unchanged: set[str]) -> dict[str, Any]:
+def _plan_row(project: str, agent: str, items: Sequence[TranscriptFile], unchanged: set[str]) -> dict[str, Any]:
     times = [moment for item in items for moment in (item.head.began, item.head.ended) if moment]
     return {
         "project": project,

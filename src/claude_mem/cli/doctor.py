@@ -18,7 +18,7 @@ from typing import Any
 from claude_mem import hook
 from claude_mem.agents.base import LauncherCommands
 from claude_mem.agents.installer import connection_status
-from claude_mem.agents.registry import HOSTS
+from claude_mem.agents.registry import AGENTS
 from claude_mem.cli import output
 from claude_mem.cli.worker import database_path, gather_status, refining_problem
 from claude_mem.client import Client
@@ -335,7 +335,7 @@ CONNECTED_STATES = ("connected", "waiting")
 
 def _hooks(data_dir: Path) -> Check:
     ours = LauncherCommands(process.launcher_path(data_dir), os.environ)
-    states = {host.label: connection_status(host, ours) for host in HOSTS.values()}
+    states = {agent.label: connection_status(agent, ours) for agent in AGENTS.values()}
     broken = {label: why for label, (state, why) in states.items() if state in ("partly", "broken")}
     if broken:
         detail = "; ".join(f"{label}: {why}" for label, why in broken.items())
@@ -364,7 +364,7 @@ def _programs(config: Config) -> Iterator[Check]:
 def _plugin(data_dir: Path) -> Iterator[Check]:
     """Check the plugin's launcher: its path is fixed, so it may belong to another data directory."""
     fixed = process.plugin_launcher_path()
-    if any(host.connected_via(os.environ) for host in HOSTS.values()) and not process.launcher_uses(fixed, data_dir):
+    if any(agent.connected_via(os.environ) for agent in AGENTS.values()) and not process.launcher_uses(fixed, data_dir):
         detail = (
             f"the plugin runs {fixed}, which {'uses another data directory' if fixed.exists() else 'does not exist'}"
         )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from claude_mem import hook
-from claude_mem.agents.base import Host, LauncherCommands
+from claude_mem.agents.base import Agent, LauncherCommands
 from claude_mem.agents.files import SERVER_NAME
 from claude_mem.agents.installer import (
     RECORD_FILE,
@@ -28,7 +28,7 @@ from claude_mem.agents.installer import (
     plan_connection,
     plan_removal,
 )
-from claude_mem.agents.registry import HOSTS
+from claude_mem.agents.registry import AGENTS
 from claude_mem.cli import backfill, output, transfer
 from claude_mem.cli.transfer import EXPORT_NAMES
 from claude_mem.cli.worker import count_spooled, database_path, start_this_version
@@ -170,10 +170,10 @@ def install(options: argparse.Namespace) -> int:
     ours = LauncherCommands(process.launcher_path(config.data_dir), os.environ)
     if options.mcp:
         return _print_mcp(ours)
-    hosts = _select_hosts(options.host)
-    plans, problems = _plans(hosts, ours)
-    changes = [change for host_changes in plans.values() for change in host_changes]
-    _show(hosts, plans, problems)
+    agents = _select_agents(options.host)
+    plans, problems = _plans(agents, ours)
+    changes = [change for agent_changes in plans.values() for change in agent_changes]
+    _show(agents, plans, problems)
     if options.dry_run:
         return 1 if problems else 0
     if changes and not options.yes and not output.ask("Change these files?", default=True):
@@ -183,23 +183,23 @@ def install(options: argparse.Namespace) -> int:
     process.write_plugin_launcher(config.data_dir)
     record = ConnectionRecord(config.data_dir)
     if changes and not options.yes:
-        plans, problems = _plans(hosts, ours)  # an agent may have changed its files in the meantime
-    for name, host_changes in plans.items():
+        plans, problems = _plans(agents, ours)  # an agent may have changed its files in the meantime
+    for name, agent_changes in plans.items():
         try:
-            apply_changes(host_changes, record)
+            apply_changes(agent_changes, record)
         except OperationFailed as problem:
             problems[name] = problem
     if not options.yes and output.can_show_questions():
         _ask_model(config)
     start_this_version(config.data_dir)
-    code = _report(hosts, plans, problems, config)
-    _offer_backfill(hosts, options)
+    code = _report(agents, plans, problems, config)
+    _offer_backfill(agents, options)
     return code
 
 
-def _offer_backfill(hosts: Sequence[Host], options: argparse.Namespace) -> None:
+def _offer_backfill(agents: Sequence[Agent], options: argparse.Namespace) -> None:
     """Offer to import the agents' earlier sessions, if there are any."""
-    count, size = backfill.count_transcripts(hosts)
+    count, size = backfill.count_transcripts(agents)
     if not count:
         return
     label = f"{output.plural(count, 'earlier session')} ({output.format_size(size)})"
@@ -228,64 +228,64 @@ def _ask_model(config: Config) -> None:
         config_file.set_value(config.data_dir / "config.toml", name, value)
 
 
-def _select_hosts(names: Sequence[str]) -> list[Host]:
+def _select_agents(names: Sequence[str]) -> list[Agent]:
     """Return the agents given by name, or else all that are installed."""
-    unknown = [name for name in names if name not in HOSTS]
+    unknown = [name for name in names if name not in AGENTS]
     if unknown:
-        raise InvalidRequest(f"unknown agent {unknown[0]!r}", hint="use one of " + ", ".join(HOSTS))
-    hosts = [HOSTS[name] for name in names] or [host for host in HOSTS.values() if host.present(os.environ)]
-    if not hosts:
+        raise InvalidRequest(f"unknown agent {unknown[0]!r}", hint="use one of " + ", ".join(AGENTS))
+    agents = [AGENTS[name] for name in names] or [agent for agent in AGENTS.values() if agent.present(os.environ)]
+    if not agents:
         raise NotFound(
             "no coding agent found on this machine",
-            hint="to connect one anyway, run `claude-mem install --host NAME` with one of " + ", ".join(HOSTS),
+            hint="to connect one anyway, run `claude-mem install --host NAME` with one of " + ", ".join(AGENTS),
         )
-    return hosts
+    return agents
 
 
 def _plans(
-    hosts: Sequence[Host], ours: LauncherCommands
+    agents: Sequence[Agent], ours: LauncherCommands
 ) -> tuple[dict[str, list[FileChange]], dict[str, OperationFailed]]:
     """Plan the changes for each agent separately, so that a broken file of one does not affect the others."""
     plans: dict[str, list[FileChange]] = {}
     problems: dict[str, OperationFailed] = {}
-    for host in hosts:
+    for agent in agents:
         try:
-            plans[host.name] = plan_connection(host, ours)
+            plans[agent.name] = plan_connection(agent, ours)
         except OperationFailed as problem:
-            problems[host.name] = problem
+            problems[agent.name] = problem
     return plans, problems
 
 
 def _show(
-    hosts: Sequence[Host], plans: Mapping[str, list[FileChange]], problems: Mapping[str, OperationFailed]
+    agents: Sequence[Agent], plans: Mapping[str, list[FileChange]], problems: Mapping[str, OperationFailed]
 ) -> None:
-    for host in hosts:
-        if host.name in problems:
-            output.error(f"{host.label}: {problems[host.name]}", problems[host.name].hint)
-        elif not plans[host.name]:
-            output.info(f"{host.label}: already connected {host.connected_via(os.environ)}".rstrip())
+    for agent in agents:
+        if agent.name in problems:
+            output.error(f"{agent.label}: {problems[agent.name]}", problems[agent.name].hint)
+        elif not plans[agent.name]:
+            output.info(f"{agent.label}: already connected {agent.connected_via(os.environ)}".rstrip())
         else:
-            output.info(f"{host.label}{'' if host.tested else ' (implemented from its documentation, not tested)'}")
-            for change in plans[host.name]:
+            output.info(f"{agent.label}{'' if agent.tested else ' (implemented from its documentation, not tested)'}")
+            for change in plans[agent.name]:
                 verb = "change" if change.before is not None else "create"
                 output.info(f"  {verb} {output.format_path(change.path)}: {change.what}")
 
 
 def _report(
-    hosts: Sequence[Host],
+    agents: Sequence[Agent],
     plans: Mapping[str, list[FileChange]],
     problems: Mapping[str, OperationFailed],
     config: Config,
 ) -> int:
-    connected_hosts = [host for host in hosts if host.name in plans and host.name not in problems]
-    for host in connected_hosts:
-        output.line(f"{host.label}: {'connected' if plans[host.name] else 'already connected'}")
-        if host.note and plans[host.name]:
-            output.line(f"  {host.note}")
+    connected_agents = [agent for agent in agents if agent.name in plans and agent.name not in problems]
+    for agent in connected_agents:
+        output.line(f"{agent.label}: {'connected' if plans[agent.name] else 'already connected'}")
+        if agent.note and plans[agent.name]:
+            output.line(f"  {agent.note}")
     for name, problem in problems.items():
         if name in plans:  # the others were reported before
-            output.error(f"{HOSTS[name].label}: {problem}", problem.hint)
-    if connected_hosts:
+            output.error(f"{AGENTS[name].label}: {problem}", problem.hint)
+    if connected_agents:
         output.line(f"new sessions are captured; memories are stored in {config.data_dir}")
         output.line("next: `claude-mem open` opens the viewer, `claude-mem doctor` checks the installation,")
         output.line("`claude-mem uninstall` removes it again")
@@ -333,12 +333,12 @@ def uninstall(options: argparse.Namespace) -> int:
 def _remove_from_agents(config: Config, ours: LauncherCommands) -> bool:
     """Remove our entries from every agent's files. Returns whether all of them could be removed."""
     record, clear = ConnectionRecord(config.data_dir), True
-    for host in HOSTS.values():
-        paths, problems = disconnect(host, ours, record)
+    for agent in AGENTS.values():
+        paths, problems = disconnect(agent, ours, record)
         for path in paths:
-            output.info(f"{host.label}: removed from {output.format_path(path)}")
+            output.info(f"{agent.label}: removed from {output.format_path(path)}")
         for problem in problems:
-            output.error(f"{host.label}: {problem}", problem.hint)
+            output.error(f"{agent.label}: {problem}", problem.hint)
         clear = clear and not problems
     return clear
 
@@ -401,7 +401,7 @@ def _delete_ours(folder: Path, *, keep: Sequence[str] = ()) -> None:
 def _verify_removal(config: Config, ours: LauncherCommands, *, stopped: bool, deleted: bool) -> None:
     """Check and print the final state, independent of the steps taken."""
     still_connected = [
-        f"{host.label}: {connection_status(host, ours)[0]}" for host in HOSTS.values() if _is_left(host, ours)
+        f"{agent.label}: {connection_status(agent, ours)[0]}" for agent in AGENTS.values() if _is_left(agent, ours)
     ]
     output.line(f"agents still connected: {', '.join(still_connected) or 'none'}")
     output.line(
@@ -413,8 +413,8 @@ def _verify_removal(config: Config, ours: LauncherCommands, *, stopped: bool, de
         output.line(f"memories kept in {config.data_dir} (use `--delete-data` to delete them)")
 
 
-def _is_left(host: Host, ours: LauncherCommands) -> bool:
+def _is_left(agent: Agent, ours: LauncherCommands) -> bool:
     try:
-        return bool(plan_removal(host, ours))
+        return bool(plan_removal(agent, ours))
     except ClaudeMemError:
         return True  # unknown, so assume it is

@@ -147,7 +147,7 @@ def read_transcript(path: Path, config: Config) -> tuple[list[Turn], str]:
         raise OperationFailed(
             f"{path} is larger than {MOST_BYTES >> 20} MB", hint="give a shorter transcript, or a session"
         )
-    host = registry.identify_host(path)
+    host = registry.identify_agent(path)
     if host is None or host.transcripts is None:
         raise NotFound(f"{path} is not a known transcript format", hint="give a transcript that an agent wrote")
     clean, cwd = list[Event](), ""

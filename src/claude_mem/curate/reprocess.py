@@ -69,7 +69,7 @@ def is_readable(source: TranscriptSource) -> bool:
 
 def _events_by_prompt(source: TranscriptSource, config: Config) -> EventsByPrompt:
     """Return the events of a transcript by prompt id, after capture rules and sanitizing."""
-    transcripts = registry.get_host(source.host).transcripts
+    transcripts = registry.get_agent(source.host).transcripts
     if transcripts is None or not is_readable(source):
         return {}
     project = identify_project(source.cwd, excluded=config.excluded_projects)

@@ -147,7 +147,7 @@ SHORT_PLAN = 5  # a plan's heading with at most this many content words is vague
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class TitleCandidate:
     """A possible title, and its source."""
 
     title: str
@@ -175,10 +175,10 @@ class Candidate:
         return self.source in ("prose", "item", "row", "lead") and len(whole - last) > max(2, 0.3 * len(whole))
 
 
-def candidates(story: Story) -> list[Candidate]:
+def candidates(story: Story) -> list[TitleCandidate]:
     """Return every possible title of the turn's record, repaired and without duplicates."""
     plain = [*_from_evidence(story), *_from_wish(story), *_from_message(story)]
-    unique: dict[str, Candidate] = {}
+    unique: dict[str, TitleCandidate] = {}
     for candidate in plain:
         for variant in (candidate, *_completed(candidate, story)):
             if len(variant.title) >= 12 and not variant.is_fragment:
@@ -212,40 +212,40 @@ def commit_title(commit: Commit) -> str:
     return prose.as_title(f"{scope}: {rest}" if scope and scope.lower() not in rest.lower() else rest)
 
 
-def _from_evidence(story: Story) -> Iterator[Candidate]:
+def _from_evidence(story: Story) -> Iterator[TitleCandidate]:
     evidence = story.evidence
     if commit := main_commit(evidence.commits):
-        yield Candidate(commit_title(commit), "commit", commit=commit)
+        yield TitleCandidate(commit_title(commit), "commit", commit=commit)
     plan = story.request.plan or evidence.plan
     if story.planned:
         own = story.request.is_wish and not story.request.pointed and not subjects.VAGUE.search(story.request.text[:40])
         wish = plan or (story.request.text if own else "")
         line = prose.as_wish(wish.rstrip("?"))
         start = "Planned" if plan or prose.to_past_tense(line) != line else "Plan made for"
-        yield from [Candidate(f"{start}: {line}", "plan")] if len(content_words(wish)) >= 3 else []
+        yield from [TitleCandidate(f"{start}: {line}", "plan")] if len(content_words(wish)) >= 3 else []
     elif plan:
         yield from _of_plan(plan, story)
     for creation in evidence.creations:
         if ":" in creation.text:
-            yield Candidate(prose.as_title(creation.text), "made")
+            yield TitleCandidate(prose.as_title(creation.text), "made")
     if evidence.moves:
-        yield Candidate(moved_title(evidence), "moved")
+        yield TitleCandidate(moved_title(evidence), "moved")
     if evidence.edits:
-        if (added := added_title(evidence)) and all(is_test(path) for path in evidence.edited):
-            yield Candidate(added, "added")
+        if (added := added_title(evidence)) and all(is_test(path) for path in evidence.edited_paths):
+            yield TitleCandidate(added, "added")
         if not story.planned:
             yield from _composed(story)
-            yield Candidate(edited_title(evidence), "edited")
+            yield TitleCandidate(edited_title(evidence), "edited")
 
 
-def _of_plan(plan: str, story: Story) -> Iterator[Candidate]:
+def _of_plan(plan: str, story: Story) -> Iterator[TitleCandidate]:
     """Yield a plan's heading, in the past tense if it was carried out; a short heading with the labels of the work."""
     if not story.worked:
-        yield Candidate(prose.as_title(plan), "plan")
+        yield TitleCandidate(prose.as_title(plan), "plan")
         return
     heading = _carried_out(plan)
     labelled = _with_labels(heading.removeprefix("Implemented: "), story) if story.request.plan else ""
-    yield Candidate(labelled or heading, "plan")
+    yield TitleCandidate(labelled or heading, "plan")
 
 
 def _carried_out(plan: str) -> str:
@@ -287,14 +287,14 @@ _DONE_START = re.compile(
 )
 
 
-def _composed(story: Story) -> Iterator[Candidate]:
+def _composed(story: Story) -> Iterator[TitleCandidate]:
     evidence = story.evidence
     if title := swapped_title(evidence.edits, [is_test(edit.path) for edit in evidence.edits]):
-        yield Candidate(title, "swapped")
+        yield TitleCandidate(title, "swapped")
     for title in documented_titles(evidence):
-        yield Candidate(title, "documented")
+        yield TitleCandidate(title, "documented")
     for title in joined_titles(story.statements, evidence):
-        yield Candidate(title, "joined")
+        yield TitleCandidate(title, "joined")
 
 
 def moved_title(evidence: Evidence) -> str:
@@ -330,13 +330,13 @@ def edited_title(evidence: Evidence) -> str:
         dict.fromkeys(name for edit in evidence.edits for name in (*edit.change.added, *edit.change.changed))
     )
     created = {edit.path for edit in evidence.edits if edit.created}
-    files = [f"`{PurePosixPath(path).name}`" for path in evidence.edited]
-    verb = "Created" if created and created == set(evidence.edited) else "Edited"
+    files = [f"`{PurePosixPath(path).name}`" for path in evidence.edited_paths]
+    verb = "Created" if created and created == set(evidence.edited_paths) else "Edited"
     what = f": {join_listed([f'`{name}`' for name in symbols[:3]])}" if symbols and len(files) == 1 else ""
     return f"{verb} {join_listed(files)}{what}"
 
 
-def _from_wish(story: Story) -> Iterator[Candidate]:
+def _from_wish(story: Story) -> Iterator[TitleCandidate]:
     request = story.request
     wish = prose.as_wish(request.text)
     past_wish = prose.to_past_tense(wish)
@@ -344,9 +344,9 @@ def _from_wish(story: Story) -> Iterator[Candidate]:
         return
     telling = len(content_words(wish)) >= 4 and (names(wish) or not subjects.VAGUE.search(wish))
     if story.worked and not request.plan and past_wish != wish and telling:
-        yield Candidate(past_wish, "wish")
+        yield TitleCandidate(past_wish, "wish")
     if len(story.evidence.tasks) == 1 and story.evidence.tasks[0].is_done:
-        yield Candidate(prose.to_past_tense(prose.as_title(story.evidence.tasks[0].subject)), "task")
+        yield TitleCandidate(prose.to_past_tense(prose.as_title(story.evidence.tasks[0].subject)), "task")
 
 
 _GENERIC_LEAD = re.compile(
@@ -360,7 +360,7 @@ _FIX_LABEL = re.compile(
 )
 
 
-def _cause_and_fix(story: Story) -> Iterator[Candidate]:
+def _cause_and_fix(story: Story) -> Iterator[TitleCandidate]:
     """Join the sentence labelled as the cause with the sentence labelled as the fix."""
     labelled = [one for one in story.statements if one.first and (one.label or one.section)]
     cause = next((one for one in labelled if _CAUSE_LABEL.match(one.label or one.section)), None)
@@ -370,7 +370,7 @@ def _cause_and_fix(story: Story) -> Iterator[Candidate]:
     if cause and fix and cause is not fix:
         first, second = prose.as_title(cause.text, 75), prose.as_title(fix.text, 65)
         if not prose.is_chat(first) and not prose.is_chat(second):
-            yield Candidate(f"{first}; {second[:1].lower()}{second[1:]}", "cause and fix", cause)
+            yield TitleCandidate(f"{first}; {second[:1].lower()}{second[1:]}", "cause and fix", cause)
 
 
 # Sentences that introduce something or address the user: never a title by themselves.
@@ -424,7 +424,7 @@ def is_generic_lead(lead: str) -> bool:
     return prose.is_chat(bare) or bool(_GENERIC_LEAD.match(bare) or _POOR_START.match(bare))
 
 
-def _from_message(story: Story) -> Iterator[Candidate]:
+def _from_message(story: Story) -> Iterator[TitleCandidate]:
     statements = story.statements[:MOST_STATEMENTS]
     yield from _cause_and_fix(story)
     yield from _choice(story)
@@ -443,7 +443,7 @@ def _from_message(story: Story) -> Iterator[Candidate]:
             yield from _with_items(statements, index)
         if prose.is_lead_in(bare) and is_telling_lead(bare):
             whole = f"{one.label}: {one.text}" if one.label else one.text
-            yield Candidate(
+            yield TitleCandidate(
                 prose.as_title(whole), "lead" if not one.label or _followed_by_list(statements, index) else "prose", one
             )
         if story.worked or one.kind == "prose":
@@ -453,17 +453,17 @@ def _from_message(story: Story) -> Iterator[Candidate]:
             continue
         if one.kind == "heading":
             if CHANGE_START.match(one.text) or (names(one.text) and len(content_words(one.text)) >= 4):
-                yield Candidate(
+                yield TitleCandidate(
                     prose.as_title(re.sub(r"(?i)^(?:summary|section \d+|\d+\.)\s*[:.-]\s*", "", one.text)),
                     "heading",
                     one,
                 )
         elif not prose.is_lead_in(bare) and not prose.is_chat(bare) and says_something(one):
             if one.label and one.kind != "row":
-                yield Candidate(prose.as_title(f"{one.label}: {one.text}"), one.kind, one)
+                yield TitleCandidate(prose.as_title(f"{one.label}: {one.text}"), one.kind, one)
             elif one.label:
-                yield Candidate(prose.as_title(f"{one.label}: {one.text}"), "row", one)
-            yield Candidate(prose.as_title(one.text), one.kind, one)
+                yield TitleCandidate(prose.as_title(f"{one.label}: {one.text}"), "row", one)
+            yield TitleCandidate(prose.as_title(one.text), one.kind, one)
 
 
 _PAST_STATE = re.compile(
@@ -487,13 +487,13 @@ def is_past_state(one: Statement, story: Story) -> bool:
 _UNTELLING = re.compile(r"[`{}<>│├└|]|\*\*|^(?:[-*#+]|\d{1,2}[.:)])|[:,]$")
 
 
-def _showing(one: Statement) -> Iterator[Candidate]:
+def _showing(one: Statement) -> Iterator[TitleCandidate]:
     """Join a lead-in with the line that it shows: `The message now reads: "…"`."""
     start = prose.as_title(one.text.rstrip(":： "), 90)
     if len(content_words(start)) >= 2 and not prose.is_chat(start) and not _UNTELLING.search(one.shown_line):
         shown_line = prose.fit_title(one.shown_line, 145 - len(start))
         if len(shown_line) >= 0.6 * min(len(one.shown_line), 60):
-            yield Candidate(f"{start}: `{shown_line}`", "shown", one)
+            yield TitleCandidate(f"{start}: `{shown_line}`", "shown", one)
 
 
 _TOLD_CHARS = 185
@@ -502,14 +502,14 @@ _TELLING = re.compile(
 )
 
 
-def _from_answer(story: Story) -> Iterator[Candidate]:
+def _from_answer(story: Story) -> Iterator[TitleCandidate]:
     """Yield the beginning of an answer: its question, its first claim, and the next or the most informative one."""
     claims = [] if story.worked else list(_answer_claims(story))
     if not claims:
         return
     (first, one), later = claims[0], claims[1:8]
     telling = [claim for claim in later if claim[1].label or _TELLING.search(claim[0])]
-    plain = Candidate(first, "told", one)
+    plain = TitleCandidate(first, "told", one)
     starts = [plain]
     if story.subject:
         starts.append(replace(plain, title=f"{story.subject} {first}", with_request=True))
@@ -546,11 +546,11 @@ def _answer_claims(story: Story) -> Iterator[tuple[str, Statement]]:
         if _BY_NUMBER.search(bare):
             continue
         title = prose.as_title(f"{one.label}: {bare}" if names(one.label) else bare, 130)
-        if not Candidate(title, "prose", one).is_cut and not prose.is_fragment(title):
+        if not TitleCandidate(title, "prose", one).is_cut and not prose.is_fragment(title):
             yield title, one
 
 
-def _choice(story: Story) -> Iterator[Candidate]:
+def _choice(story: Story) -> Iterator[TitleCandidate]:
     """Return the question that the answer ends with, and its options."""
     options: dict[str, list[Statement]] = {}
     for one in story.statements:
@@ -565,7 +565,7 @@ def _choice(story: Story) -> Iterator[Candidate]:
     if len(briefs) < 2 or len(question) > 110 or not question.endswith("?") or not telling:
         return
     title = f"To decide: {question} {', '.join(briefs[:4])}"
-    yield Candidate(prose.fit_title(title, 170), "choice", items[0])
+    yield TitleCandidate(prose.fit_title(title, 170), "choice", items[0])
 
 
 _RECOMMENDED = re.compile(
@@ -582,7 +582,7 @@ def _lowered(text: str) -> str:
     return text if text[:2].isupper() else text[:1].lower() + text[1:]
 
 
-def _proposed(one: Statement, story: Story) -> Iterator[Candidate]:
+def _proposed(one: Statement, story: Story) -> Iterator[TitleCandidate]:
     """Return the recommendation of an answer as a proposal: the user has not agreed to it yet."""
     match = (
         None
@@ -590,10 +590,10 @@ def _proposed(one: Statement, story: Story) -> Iterator[Candidate]:
         else _RECOMMENDED.search(one.text)
     )
     if match and len(content_words(match["what"])) >= 3:
-        yield Candidate(f"Proposed: {_lowered(prose.as_title(match['what'], 130))}", "proposed", one)
+        yield TitleCandidate(f"Proposed: {_lowered(prose.as_title(match['what'], 130))}", "proposed", one)
 
 
-def _contrast(statements: Sequence[Statement], index: int) -> Iterator[Candidate]:
+def _contrast(statements: Sequence[Statement], index: int) -> Iterator[TitleCandidate]:
     """Join two consecutive labelled statements with similar labels: `Auto-commit: …; Manual-commit: …`."""
     pair = statements[index : index + 2]
     if len(pair) < 2 or not all(one.label and one.first and not prose.is_lead_in(one.text) for one in pair):
@@ -610,10 +610,10 @@ def _contrast(statements: Sequence[Statement], index: int) -> Iterator[Candidate
         return
     parts = [prose.as_title(f"{one.label}: {one.text}") for one in pair]
     if sum(map(len, parts)) <= 170:
-        yield Candidate("; ".join(parts), "contrast", first)
+        yield TitleCandidate("; ".join(parts), "contrast", first)
 
 
-def _pair(statements: Sequence[Statement], index: int) -> Iterator[Candidate]:
+def _pair(statements: Sequence[Statement], index: int) -> Iterator[TitleCandidate]:
     """Join two consecutive sentences of one paragraph: a finding and its consequence."""
     pair = statements[index : index + 2]
     if len(pair) < 2 or pair[1].first or pair[0].kind != pair[1].kind or pair[0].kind not in ("prose", "item"):
@@ -626,7 +626,7 @@ def _pair(statements: Sequence[Statement], index: int) -> Iterator[Candidate]:
         prose.is_chat(claim) or prose.is_status(claim) or prose.is_offer(claim) or prose.is_lead_in(claim)
         for claim in claims
     ):
-        yield Candidate(
+        yield TitleCandidate(
             f"{parts[0]}; {parts[1][:1].lower() if not parts[1][:2].isupper() else parts[1][:1]}{parts[1][1:]}",
             "pair",
             pair[0],
@@ -637,7 +637,7 @@ def _followed_by_list(statements: Sequence[Statement], index: int) -> bool:
     return index + 1 < len(statements) and statements[index + 1].depth > 0
 
 
-def _with_items(statements: Sequence[Statement], index: int) -> Iterator[Candidate]:
+def _with_items(statements: Sequence[Statement], index: int) -> Iterator[TitleCandidate]:
     """Join a lead-in or a heading with the labels or beginnings of the items it introduces."""
     lead = statements[index]
     items = []
@@ -660,7 +660,7 @@ def _with_items(statements: Sequence[Statement], index: int) -> Iterator[Candida
         title, item_count = longer, item_count + 1
     if item_count and (item_count > 1 or len(briefs) == 1):
         more = f" and {len(briefs) - item_count} more" if len(briefs) > item_count else ""
-        yield Candidate(f"{title}{more}", "list", lead)
+        yield TitleCandidate(f"{title}{more}", "list", lead)
 
 
 def _brief(item: Statement) -> str:
@@ -678,7 +678,7 @@ _OWN = ("edited", "moved", "made", "added", "swapped", "documented")  # these na
 VARIED_STATEMENTS = 25
 
 
-def _completed(candidate: Candidate, story: Story) -> Iterator[Candidate]:
+def _completed(candidate: TitleCandidate, story: Story) -> Iterator[TitleCandidate]:
     """Yield the title with the subject it lacks: the file, the topic of the request, the heading above it."""
     title, source, one = candidate.title, candidate.source, candidate.statement
     if source in _OWN or (one is not None and one.position > VARIED_STATEMENTS):
@@ -701,7 +701,7 @@ _IMPROVED = re.compile(r"(?:Improved|Enhanced|Refined|Updated|Cleaned|Reworked|O
 SAYS_THE_SAME = 0.7  # share of the plan's words in a sentence that can replace the plan's heading
 
 
-def _explained(candidate: Candidate, heading: str, story: Story) -> Iterator[Candidate]:
+def _explained(candidate: TitleCandidate, heading: str, story: Story) -> Iterator[TitleCandidate]:
     """Yield a plan's heading joined with the cause or effect that a statement adds, or the statement alone if it says
     everything the heading says and more. A heading with a step, a side fix or its own words again is worse than the
     heading alone."""
@@ -718,7 +718,7 @@ def _explained(candidate: Candidate, heading: str, story: Story) -> Iterator[Can
         return
     if len(shared) >= max(3, SAYS_THE_SAME * len(plan_words)):
         if len(new) >= 2 and candidate.source == "prose":
-            yield Candidate(title, "planned", candidate.statement)
+            yield TitleCandidate(title, "planned", candidate.statement)
         return
     whole = f"{heading}: {title}"
     adds = len(new) >= 3 and 2 * len(shared) <= len(title_words)
@@ -727,10 +727,10 @@ def _explained(candidate: Candidate, heading: str, story: Story) -> Iterator[Can
     first = candidate.statement is not None and candidate.statement.position == story.first_claim
     vague = len(plan_words) <= SHORT_PLAN and bool(_IMPROVED.match(heading)) and first
     if adds and len(whole) <= 170 and (explains or (vague and len(shared) >= 2 and is_change(title))):
-        yield Candidate(whole, "planned", candidate.statement)
+        yield TitleCandidate(whole, "planned", candidate.statement)
 
 
-def _introduced(candidate: Candidate, story: Story) -> Iterator[Candidate]:
+def _introduced(candidate: TitleCandidate, story: Story) -> Iterator[TitleCandidate]:
     """Yield the title after its subject: the question or request, a topic, or its heading."""
     title, one = candidate.title, candidate.statement
     title_words = content_words(title)

@@ -76,7 +76,7 @@ _COMMIT_ONLY = re.compile(
 def features(story: Story, title: str) -> dict[str, float]:
     """Return the features that decide the type, by name."""
     evidence = story.evidence
-    paths = evidence.edited
+    paths = evidence.edited_paths
     source = [path for path in paths if not _DOCS.search(path) and not _CONFIG.search(path) and not is_test(path)]
     created = [edit.path for edit in evidence.edits if edit.created]
     commit = next((match["type"] for one in evidence.commits if (match := _COMMIT_TYPE.match(one.subject))), "")

@@ -189,17 +189,17 @@ class Evidence:
     rejected: tuple[FoundText, ...] = ()  # tool calls that the user rejected, with the user's words
 
     @property
-    def read(self) -> tuple[FoundText, ...]:
+    def first_reads(self) -> tuple[FoundText, ...]:
         """Each file that was read, at its first occurrence."""
         return _first_occurrences((item.seq, item.text) for item in self.opened)
 
     @property
-    def edited(self) -> tuple[str, ...]:
+    def edited_paths(self) -> tuple[str, ...]:
         return unique(edit.path for edit in self.edits)
 
     @property
     def files_read(self) -> tuple[str, ...]:
-        return unique(item.text for item in self.read)
+        return unique(item.text for item in self.first_reads)
 
     @property
     def checks(self) -> tuple[Command, ...]:

@@ -65,7 +65,7 @@ class Block:
 
 def read(message: str) -> list[Statement]:
     """Return the statements of a message in order, without code blocks and quotations."""
-    return list(_Reader(_parsed(_bounded(message))).read())[:MOST_STATEMENTS]
+    return list(_MarkdownReader(_parsed(_bounded(message))).read())[:MOST_STATEMENTS]
 
 
 @lru_cache(maxsize=8)
@@ -103,7 +103,7 @@ def _bounded(message: str) -> str:
     return message if len(message) <= MOST_CHARS else f"{message[:half]}\n\n{message[-half:]}"
 
 
-class _Reader:
+class _MarkdownReader:
     """Walks over the parser's flat list of tokens and keeps track of open elements."""
 
     def __init__(self, tokens: Sequence[Token]) -> None:

@@ -129,7 +129,7 @@ def _outcome(draft: str, claimed: str, evidence: Evidence) -> str:
 def _observations(
     turn: Turn, draft: Digest, reply: ParsedReply, evidence: Evidence, settled: frozenset[str]
 ) -> Iterator[Draft]:
-    fresh = [item for item in reply.observations if normalize_title(item.title) not in turn.known]
+    fresh = [item for item in reply.observations if normalize_title(item.title) not in turn.known_titles]
     rules = _rules(turn, draft, fresh)
     items = [item for item in fresh if not _repeats_rule(item, rules)]
     if not items:
@@ -244,10 +244,10 @@ def _words(texts: Iterable[str]) -> set[str]:
 def _join(
     item: ParsedObservation, own: Sequence[Draft], evidence: Evidence, turn: Turn, number: int, *, alone: bool
 ) -> Draft:
-    changed = _real_paths(item.files_modified, evidence.edited)
+    changed = _real_paths(item.files_modified, evidence.edited_paths)
     changed += tuple(path for draft in own for path in draft.files_modified if path not in changed)
     if alone and not changed:
-        changed = evidence.edited
+        changed = evidence.edited_paths
     return Draft(
         key=own[0].key if own else f"model:{number}",
         type=ObservationType.DECISION
@@ -287,7 +287,7 @@ def _facts(item: ParsedObservation, own: Sequence[Draft], evidence: Evidence, tu
 def _sources(text: str, evidence: Evidence, turn: Turn) -> tuple[int, ...]:
     """Return the events that support a fact: those of the files and commands it names, else the closing message."""
     seqs = [edit.seq for edit in evidence.edits if _mentions(text, edit.path)]
-    seqs += [item.seq for item in evidence.read if _mentions(text, item.text)]
+    seqs += [item.seq for item in evidence.first_reads if _mentions(text, item.text)]
     seqs += [command.seq for command in evidence.commands if command.key and command.key in text]
     if evidence.message_seq:
         seqs = seqs or [evidence.message_seq]

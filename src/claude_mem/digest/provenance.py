@@ -144,7 +144,7 @@ def grounded_message(evidence: Evidence, turn: Turn, taint: Taint) -> str:
         return ""
     read |= {seq: body for seq, (body, _) in _local(turn).items()}
     source = _source(turn, read, turn.carried, team=read.keys(), built=())
-    files = {PurePosixPath(path).name for path in evidence.edited}
+    files = {PurePosixPath(path).name for path in evidence.edited_paths}
     files = {name for name in files if name not in page_text}
     lines = phrases.remove_repeats(evidence.message, source).split("\n")
     grounded_lines = (

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from claude_mem.digest import prose
-from claude_mem.digest.candidates import Candidate
+from claude_mem.digest.candidates import TitleCandidate
 from claude_mem.digest.markdown import Statement
 from claude_mem.digest.prose import content_words, names
 from claude_mem.digest.subjects import Story, is_test
@@ -69,7 +69,7 @@ _TALK = re.compile(
 _EXAMPLE = re.compile(r"(?i)\bfor example\b|\be\.g\.|\bexample\b|→|❯|\$ ")
 
 
-def features(candidate: Candidate, story: Story) -> dict[str, float]:
+def features(candidate: TitleCandidate, story: Story) -> dict[str, float]:
     """Return the features of a candidate by name. All values are between -1 and about 2."""
     place = " after work" if story.worked else " in an answer"
     values = {
@@ -85,7 +85,7 @@ def features(candidate: Candidate, story: Story) -> dict[str, float]:
     return values
 
 
-def _of_words(candidate: Candidate, story: Story) -> dict[str, float]:
+def _of_words(candidate: TitleCandidate, story: Story) -> dict[str, float]:
     """Return how much the title names, and how much of it belongs to the request, the work and the message."""
     title, words = candidate.title, content_words(candidate.title)
     count = max(1, len(words))
@@ -105,7 +105,7 @@ def _of_words(candidate: Candidate, story: Story) -> dict[str, float]:
     }
 
 
-def _of_form(candidate: Candidate, story: Story) -> dict[str, float]:
+def _of_form(candidate: TitleCandidate, story: Story) -> dict[str, float]:
     """Return what kind of sentence the title is, and what was added to it."""
     title, one, worked = candidate.title, candidate.statement, story.worked
     text = one.text if one else title
@@ -136,7 +136,7 @@ def _of_form(candidate: Candidate, story: Story) -> dict[str, float]:
         "joined": float("; " in title),
         "cut": float(candidate.is_cut),
         "about tests only": float(
-            worked and bool(_TEST.search(title)) and not all(is_test(path) for path in story.evidence.edited)
+            worked and bool(_TEST.search(title)) and not all(is_test(path) for path in story.evidence.edited_paths)
         ),
         "about the fix": float(bool(_ABOUT_FIX.match(title))),
         "question": float(title.endswith("?")),
@@ -156,7 +156,7 @@ def _of_form(candidate: Candidate, story: Story) -> dict[str, float]:
     }
 
 
-def _of_names(candidate: Candidate, story: Story) -> dict[str, float]:
+def _of_names(candidate: TitleCandidate, story: Story) -> dict[str, float]:
     """Return whether the title names the subject of the turn: what was edited, asked about and mentioned most."""
     title, place = candidate.title, " after work" if story.worked else " in an answer"
     own = names(title)
@@ -175,7 +175,7 @@ def _of_names(candidate: Candidate, story: Story) -> dict[str, float]:
     }
 
 
-def _of_wish(candidate: Candidate, story: Story) -> dict[str, float]:
+def _of_wish(candidate: TitleCandidate, story: Story) -> dict[str, float]:
     title = candidate.title
     return {
         "wish for a change": float(bool(_CHANGED.match(title))),
@@ -186,7 +186,7 @@ def _of_wish(candidate: Candidate, story: Story) -> dict[str, float]:
     }
 
 
-def _of_statement(candidate: Candidate, one: Statement, story: Story) -> dict[str, float]:
+def _of_statement(candidate: TitleCandidate, one: Statement, story: Story) -> dict[str, float]:
     """Return the position of the title's sentence in the closing message."""
     title, worked = candidate.title, story.worked
     return {
@@ -235,12 +235,12 @@ def names_a_cause(text: str) -> bool:
 _SURE = {"commit": 3, "plan": 2, "task": 1}
 
 
-def sureness(candidate: Candidate, story: Story) -> int:
+def sureness(candidate: TitleCandidate, story: Story) -> int:
     """Return how strongly evidence alone supports a candidate."""
     evidence = story.evidence
     if candidate.source == "moved":
         old_paths = {move.old for move in evidence.moves}
-        return int(not evidence.commits and old_paths.issuperset(evidence.edited))
+        return int(not evidence.commits and old_paths.issuperset(evidence.edited_paths))
     if candidate.source == "plan" and story.planned:
         return _SURE["plan"]
     if candidate.source in ("plan", "planned"):
@@ -248,7 +248,7 @@ def sureness(candidate: Candidate, story: Story) -> int:
     return _SURE.get(candidate.source, 0) if evidence.edits or candidate.source == "commit" else 0
 
 
-def rank_candidates(items: Sequence[Candidate], story: Story) -> list[tuple[float, Candidate]]:
+def rank_candidates(items: Sequence[TitleCandidate], story: Story) -> list[tuple[float, TitleCandidate]]:
     """Return the candidates with their scores, best first."""
     title = weights().get("title", {})
     scored = [(score(features(item, story), title), item) for item in items]

@@ -53,7 +53,7 @@ _GO_AHEAD = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class UserRequest:
     """The request behind a turn."""
 
     text: str  # in plain words, one line, may be empty
@@ -67,7 +67,7 @@ class Request:
         return bool(self.text) and not self.is_question
 
 
-def find_request(turn: Turn) -> Request:
+def find_request(turn: Turn) -> UserRequest:
     """Return the request of a turn's prompt, or the request that a short prompt refers to."""
     return replace(_find_request(turn), review=_review(turn))
 
@@ -82,16 +82,16 @@ def _review(turn: Turn) -> str:
     return ""
 
 
-def _find_request(turn: Turn) -> Request:
+def _find_request(turn: Turn) -> UserRequest:
     wish = _wish(turn.prompt)
     if wish.text and not _is_pick(turn.prompt, turn.previous):
         return wish
     for exchange in reversed(turn.previous):
         if accepted := _accepted(turn.prompt, exchange):
-            return Request(accepted, pointed=True)
+            return UserRequest(accepted, pointed=True)
         if (earlier := _wish(exchange.prompt)).text and not _PICK.match(exchange.prompt[:40]):
-            return Request(earlier.text, earlier.plan, earlier.is_question, pointed=True)
-    return Request(wish.text, pointed=True)
+            return UserRequest(earlier.text, earlier.plan, earlier.is_question, pointed=True)
+    return UserRequest(wish.text, pointed=True)
 
 
 def plain_prompt(prompt: str) -> str:
@@ -101,18 +101,18 @@ def plain_prompt(prompt: str) -> str:
     return " ".join((own_text if own_text.strip() else bare).split())
 
 
-def _wish(prompt: str) -> Request:
+def _wish(prompt: str) -> UserRequest:
     """Return what a prompt requests by itself; a mere go-ahead requests nothing."""
     prompt = prompt[:PROMPT_CHARS]
     if plan := plan_heading(prompt) if _PLAN.search(prompt[:300]) else "":
-        return Request(plan, plan=plan)
+        return UserRequest(plan, plan=plan)
     text = plain_prompt(prompt)
     if not text or _GO_AHEAD.match(text):
-        return Request("")
+        return UserRequest("")
     sentence = _telling(text)
     bare = _LABEL.sub("", _POLITE.sub("", sentence)).strip() or sentence
     is_question = bool(_QUESTION.match(bare)) or (sentence.rstrip().endswith("?") and not _POLITE.match(sentence))
-    return Request(bare.rstrip("?!. "), is_question=is_question)
+    return UserRequest(bare.rstrip("?!. "), is_question=is_question)
 
 
 MOST_SENTENCES = 6
@@ -201,7 +201,7 @@ _TEST = re.compile(r"(?i)(?:^|[/_.-])(?:tests?|spec)(?:[/_.-]|$)|_test\.|\.test\
 class Story:
     """Everything known about a turn when its record is written."""
 
-    request: Request
+    request: UserRequest
     evidence: Evidence
     statements: Sequence[Statement]
     prompt: str = ""
@@ -280,7 +280,7 @@ class Story:
     def planned(self) -> bool:
         """Whether nothing but a plan was written."""
         evidence = self.evidence
-        return bool(evidence.edits) and not evidence.commits and all(map(is_plan, evidence.edited))
+        return bool(evidence.edits) and not evidence.commits and all(map(is_plan, evidence.edited_paths))
 
     @cached_property
     def place(self) -> str:

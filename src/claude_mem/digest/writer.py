@@ -23,7 +23,7 @@ from claude_mem.digest import (
     subjects,
     user_rules,
 )
-from claude_mem.digest.candidates import Candidate
+from claude_mem.digest.candidates import TitleCandidate
 from claude_mem.digest.evidence import (
     Command,
     Edit,
@@ -86,7 +86,7 @@ def compose_digest(turn: Turn) -> Digest:
     else:
         own = build_story(turn, evidence)
         drafts = write_records(turn, own)
-    drafts = [*stated, *_without_repeats(drafts, turn.known)]
+    drafts = [*stated, *_without_repeats(drafts, turn.known_titles)]
     summary = replace(summarize(turn, own), closing=clip_closing(evidence.message), closing_trust=closing_trust)
     weighed = provenance.weigh_all(drafts, turn)
     return Digest(provenance.weigh_summary(summary, turn, weighed), tuple(weighed))
@@ -209,7 +209,7 @@ def write_records(turn: Turn, story: Story, *, always: bool = False) -> list[Dra
     return [_record(turn, story, _with_second(_finished(best[1], story), best[0], ranked))]
 
 
-def _best(ranked: Iterable[tuple[float, Candidate]]) -> tuple[float, Candidate] | None:
+def _best(ranked: Iterable[tuple[float, TitleCandidate]]) -> tuple[float, TitleCandidate] | None:
     """Return the first candidate that stands alone; else the first that is not cut; else the first that is
     presentable."""
     presentable_pair = uncut_pair = None
@@ -232,7 +232,7 @@ def _best(ranked: Iterable[tuple[float, Candidate]]) -> tuple[float, Candidate] 
     return uncut_pair or presentable_pair
 
 
-def _is_piece(candidate: Candidate) -> bool:
+def _is_piece(candidate: TitleCandidate) -> bool:
     """Return whether the candidate is a single list item without the subject of its list."""
     bare = not (candidate.with_request or candidate.topical or candidate.sectioned or candidate.worked)
     if candidate.source == "row" and not candidate.worked:
@@ -243,7 +243,7 @@ def _is_piece(candidate: Candidate) -> bool:
 _HOPED = re.compile(r"(?i)(?:Ensured|Made sure|Checked|Verified|Tested|Confirmed)\b")
 
 
-def _is_echo(candidate: Candidate) -> bool:
+def _is_echo(candidate: TitleCandidate) -> bool:
     """Return whether the candidate only repeats what should be ensured or checked, and does not say what was done."""
     return candidate.source == "wish" and bool(_HOPED.match(candidate.title))
 
@@ -253,7 +253,7 @@ _SINGLE = ("prose", "item", "proposed", "row", "shown", "documented")
 _CLOSE = 1.2  # maximum distance in score between the best and the second statement
 
 
-def _with_second(best: Candidate, rank: float, ranked: Iterable[tuple[float, Candidate]]) -> Candidate:
+def _with_second(best: TitleCandidate, rank: float, ranked: Iterable[tuple[float, TitleCandidate]]) -> TitleCandidate:
     """Return the title joined with the next best statement of the message, if both fit: one sentence seldom covers
     everything."""
     if best.source not in _SINGLE or best.title.endswith("?") or len(best.title) > WHOLE_CHARS - 35:
@@ -283,7 +283,7 @@ def _lowered(text: str) -> str:
     return text if text[:2].isupper() else text[:1].lower() + text[1:]
 
 
-def _finished(candidate: Candidate, story: Story) -> Candidate:
+def _finished(candidate: TitleCandidate, story: Story) -> TitleCandidate:
     """Return the title as it is shown: a plan with its file, and without a question before a change that needs none."""
     title, place = candidate.title, story.place
     if candidate.source in ("plan", "planned") and story.worked and not candidate.placed and place and len(title) < 115:
@@ -305,7 +305,7 @@ def _finished(candidate: Candidate, story: Story) -> Candidate:
     return _told_plainly(candidate, story)
 
 
-def _told_plainly(candidate: Candidate, story: Story) -> Candidate:
+def _told_plainly(candidate: TitleCandidate, story: Story) -> TitleCandidate:
     """Return the request instead of "Edited `a.py`" if nothing states what was done."""
     wish = prose.to_past_tense(prose.as_wish(story.request.text))
     if candidate.source != "edited" or not story.request.is_wish or len(story.asked_words) < 2:
@@ -346,7 +346,7 @@ def _is_address(title: str) -> bool:
     return bare != title and len(content_words(bare)) < 4 and not names(bare.replace("PR", ""))
 
 
-def is_presentable(candidate: Candidate) -> bool:
+def is_presentable(candidate: TitleCandidate) -> bool:
     """Return whether the title could stand alone at the start of the next session."""
     title = candidate.title
     return not (
@@ -361,7 +361,7 @@ def is_presentable(candidate: Candidate) -> bool:
     )
 
 
-def _record(turn: Turn, story: Story, candidate: Candidate) -> Draft:
+def _record(turn: Turn, story: Story, candidate: TitleCandidate) -> Draft:
     evidence = story.evidence
     claims = [fact for fact in _claims(story) if normalize_title(fact.text) != normalize_title(candidate.title)]
     facts = [*claims[:MOST_CLAIMS], *_tool_facts(story)]
@@ -375,9 +375,9 @@ def _record(turn: Turn, story: Story, candidate: Candidate) -> Draft:
         facts=tuple({fact.text: fact for fact in facts}.values())[:MOST_FACTS],
         concepts=_concepts(story),
         files_read=evidence.files_read[:20],
-        files_modified=tuple(dict.fromkeys([*evidence.edited, *(move.new or move.old for move in evidence.moves)]))[
-            :20
-        ],
+        files_modified=tuple(
+            dict.fromkeys([*evidence.edited_paths, *(move.new or move.old for move in evidence.moves)])
+        )[:20],
         commit=commit.id if commit else next((one.id for one in evidence.commits if one.id and not one.scratch), ""),
     )
 
@@ -454,7 +454,7 @@ def _tool_facts(story: Story) -> Iterator[Fact]:
     for move in evidence.moves:
         yield Fact(f"Moved {move.old} to {move.new}" if move.new else f"Deleted {move.old}", (move.seq,))
     deleted_paths = {move.old for move in evidence.moves if not move.new}
-    for path in evidence.edited:
+    for path in evidence.edited_paths:
         if path not in deleted_paths:
             yield _file_fact(path, [edit for edit in evidence.edits if edit.path == path])
     yield from (Fact(item.text, (item.seq,)) for item in evidence.creations[:3])
@@ -535,7 +535,7 @@ def summarize(turn: Turn, story: Story) -> Summary:
         completed=_with_commits(_joined(completed, FIELD_CHARS), evidence) or _completed_from_tools(evidence),
         next_steps="\n".join(f"- {step}" for step in steps) if len(steps) > 1 else "".join(steps),
         files_read=evidence.files_read[:50],
-        files_edited=evidence.edited[:50],
+        files_edited=evidence.edited_paths[:50],
         outcome=outcome,
     )
 
@@ -554,7 +554,7 @@ def _parts(message: str, *, worked: bool) -> tuple[list[Block], list[Block]]:
 
 def _investigated(evidence: Evidence) -> str:
     parts = []
-    if evidence.read:
+    if evidence.first_reads:
         parts.append("read " + _paths(evidence.files_read, 8))
     if evidence.searched:
         parts.append("searched for " + _names([item.text for item in evidence.searched], 4))
@@ -574,8 +574,8 @@ def _with_commits(text: str, evidence: Evidence) -> str:
 def _completed_from_tools(evidence: Evidence) -> str:
     """Return what the tools show was done, for a turn without an account of it."""
     parts = [" ".join(f"Committed {one.id[:9]} {one.subject}".split()) for one in evidence.commits if not one.scratch]
-    if evidence.edited:
-        parts.append("Edited " + _paths(evidence.edited, 8))
+    if evidence.edited_paths:
+        parts.append("Edited " + _paths(evidence.edited_paths, 8))
     return "; ".join(parts)
 
 

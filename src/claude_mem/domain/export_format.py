@@ -139,14 +139,14 @@ class ImportBatch:
     """A part of a file or of another program's database: its records, and counts of those that are invalid, by reason
     and kind.
 
-    `position` is where the next part begins, None after the last; `done` of `total` is the progress.
+    `position` is where the next part begins, None after the last; `progress` of `total` is the progress.
     """
 
     records: list[ContentRecord] = field(default_factory=list)
     aside: Counter[tuple[str, str]] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
     position: str | None = None
-    done: int = 0
+    progress: int = 0
     total: int = 0
 
 

@@ -162,7 +162,7 @@ class Turn:
     bodies: Sequence[Body]
     seqs: Sequence[int]  # of the events that the bodies belong to
     cwd: str = ""  # where the session began; in a worktree it is not below `root`
-    known: frozenset[str] = frozenset()  # normalized titles of observations from earlier turns of the session
+    known_titles: frozenset[str] = frozenset()  # normalized titles of observations from earlier turns of the session
     origins: Sequence[str] = ()  # of the same events; if empty, derived from the bodies
     remotes: tuple[str, ...] = ()  # of the project's repository, `host/owner/name`
     host: str = ""  # the agent, if known

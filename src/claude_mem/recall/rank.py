@@ -61,7 +61,7 @@ class SearchQuery:
 
 
 @dataclass(slots=True)
-class Candidate:
+class SearchCandidate:
     """A turn, or a memory saved by hand, with its score in each ranking."""
 
     group: int
@@ -137,7 +137,7 @@ async def find_hits(db: Database, indexer: Indexer, question: SearchQuery) -> li
 
 async def rank_candidates(
     db: Database, indexer: Indexer, question: SearchQuery
-) -> tuple[SearchEvidence, list[Candidate]]:
+) -> tuple[SearchEvidence, list[SearchCandidate]]:
     text = make_storable(question.text)
     read = db.read(gather_evidence, text, question.where, with_scope=indexer.ready)
     evidence, vector = await asyncio.gather(read, indexer.embed_query(text))
@@ -189,9 +189,9 @@ def _signals(conn: Connection, text: str, where: SearchFilter) -> list[Row]:
 
 def fuse_rankings(
     evidence: SearchEvidence, near: Nearness | None, *, floor: float, scale: tuple[float, float] = (0.0, 1.0)
-) -> list[Candidate]:
+) -> list[SearchCandidate]:
     """Combine the rankings; return the candidates above the floor, best first."""
-    candidates: dict[int, Candidate] = {}
+    candidates: dict[int, SearchCandidate] = {}
     _add_words(candidates, evidence, share=WORDS_WEIGHT if near else 1.0)
     _add_meaning(candidates, near, scale)
     _add_signals(candidates, evidence.signals)
@@ -202,11 +202,11 @@ def fuse_rankings(
     return sorted(relevant, key=lambda candidate: (-candidate.score, candidate.group))
 
 
-def _add_words(candidates: dict[int, Candidate], evidence: SearchEvidence, *, share: float) -> None:
+def _add_words(candidates: dict[int, SearchCandidate], evidence: SearchEvidence, *, share: float) -> None:
     scored = evidence.words
     max_score = max(evidence.groups.values(), default=0.0) or 1.0
     for group, score in evidence.groups.items():
-        candidates[group] = Candidate(group, words=share * score / max_score)
+        candidates[group] = SearchCandidate(group, words=share * score / max_score)
     for match in scored.matches.values():
         if candidate := candidates.get(match.group):
             candidate.thread = match.thread
@@ -215,27 +215,27 @@ def _add_words(candidates: dict[int, Candidate], evidence: SearchEvidence, *, sh
         candidate.evidence = scored.weight(candidate.term_bits)
 
 
-def _add_meaning(candidates: dict[int, Candidate], near: Nearness | None, scale: tuple[float, float]) -> None:
+def _add_meaning(candidates: dict[int, SearchCandidate], near: Nearness | None, scale: tuple[float, float]) -> None:
     if near is None:
         return
     unrelated, related = scale
     for group, score in near.scores.items():
-        candidate = candidates.setdefault(group, Candidate(group))
+        candidate = candidates.setdefault(group, SearchCandidate(group))
         candidate.thread = near.threads[group]
         candidate.meaning = MEANING_WEIGHT * score
         candidate.evidence = max(candidate.evidence, (near.raw[group] - unrelated) / (related - unrelated))
 
 
-def _add_signals(candidates: dict[int, Candidate], signals: Sequence[Row]) -> None:
+def _add_signals(candidates: dict[int, SearchCandidate], signals: Sequence[Row]) -> None:
     for row in signals:
-        candidate = candidates.setdefault(row["group"], Candidate(row["group"]))
+        candidate = candidates.setdefault(row["group"], SearchCandidate(row["group"]))
         candidate.thread = row["thread"]
         candidate.exact = max(candidate.exact, SIGNAL_WEIGHTS[row["kind"]])
         candidate.evidence = 1.0
         candidate.signals.add(f"{row['kind']} {row['value']}")
 
 
-def _lend_session_scores(candidates: Mapping[int, Candidate]) -> None:
+def _lend_session_scores(candidates: Mapping[int, SearchCandidate]) -> None:
     """Raise the other turns of a good hit's session, which is probably the right one, above equals from elsewhere."""
     best: defaultdict[int, float] = defaultdict(float)
     for candidate in candidates.values():
@@ -247,7 +247,9 @@ def _lend_session_scores(candidates: Mapping[int, Candidate]) -> None:
 # --- building hits ---------------------------------------------------------------------------------------------------
 
 
-def _hits(conn: Connection, page: Sequence[Candidate], evidence: SearchEvidence, where: SearchFilter) -> list[Hit]:
+def _hits(
+    conn: Connection, page: Sequence[SearchCandidate], evidence: SearchEvidence, where: SearchFilter
+) -> list[Hit]:
     """Return the most informative item of each candidate as a hit."""
     texts = search.list_turn_documents(conn, [candidate.group for candidate in page], where)
     document_scores: dict[int, float] = {}
@@ -255,7 +257,7 @@ def _hits(conn: Connection, page: Sequence[Candidate], evidence: SearchEvidence,
         document = passage // search.PASSAGES_PER_DOCUMENT
         document_scores[document] = max(match.score, document_scores.get(document, 0.0))
     max_score = max(document_scores.values(), default=0.0) or 1.0
-    selected: list[tuple[Candidate, int]] = []
+    selected: list[tuple[SearchCandidate, int]] = []
     for candidate in page:
         documents = texts.get(candidate.group) or ([(-candidate.group, "observation")] if candidate.group < 0 else [])
         if documents:
@@ -274,7 +276,7 @@ def _hits(conn: Connection, page: Sequence[Candidate], evidence: SearchEvidence,
     return sorted(hits, key=lambda hit: -hit.score)
 
 
-def _hit(candidate: Candidate, row: Row, now: int, *, terms: Sequence[str] = ()) -> Hit:
+def _hit(candidate: SearchCandidate, row: Row, now: int, *, terms: Sequence[str] = ()) -> Hit:
     recency = RECENCY_BONUS * 0.5 ** (max(0, now - row["created_at"]) / HALF_LIFE_MS)
     confirmed = CONFIRMED_BONUS if row["trust"] == "user" else 0.0
     explanation = {
@@ -302,7 +304,9 @@ async def _newest(db: Database, question: SearchQuery) -> list[Hit]:
         search.list_documents_by_date, question.where, limit=question.limit, offset=question.offset, oldest_first=oldest
     )
     rows = await db.read(search.load_hits, document_ids)
-    return [_hit(Candidate(0), rows[document_id], ids.now_ms()) for document_id in document_ids if document_id in rows]
+    return [
+        _hit(SearchCandidate(0), rows[document_id], ids.now_ms()) for document_id in document_ids if document_id in rows
+    ]
 
 
 # --- predicting the files a prompt concerns --------------------------------------------------------------------------
@@ -314,7 +318,7 @@ FILE_TURNS = 3  # best turns of a file that count
 
 
 async def find_likely_files(
-    db: Database, prompt: str, ranked: Sequence[Candidate], where: SearchFilter, *, limit: int = 10
+    db: Database, prompt: str, ranked: Sequence[SearchCandidate], where: SearchFilter, *, limit: int = 10
 ) -> list[str]:
     """Return the repository files that a prompt probably concerns, likeliest first, without those it names."""
     if max((candidate.evidence for candidate in ranked), default=0.0) < FILES_FLOOR:
@@ -323,7 +327,7 @@ async def find_likely_files(
     return await asyncio.to_thread(_rank_files, prompt[:MAX_PROMPT_CHARS], ranked, touches, limit)
 
 
-def _rank_files(prompt: str, ranked: Sequence[Candidate], touches: Sequence[Row], limit: int) -> list[str]:
+def _rank_files(prompt: str, ranked: Sequence[SearchCandidate], touches: Sequence[Row], limit: int) -> list[str]:
     scores = score_files(prompt, ranked, touches)
     prompt_paths = words.find_paths(prompt)
     named_paths = [path for path in scores if any(path == name or path.endswith("/" + name) for name in prompt_paths)]
@@ -342,7 +346,7 @@ async def find_for_prompt(
     return hits, await find_likely_files(db, text, ranked, where, limit=files)
 
 
-def score_files(prompt: str, ranked: Sequence[Candidate], touches: Sequence[Row]) -> dict[str, float]:
+def score_files(prompt: str, ranked: Sequence[SearchCandidate], touches: Sequence[Row]) -> dict[str, float]:
     """Score files by the sum of four views: files of similar sessions, files of similar turns, files of turns with the
     same words, and paths with the prompt's words. Frequency and recency of work on a file are not used: they made the
     list worse (data sets in bench/results/recall.md)."""

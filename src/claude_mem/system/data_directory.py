@@ -120,10 +120,10 @@ class QuarantinedFile(msgspec.Struct, frozen=True):
     name: str
     why: str
     at: int
-    kept: str
+    moved_to: str = msgspec.field(name="kept")
 
     def __str__(self) -> str:
-        return f"{self.name} {self.why}; it was moved to {self.kept}"
+        return f"{self.name} {self.why}; it was moved to {self.moved_to}"
 
 
 def quarantine_damaged(folder: Path) -> None:
@@ -168,7 +168,7 @@ def list_quarantined(folder: Path) -> list[QuarantinedFile]:
     for line in lines:
         with contextlib.suppress(msgspec.MsgspecError):
             entry = msgspec.json.decode(line, type=QuarantinedFile)
-            if os.path.lexists(folder / entry.kept):
+            if os.path.lexists(folder / entry.moved_to):
                 entries.append(entry)
     return entries[::-1]
 

@@ -57,19 +57,19 @@ class WorkTree:
 class Repository:
     """What distinguishes a repository from another at the same path, and identifies it at another path.
 
-    `made` is the inode of its git directory and the creation time; it survives a rename on the same file system.
+    `creation_id` is the inode of its git directory and the creation time; it survives a rename on the same file system.
     `root_commit` is the same in every copy, and anyone can write any `remote` into a file: these two prove nothing.
     Each may be "".
     """
 
     git_dir: str
-    made: str
+    creation_id: str
     root_commit: str
     remote: str = ""
 
     @property
     def made_at(self) -> str:
-        return creation_time(self.made)
+        return creation_time(self.creation_id)
 
 
 def creation_time(creation_id: str) -> str:
@@ -259,12 +259,12 @@ def has_copy_at(repository: Repository, path: str) -> bool:
         there, here = Path(path).stat(), Path(repository.git_dir).stat()
     except OSError:
         return False
-    return _creation_id(Path(path)) == repository.made and there.st_dev != here.st_dev
+    return _creation_id(Path(path)) == repository.creation_id and there.st_dev != here.st_dev
 
 
 def is_repository_at(repository: Repository, path: str) -> bool:
     """Return whether a path holds this same repository."""
-    return bool(repository.made) and _creation_id(Path(path)) == repository.made
+    return bool(repository.creation_id) and _creation_id(Path(path)) == repository.creation_id
 
 
 # --- its first commit ------------------------------------------------------------------------------------------------

@@ -75,9 +75,9 @@ class ResolvedProject:
     @property
     def every_identity(self) -> tuple[str, ...]:
         """The identities, with that of the git directory's inode before that of its path."""
-        if self.repository is None or not self.repository.made:
+        if self.repository is None or not self.repository.creation_id:
             return self.identities
-        creation_identity = f"{CREATION_PREFIX}{self.repository.made}"
+        creation_identity = f"{CREATION_PREFIX}{self.repository.creation_id}"
         index = next((number for number, name in enumerate(self.identities) if name.startswith(GIT_PREFIX)), 0)
         return (*self.identities[:index], creation_identity, *self.identities[index:])
 

@@ -203,7 +203,7 @@ def _write(conn: Connection, *, import_run: ImportRun, batch: ImportBatch) -> Se
         conn,
         import_run,
         position=batch.position,
-        done_count=batch.done,
+        done_count=batch.progress,
         total=batch.total,
         counts=counts,
         notes=notes,
@@ -350,9 +350,9 @@ def _read_lines(path: Path, import_run: ImportRun) -> ImportBatch:
             _add_line(raw, line, batch, project_refs)
             if file.tell() - int(offset) > BATCH_BYTES:
                 break
-        batch.done = file.tell()
-    if batch.done < batch.total:
-        batch.position = f"{batch.done}.{line}"
+        batch.progress = file.tell()
+    if batch.progress < batch.total:
+        batch.position = f"{batch.progress}.{line}"
     elif not _is_whole(path):
         batch.notes.append(f"the file was cut off after line {line:,}: its last line is missing")
         batch.aside["cut off", "file"] += 1

@@ -161,7 +161,7 @@ class LegacyReader:
         """Return the batch, with the position of the next one and the progress so far."""
         total = self.older.count_sessions()
         self.batch.position = position
-        self.batch.done, self.batch.total = total if upto is None else self.older.count_sessions(upto), total
+        self.batch.progress, self.batch.total = total if upto is None else self.older.count_sessions(upto), total
         return self.batch
 
     def _finish(self) -> ImportBatch:

@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from claude_mem.agents.base import Host, LauncherCommands, home_dir, is_installed
+from claude_mem.agents.base import Agent, LauncherCommands, home_dir, is_installed
 from claude_mem.agents.canonical import Fields, string_or_empty
 from claude_mem.agents.claude import PLUGIN, SKILL, TEXTS
 from claude_mem.agents.contrib import flat_hooks
-from claude_mem.agents.files import Edit, FileEdit, JsonEdit, Settings, add_server, remove_server
+from claude_mem.agents.files import FileEdit, JsonEdit, Settings, SettingsEdit, add_server, remove_server
 from claude_mem.domain.errors import IgnoredEvent
 
 NAME = "cursor"
@@ -63,7 +63,7 @@ def _add(settings: Settings, ours: LauncherCommands) -> None:
     flat_hooks.add_handlers(settings, handlers)
 
 
-def edits(ours: LauncherCommands) -> Sequence[Edit]:
+def edits(ours: LauncherCommands) -> Sequence[SettingsEdit]:
     directory = config_dir(ours.env)
     program, *arguments = ours.mcp()
     description = f"{len(EVENTS)} hooks, each at most {TIMEOUT_SECONDS} s"
@@ -159,7 +159,7 @@ def _decode_json(value: Any) -> Any:
         return value
 
 
-HOST = Host(
+AGENT = Agent(
     name=NAME,
     label="Cursor",
     translate=translate,

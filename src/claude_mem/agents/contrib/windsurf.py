@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from claude_mem.agents.base import Host, LauncherCommands, home_dir
+from claude_mem.agents.base import Agent, LauncherCommands, home_dir
 from claude_mem.agents.canonical import Fields, string_or_empty
 from claude_mem.agents.claude import PLUGIN, SKILL, TEXTS
 from claude_mem.agents.contrib import flat_hooks
-from claude_mem.agents.files import Edit, FileEdit, JsonEdit, Settings, add_server, remove_server
+from claude_mem.agents.files import FileEdit, JsonEdit, Settings, SettingsEdit, add_server, remove_server
 from claude_mem.domain.errors import IgnoredEvent
 
 NAME = "windsurf"
@@ -42,7 +42,7 @@ def _add(settings: Settings, ours: LauncherCommands) -> None:
     )
 
 
-def edits(ours: LauncherCommands) -> Sequence[Edit]:
+def edits(ours: LauncherCommands) -> Sequence[SettingsEdit]:
     directory = config_dir(ours.env)
     program, *arguments = ours.mcp()
     tools = {"command": program, "args": arguments}
@@ -114,7 +114,7 @@ def _command(tool_info: Fields) -> Fields:
     return translated | {"tool_response": output}
 
 
-HOST = Host(
+AGENT = Agent(
     name=NAME,
     label="Windsurf",
     translate=translate,

@@ -327,7 +327,7 @@ def _kill(process: Process) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class ClaudeLogin:
     logged_in: bool
     has_plan: bool = False  # a subscription; without one every request is billed
 
@@ -339,11 +339,11 @@ class _Status(msgspec.Struct):
     authMethod: str = ""
 
 
-async def check_login(program: str, env_file: str = "") -> Login:
+async def check_login(program: str, env_file: str = "") -> ClaudeLogin:
     """Return the login state that the program reports. Raises if it cannot be determined."""
     env = build_environment(os.environ, env_file, program=program)
     if credentials := _CREDENTIALS & env.keys():
-        return Login(logged_in=True, has_plan=credentials == {"CLAUDE_CODE_OAUTH_TOKEN"})
+        return ClaudeLogin(logged_in=True, has_plan=credentials == {"CLAUDE_CODE_OAUTH_TOKEN"})
     try:
         process = await _start(program, "auth", "status", cwd=Path("/"), env=env)
     except OSError as error:
@@ -362,7 +362,7 @@ async def check_login(program: str, env_file: str = "") -> Login:
         status = msgspec.json.decode(output, type=_Status)
     except msgspec.MsgspecError as error:
         raise OperationFailed(f"`{program} auth status` printed an unknown format: update Claude Code") from error
-    return Login(status.loggedIn, status.loggedIn and status.authMethod in _PLANS)
+    return ClaudeLogin(status.loggedIn, status.loggedIn and status.authMethod in _PLANS)
 
 
 # --- transcripts -----------------------------------------------------------------------------------------------------

@@ -363,7 +363,7 @@ def _build_turn(
             for origin, body in zip(event_origins, bodies, strict=True)
         ),
         remotes=place.remotes,
-        known=_load_known_titles(conn, row["session_id"], before=row["number"]),
+        known_titles=_load_known_titles(conn, row["session_id"], before=row["number"]),
         host=row["host"],
         previous=_load_previous(conn, row["session_id"], before=row["number"]),
         carried=_load_carried(conn, row, trusted_sources) if with_earlier else EarlierReads(),

@@ -407,7 +407,7 @@ def upsert_repository(conn: Connection, repository: Repository, project_id: int)
             on conflict (git_dir) do update set project_id = ?2, made = ?3, remote = ?5,
                root_commit = iif(?4 = '' and made = ?3, root_commit, ?4)
         """,
-        (repository.git_dir, project_id, repository.made, repository.root_commit, repository.remote),
+        (repository.git_dir, project_id, repository.creation_id, repository.root_commit, repository.remote),
     )
 
 
@@ -433,19 +433,21 @@ def was_repository_replaced(conn: Connection, repository: Repository) -> bool:
 def is_repository_copy(conn: Connection, repository: Repository) -> bool:
     """Return whether the directory that this one appears to be still exists where it was last seen."""
     candidates = fetch_all(
-        conn, "select git_dir from repositories where made = ? and git_dir != ?", (repository.made, repository.git_dir)
+        conn,
+        "select git_dir from repositories where made = ? and git_dir != ?",
+        (repository.creation_id, repository.git_dir),
     )
     return any(git_files.has_copy_at(repository, row["git_dir"]) for row in candidates)
 
 
 def list_former_git_dirs(conn: Connection, repository: Repository, project_id: int) -> list[str]:
     """Return paths where this git directory was seen before and no longer is, because it was moved."""
-    if not repository.made:
+    if not repository.creation_id:
         return []
     candidates = fetch_all(
         conn,
         "select git_dir from repositories where made = ? and project_id = ? and git_dir != ?",
-        (repository.made, project_id, repository.git_dir),
+        (repository.creation_id, project_id, repository.git_dir),
     )
     return [row["git_dir"] for row in candidates if not git_files.is_repository_at(repository, row["git_dir"])]
 

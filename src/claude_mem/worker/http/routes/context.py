@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from claude_mem import answers
 from claude_mem.agents import payload
-from claude_mem.agents.registry import get_host
+from claude_mem.agents.registry import get_agent
 from claude_mem.domain import ids
 from claude_mem.domain.errors import InvalidRequest
 from claude_mem.domain.records import SessionStarted
@@ -77,7 +77,7 @@ async def inject_at_start(service: Service, request: Request) -> Any:
     session_key = {"host": event.host, "content_session_id": make_storable(event.content_session_id)}
     start, upto = await service.context_service.start_context(project, **session_key, source=event.body.source)
     greeting, greeted = (
-        await service.context_service.greeting(project) if get_host(event.host).shows_greeting else ("", [])
+        await service.context_service.greeting(project) if get_agent(event.host).shows_greeting else ("", [])
     )
     notice, keys = await service.context_service.notice()
     background, is_new_conversation = None, event.body.source != "resume"

@@ -12,7 +12,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from claude_mem.agents.registry import HOSTS
+from claude_mem.agents.registry import AGENTS
 from claude_mem.domain import ids
 from claude_mem.domain.errors import InvalidRequest, NotFound, OperationFailed
 from claude_mem.domain.text import make_storable
@@ -88,7 +88,7 @@ async def show_facets(service: Service, _: Request) -> Any:
     return {
         "types": [{"name": name, "icon": icon} for name, icon in service.icons.items()],
         "concepts": list(service.mode.concepts),
-        "hosts": [{"name": host.name, "title": host.label} for host in HOSTS.values()],
+        "hosts": [{"name": host.name, "title": host.label} for host in AGENTS.values()],
         "projects": await service.db.read(projects.list_projects_with_counts),
     }
 
