@@ -34,7 +34,7 @@ TOP: dict[str, set[str]] = {
     "base": set(),
 }
 # What the capture path may load beyond what `python -I -S -c pass` has loaded already.
-SQL_ELSEWHERE: set[str] = set()
+SQL_ELSEWHERE = {"claude_mem.maintain.maintenance"}
 HOOK_MAY_LOAD = {"_signal", "posix", "time", "sys", "__main__"}
 
 

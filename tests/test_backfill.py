@@ -255,8 +255,8 @@ def test_a_line_of_64_mb_is_left_out_without_being_kept_in_memory(old: Old) -> N
             file.write(b"x" * (1 << 20))
         file.write(b'"}}\n' + whole.splitlines(keepends=True)[0].replace(b"one-1", b"one-99"))
     code = (
-        "import sys\nfrom pathlib import Path\nfrom claude_mem.hosts import claude_transcript\n"
-        "found, _ = claude_transcript.part(Path(sys.argv[1]), host='claude', mark='', most=1 << 40)\n"
+        "import sys\nfrom pathlib import Path\nfrom claude_mem.agents import claude\n"
+        "found, _ = claude.read_part(Path(sys.argv[1]), host='claude', mark='', most=1 << 40)\n"
         "lines = Path('/proc/self/status').read_text().splitlines()\n"
         "most = next(line for line in lines if line.startswith('VmHWM'))\n"  # `ru_maxrss` would count its parent's too
         "print(len(found.events), found.bad_lines, int(most.split()[1]) >> 10)"
@@ -484,15 +484,15 @@ def test_killed_twenty_times_the_memory_is_that_of_one_clean_run(
 
 
 FORGET_THE_MARK = """
-import claude_mem.store.backfills as f
-right = f.next_part
-f.next_part = lambda conn, file, **rest: right(conn, file, **{**rest, "mark": rest["mark"] and '{"offset": %d}' % rest["offset"]})
+import claude_mem.storage.sqlite.journal.backfills as f
+right = f.enqueue_next_part
+f.enqueue_next_part = lambda conn, file, **rest: right(conn, file, **{**rest, "mark": rest["mark"] and '{"offset": %d}' % rest["offset"]})
 """
 TWO_TRANSACTIONS = """
 import claude_mem.worker.runner as runner
-from claude_mem.store import jobs
+from claude_mem.storage.sqlite.journal import jobs
 def finish(conn, job, commit):
-    jobs.finish(conn, job)
+    jobs.finish_job(conn, job)
     conn.execute("commit")          # the job is done, its result is not
     conn.execute("begin immediate")
     return commit(conn)

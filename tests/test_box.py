@@ -382,8 +382,8 @@ def test_a_number_that_changed_hands_gets_no_signal(tmp_path: Path, monkeypatch:
 
 
 KILLS = {
-    "process.py": 2,  # to the verified holder of the lock; and 0, which only asks
-    "failpoints.py": 1,  # ourselves
+    "system/process.py": 2,  # to the verified holder of the lock; and 0, which only asks
+    "system/failpoints.py": 1,  # ourselves
     "hook.py": 1,  # ourselves, at a point of the kill tests
     "digest/models/claude.py": 2,  # the group of our own child; and 0
     "digest/models/claude_child.py": 1,  # its own group

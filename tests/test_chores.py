@@ -190,11 +190,11 @@ def test_killed_right_after_something_was_erased_it_is_not_told_from_the_disk(
 VECTORS = """
 import asyncio
 from claude_mem.config import load
-from claude_mem.worker.service import Service
+from claude_mem.worker.app import Service
 from tests.test_recall import FakeEmbedder
 async def work():
     service = Service(load(), embedder=FakeEmbedder())
-    await service.work_off()
+    await service.run_until_idle()
     while await service.indexer.step():
         pass
     service.close()

@@ -308,7 +308,9 @@ def test_a_tag_loads_the_scanner_and_nothing_else_of_ours(lab: Lab) -> None:
     found = loaded(lab, "new", payload("UserPromptSubmit", prompt="a <private>b</private>"))
     assert {name for name in found if name.startswith("claude_mem")} == {
         "claude_mem",
+        "claude_mem.privacy",
         "claude_mem.privacy.tags",
+        "claude_mem.domain",
         "claude_mem.domain.text",
     }
     assert not found & {"socket", "pathlib", "asyncio", "sqlite3", "subprocess", "msgspec", "apsw"}

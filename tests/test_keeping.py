@@ -480,14 +480,14 @@ def test_the_ballast_takes_real_room_and_is_given_up_once(tmp_path: Path) -> Non
 FULL = """
 import asyncio, logging, os, sys, time
 from pathlib import Path
-from claude_mem import ids
-from claude_mem.store import corrections
+from claude_mem.domain import ids
+from claude_mem.storage.sqlite.memory import edits
 from tests.lab import MEM, Lab
 from tests.moving import Home
 from tests import wounds
 from tests.waiting import until
-from claude_mem.worker.service import Service
-from claude_mem.worker import room
+from claude_mem.worker.app import Service
+from claude_mem.system import disk
 
 class Heard(logging.Handler):
     def emit(self, record):
@@ -496,7 +496,7 @@ class Heard(logging.Handler):
 heard = []
 logging.getLogger().addHandler(Heard())
 
-room.BALLAST_BYTES, room.LEAST_BYTES = 2 << 20, 4 << 20
+disk.RESERVE_BYTES, disk.RESERVE_MIN_FREE_BYTES = 2 << 20, 4 << 20
 place = Path(sys.argv[1])
 lab = Lab(place)
 config = Home(lab.data).config
@@ -513,14 +513,14 @@ def fill():
 async def main():
     wounds.tell(lab, sessions=1)
     service = Service(config)
-    await service.work_off()
+    await service.run_until_idle()
     assert service.keeper.reserve_file.make()
     before = await service.totals()
     running = asyncio.create_task(service.run())
     service.keeper.dropped_events.make()
     await asyncio.sleep(0.3)
     fill()
-    assert room.free(place) == 0
+    assert disk.free_disk_bytes(place) == 0
     # a hook: exit 0, and what it could not write is no event of ours
     lab.no_worker() if not (lab.data / "worker.starting").exists() else None
     said = lab.hook("UserPromptSubmit", prompt="There is no room", session_id="full", prompt_id="f1")
@@ -555,7 +555,7 @@ async def main():
     assert service.keeper.reserve_file.make()
     found = await service.totals()
     assert found["captured"] == found["stored"] + found["queued"] + found["set_aside"] + found["filtered"], found
-    assert await service.keeper.check_database(now=ids.now()) == []
+    assert await service.keeper.check_database(now=ids.now_ms()) == []
     service.stop.set()
     await running
     service.close()

@@ -212,35 +212,35 @@ def test_a_job_that_kills_its_worker_three_times_is_given_up_visibly(lab: Lab) -
 # --- the checker notices ------------------------------------------------------------------------------------------
 
 UNLINK_FIRST = """
-import claude_mem.pipeline.ingest as ingest
-right = ingest.read
+import claude_mem.capture.drain as ingest
+right = ingest.read_spool_file
 def wrong(spool, name, *rest):
     taken = right(spool, name, *rest)
     spool.remove(name)          # before the commit
     return taken
-ingest.read = wrong
+ingest.read_spool_file = wrong
 """
 NO_RECEIPT = """
-import claude_mem.store.events as events
-events.receipt = lambda conn, event_id: None        # forget what was seen before
-right_add, right_ack = events.add, events.acknowledge
+import claude_mem.storage.sqlite.journal.events as events
+events.find_receipt = lambda conn, event_id: None        # forget what was seen before
+right_add, right_ack = events.add_event, events.add_receipt
 def add(conn, event, **rest):
     conn.execute("delete from receipts where event_id = ?", (event.id,))
     import dataclasses, os
     return right_add(conn, dataclasses.replace(event, id=event.id + os.urandom(2).hex(), tool_use_id=""), **rest)
-events.add = add
+events.add_event = add
 """
 FINISH_FIRST = """
 import claude_mem.worker.runner as runner
-from claude_mem.store import jobs
-right = jobs.claim
+from claude_mem.storage.sqlite.journal import jobs
+right = jobs.claim_job
 def claim(conn, *kinds, **rest):
     job = right(conn, *kinds, **rest)
     if job and job.kind == "compress":
         conn.execute("delete from jobs where id = ?", (job.id,))      # done before it is done
     return job
-jobs.claim = claim
-jobs.finish = lambda conn, job: None
+jobs.claim_job = claim
+jobs.finish_job = lambda conn, job: None
 """
 
 

@@ -37,21 +37,38 @@ OWN, KERNEL, WRITTEN, IMPORTED = (
 )
 # Module -> why it may read by itself. Nothing of a project, a transcript or another program's folder belongs here.
 EXCEPTIONS = {
-    "untrusted_files": "the one reader",
-    "hosts.packed": "unpacks what the one reader has opened",
-    "git_files": "unpacks the first bytes of what the one reader has opened",
-    "auditlog": OWN, "box": WRITTEN, "bridge": OWN, "hook": OWN, "own_files": OWN, "process": f"{OWN}; {KERNEL}", "spool": OWN,
-    "cli.keep": "a file that this command made for the editor", "cli.move": IMPORTED, "cli.run": OWN,
-    "hosts.connect": f"{OWN}: the record of what was changed; {WRITTEN}",
-    "pipeline.bring": IMPORTED, "pipeline.scrub": OWN,
-    "providers.embed": "models, whose checksums are pinned", "providers.wordpiece": "a model's vocabulary, checked before",
-    "providers.ranking": "weights that come with the package",
-    "store.damage": OWN, "store.examine": f"{OWN}; {IMPORTED}", "store.foreign": IMPORTED,
-    "store.transfer": WRITTEN, "worker.peers": KERNEL,
-    "store.migrate": "migrations that come with the package; a copy made before", "store.repair": OWN, "store.stones": OWN,
-    "worker.checkup": KERNEL, "worker.logs": OWN, "worker.oldlogs": OWN, "worker.room": WRITTEN, "worker.serve": WRITTEN,
-    "worker.service": "the FIFO that we made", "worker.traces": OWN, "worker.viewer": "files that come with the package",
-    "worker.wishes": OWN,
+    "system.untrusted_files": "the one reader",
+    "agents.transcript_lines": "unpacks what the one reader has opened",
+    "system.git_files": "unpacks the first bytes of what the one reader has opened",
+    "system.audit_log": OWN,
+    "system.data_directory": f"{WRITTEN}; {OWN}",
+    "bridge": OWN,
+    "hook": OWN,
+    "system.process": f"{OWN}; {KERNEL}",
+    "system.spool": OWN,
+    "cli.observations": "a file that this command made for the editor",
+    "cli.transfer": IMPORTED,
+    "cli.worker": OWN,
+    "agents.installer": f"{OWN}: the record of what was changed; {WRITTEN}",
+    "transfer.import_": IMPORTED,
+    "curate.redaction": OWN,
+    "recall.embed": "models, whose checksums are pinned; a model's vocabulary, checked before",
+    "digest.ranking": "weights that come with the package",
+    "storage.sqlite.damage": OWN,
+    "storage.sqlite.integrity": f"{OWN}; {IMPORTED}",
+    "storage.sqlite.external_db": IMPORTED,
+    "storage.sqlite.backup": WRITTEN,
+    "worker.http.auth": KERNEL,
+    "storage.sqlite.engine": "migrations that come with the package; a copy made before",
+    "storage.sqlite.repair": OWN,
+    "storage.sqlite.deletion.tombstones": OWN,
+    "worker.http.routes.health": f"{KERNEL}; {OWN}",
+    "maintain.maintenance": OWN,
+    "system.disk": WRITTEN,
+    "worker.serve": WRITTEN,
+    "worker.app": "the FIFO that we made",
+    "curate.erasure": OWN,
+    "worker.http.routes.viewer": "files that come with the package",
 }  # fmt: skip
 
 
@@ -93,8 +110,12 @@ def test_every_place_that_reads_by_itself_is_known() -> None:
 
 
 def test_no_reader_of_transcripts_or_projects_is_an_exception() -> None:
-    foreign = [name for name in EXCEPTIONS if name.startswith("hosts.") or name in ("projects", "config", "modes")]
-    assert foreign == ["hosts.packed", "hosts.connect"]
+    foreign = [
+        name
+        for name in EXCEPTIONS
+        if name.startswith("agents.") or name in ("system.project_folders", "config", "digest.modes")
+    ]
+    assert foreign == ["agents.transcript_lines", "agents.installer"]
 
 
 # --- settings that someone named -------------------------------------------------------------------------------------

@@ -49,9 +49,9 @@ def test_every_route_is_in_the_document() -> None:
 
 def test_the_document_names_what_handlers_read_and_nothing_else() -> None:
     said = {openapi._parse_param(word)["name"] for words in openapi.PARAMETERS.values() for word in words.split()}
-    read = {name for path in WORKER.glob("*.py") for name in _read(path)}
+    read = {name for path in WORKER.rglob("*.py") for name in _read(path)}
     assert read - said == set(), "a handler reads these; say so in openapi.TAKES"
-    texts = {text for path in WORKER.glob("*.py") for text in _texts(path) if path.name != "openapi.py"}
+    texts = {text for path in WORKER.rglob("*.py") for text in _texts(path) if path.name != "openapi.py"}
     assert said - texts == set(), "no handler reads these"
 
 

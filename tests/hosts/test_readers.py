@@ -173,19 +173,19 @@ def test_the_last_words_of_a_turn_are_its_last_message_and_nothing_else(tmp_path
 MEASURE = """
 import sys
 from pathlib import Path
-from claude_mem.config import load_forgiving
-from claude_mem.hosts import packed, registry
-from claude_mem.pipeline import backfill
-from claude_mem.store.backfills import File
-path, packed.MAX_BYTES = Path(sys.argv[1]), 100 << 20
+from claude_mem.config import load_lenient
+from claude_mem.agents import transcript_lines, registry
+from claude_mem.capture import backfill
+from claude_mem.storage.sqlite.journal.backfills import BackfillFile
+path, transcript_lines.MAX_BYTES = Path(sys.argv[1]), 100 << 20
 about = dict(host="", size=0, session_id=None, opened=False, parts=1, agent="")
 mark, bad_lines, problem = "", 0, ""
 while not problem:
-    found = backfill.read(File(id=1, path=str(path), mark=mark, **about), load_forgiving().config)
+    found = backfill.read_part(BackfillFile(id=1, path=str(path), mark=mark, **about), load_lenient().config)
     mark, bad_lines, problem = found.mark, bad_lines + found.bad_lines, found.problem
     if not mark:
         break
-registry.head(registry.of(found.host), path)
+registry.read_head(registry.get_host(found.host), path)
 # Not `ru_maxrss`: that begins with what the process that started this one had.
 most = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
 print(problem or "-", bad_lines, int(most.split()[1]) >> 10)

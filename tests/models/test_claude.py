@@ -543,8 +543,8 @@ def test_a_program_that_does_not_want_to_end_is_ended(tmp_path: Path, lines: lis
 DRIVER = """
 import asyncio, sys
 from pathlib import Path
-from claude_mem.providers.base import Request
-from claude_mem.providers.claude import Claude
+from claude_mem.digest.models.base import Request
+from claude_mem.digest.models.claude import Claude
 
 async def captured(session): pass
 
