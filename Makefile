@@ -7,7 +7,7 @@ CLIENT := build/claude-code
 CLIENT_VERSION := $(shell cat tests/client/version.txt)
 AXE_VERSION := $(shell cat tests/viewer/axe-version.txt)
 
-.PHONY: demo test test-again test-long test-hosts test-crash test-crash-long proof fuzz run lint types docs bench client agents browser axe clean wheel lock
+.PHONY: demo test test-again test-long test-hosts test-crash test-crash-long proof fuzz run lint types docs docs-site bench client agents browser axe clean wheel lock
 
 # KEEP=1 leaves a worker with some days of history running, to look at in a browser.
 demo: $(READY)
@@ -83,6 +83,11 @@ types: $(READY)
 
 docs: $(READY)
 	$(BIN)/python docs/generate.py
+
+# The documentation as a site, in build/site. MkDocs is installed on first use: only this target needs it.
+docs-site: $(READY)
+	$(BIN)/python -c "import material" 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check 'mkdocs-material>=9.6,<10'
+	$(BIN)/python -m mkdocs build --strict --quiet
 
 bench: $(READY) browser
 	$(BIN)/python bench/memories.py

@@ -19,54 +19,54 @@ FOUND = DOCS.parent / "build" / "proof"
 RESULTS = DOCS.parent / "bench" / "results"
 # The suites in the order of what they promise; one that is not named here comes last, under its own name.
 TITLES = {
-    "kills": "Nothing is lost and nothing is twice, whoever is killed when",
+    "kills": "No event is lost or stored twice, whichever process is killed",
     "powerloss": "A power cut loses nothing that was acknowledged",
-    "io_errors": "A disk that fails, fills up or goes read-only",
-    "disk": "Real disks that fill up or go read-only under a worker",
-    "processes": "One worker, whatever else lies around; when it stops, everything stops",
+    "io_errors": "A disk that fails, fills up or becomes read-only",
+    "disk": "Real disks that fill up or become read-only under a worker",
+    "processes": "Exactly one worker, whatever is stale; when it stops, everything stops",
     "clock": "Clocks that jump",
     "upgrades": "Upgrades",
-    "damage": "A damaged database is noticed, set aside and replaced",
-    "keeping": "Backups that are proven, and how long things are kept",
-    "room": "Room on the disk",
+    "damage": "A damaged database is detected, quarantined and replaced",
+    "keeping": "Proven backups, and retention",
+    "room": "Disk space",
     "soak": "A heavy day in ten minutes",
     "crowd": "A hundred sessions at once",
     "faults": "Providers that fail",
-    "spending": "What is spent",
-    "conformance": "Whose key is used",
-    "claude": "It does not observe itself",
-    "bench": "What it costs the user (from `make bench`)",
-    "port": "The port: who is let in",
-    "wire": "The port: odd requests, and the five clients beside them",
+    "spending": "Spending",
+    "conformance": "Credentials: which key is used",
+    "claude": "claude-mem does not observe itself",
+    "bench": "Cost to the user (from `make bench`)",
+    "port": "The port: access",
+    "wire": "The port: malformed requests, and the five clients",
     "box": "Other users of the machine",
-    "schema": "The API keeps to what it says of itself",
-    "fuzz": "Inputs made up by the thousand",
+    "schema": "The API conforms to its OpenAPI document",
+    "fuzz": "Generated inputs",
     "fuzz_atheris": "Inputs found by coverage",
     "secrets": "Secrets",
-    "scrub": "Secrets that were stored before the rules knew them",
-    "poison": "What came from outside gives no orders",
-    "forget": "Forgotten means gone",
-    "audit": "What was done is on record",
-    "egress": "Whom we talk to",
-    "hook_fuzz": "Hooks: odd inputs, odd surroundings",
-    "bad_input": "Odd input and a bad world",
-    "patterns": "No pattern blows up",
-    "search": "Any string is a question",
-    "projects": "A project is itself and no other",
-    "paths": "Paths from outside lead nowhere",
-    "privacy": "What is private",
-    "visits": "How a browser is let in",
-    "context": "How much is told",
+    "scrub": "Secrets stored before a rule existed",
+    "poison": "External text gives no instructions",
+    "forget": "Forgotten data is gone",
+    "audit": "The audit log",
+    "egress": "Network connections",
+    "hook_fuzz": "Hooks: odd inputs, odd environments",
+    "bad_input": "Malformed input and failing surroundings",
+    "patterns": "No regular expression blows up",
+    "search": "Any string is a valid query",
+    "projects": "Projects are never confused",
+    "paths": "External paths lead nowhere",
+    "privacy": "Private text",
+    "visits": "How a browser logs in",
+    "context": "Size of injections",
     "xss": "The viewer",
 }
 NOT_COVERED = """\
-- The machine it ran on: two cores of a virtual machine with a fast virtual disk. Times depend on it; counts do not.
-- Power loss is simulated at the level of files (only what was synced survives, sectors torn); whether a drive honours a
-  sync is not ours to test. macOS and Windows were not run.
-- No real model was in the loop of the poisoning suite: an obedient scripted one is the worst case for what is kept, not
+- The figures come from one machine: two cores of a virtual machine with a fast virtual disk. Times depend on it; counts do not.
+- Power loss is simulated at the level of files (only synced data survives, sectors are torn). Whether a drive honours a
+  sync cannot be tested here. Nothing was run on macOS or Windows.
+- The prompt-injection suite uses no real model. An obedient scripted model is the worst case for what is stored, not
   for what an agent then does with it.
-- What was sent to a provider can't be recalled; file-system snapshots and copies of your own are not ours.
-- Twenty-four hours of soaking are pressed into ten minutes; leaks that need a calendar to show would not show."""
+- What was sent to a provider cannot be recalled. File system snapshots and your own copies are out of reach.
+- A day of load is compressed into ten minutes; leaks that depend on calendar time would not show."""
 Record = dict[str, Any]
 
 
@@ -166,17 +166,17 @@ def _page(parts: dict[str, list[Goal]], found: dict[str, list[Record]]) -> Itera
     dates = sorted({record["date"] for record in every})
     yield "# Proof"
     yield ""
-    yield "What is promised, the figure that was set for it before it was built, and what was measured. `make proof` runs every"
-    yield "suite named here and writes this page; it fails if a test does, or if a goal is missed and nobody says why."
+    yield "This page lists every promise, the goal that was set before it was implemented, and the measured result. `make proof` runs every"
+    yield "suite named here and writes this page. It fails if a test fails, or if a goal is missed without a stated reason."
     yield f"{len(every)} figures, {len(missed)} missed; measured {' to '.join(dict.fromkeys((dates[0], dates[-1])))}."
     for title, goals in parts.items():
-        yield f"\n## {title}\n\n| | promise | figure that was set | |\n|---|---|---|---|"
+        yield f"\n## {title}\n\n| | promise | goal | result |\n|---|---|---|---|"
         for goal in goals:
             yield f"| {goal.name} | {_cell(goal.promise)} | {_cell(goal.figure)} | {_verdict(goal, every)} |"
     yield "\n# The figures"
     for suite in sorted(found, key=_order):
         yield f"\n## {TITLES.get(suite, suite.replace('_', ' '))}\n"
-        yield "| for | what | goal | measured | |\n|---|---|---|--:|---|"
+        yield "| promise | figure | goal | measured | remark |\n|---|---|---|--:|---|"
         for record in found[suite]:
             yield (
                 f"| {' '.join(record['of'])} | {_cell(record['name'])} | {_cell(record['goal'])} | {_measured(record)} |"
@@ -187,7 +187,7 @@ def _page(parts: dict[str, list[Goal]], found: dict[str, list[Record]]) -> Itera
         if found[suite]:
             kept = "; kept from the page before: the suite was not run again" if "kept" in found[suite][0] else ""
             yield f"\nMeasured {max(record['date'] for record in found[suite])}{kept}."
-    yield f"\n## What is not covered\n\n{NOT_COVERED}"
+    yield f"\n## Limits\n\n{NOT_COVERED}"
 
 
 def _order(suite: str) -> tuple[int, str]:

@@ -1,4 +1,4 @@
--- Printed from a migrated database, for reading. The truth is in src/claude_mem/storage/sqlite/migrations.
+-- Printed from a migrated database, for reading only. The schema is defined in src/claude_mem/storage/sqlite/migrations.
 
 CREATE TABLE projects (
     id          integer primary key autoincrement,
