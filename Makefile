@@ -87,7 +87,7 @@ docs: $(READY)
 # The documentation as a site, in build/site. MkDocs is installed on first use: only this target needs it.
 docs-site: $(READY)
 	$(BIN)/python -c "import material" 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check 'mkdocs-material>=9.6,<10'
-	$(BIN)/python -m mkdocs build --strict --quiet
+	$(BIN)/python -m mkdocs build --strict
 
 bench: $(READY) browser
 	$(BIN)/python bench/memories.py
