@@ -166,7 +166,7 @@ def test_busy_locked_full_and_failing_are_not_damage(whole: Path, tmp_path: Path
     async def inside() -> None:
         service = Service(config)
         try:
-            service.db.damaged = lambda error: service.report_damage(str(error))
+            service.db.on_damage = lambda error: service.report_damage(str(error))
             service.db._writer.set_busy_timeout(0)
             other.execute("begin immediate")
             for _ in range(200):

@@ -147,7 +147,7 @@ def test_rows_of_many_megabytes_are_read_one_after_the_other(tmp_path: Path) -> 
     )
     path = older_db.close()
     with external_db.open_read_only(path) as conn:
-        page = external_db.LegacyDatabase(conn).session_items("observations", "m-wide", after=0, limit=500)
+        page = external_db.LegacyDatabase(conn).list_session_items("observations", "m-wide", after=0, limit=500)
     assert page.more
     assert len(page.rows) < 6
 

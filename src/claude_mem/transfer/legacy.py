@@ -123,7 +123,7 @@ class LegacyReader:
     def sessions(self, after: int) -> ImportBatch:
         """Return the next sessions. A large session gets batches of its own."""
         last: int | None = None
-        rows = self.older.sessions(after, BATCH_SESSIONS)
+        rows = self.older.list_sessions(after, BATCH_SESSIONS)
         for row in rows:
             group = self._group(row)
             if group.is_large and last is None:
@@ -136,13 +136,13 @@ class LegacyReader:
 
     def session(self, number: int, part: str) -> ImportBatch:
         """Return one part of a large session."""
-        row = next(iter(self.older.sessions(number - 1, 1)), None)
+        row = next(iter(self.older.list_sessions(number - 1, 1)), None)
         if row is None or row["row_id"] != number:  # the row was removed since
             return self._at(str(number), upto=number)
         return self._part(self._group(row), part, within=str(number))
 
     def orphans(self, after: str | None) -> ImportBatch:
-        links = self.older.orphans(after, BATCH_SESSIONS)
+        links = self.older.list_orphan_links(after, BATCH_SESSIONS)
         for place, link in enumerate(links):
             group = self._orphan_group(link)
             if group.is_large and place == 0:
@@ -239,8 +239,8 @@ class LegacyReader:
 
     def projects(self, after: str, *, has_position: bool) -> ImportBatch:
         """Return the next projects, followed by the first sessions if these are the last projects."""
-        names = self.older.projects(after, BATCH_PROJECTS)
-        if not has_position and len(self.older.projects("", MAX_PROJECTS + 1)) > MAX_PROJECTS:
+        names = self.older.list_projects(after, BATCH_PROJECTS)
+        if not has_position and len(self.older.list_projects("", MAX_PROJECTS + 1)) > MAX_PROJECTS:
             raise OperationFailed(
                 f"the database names more than {MAX_PROJECTS:,} projects",
                 hint="claude-mem does not write such databases; import one project with `--project NAME`",
@@ -281,7 +281,7 @@ class LegacyReader:
         return self._projects[name]
 
     def _by_files(self, name: str) -> projects_.ResolvedProject | None:
-        files = (file for value in self.older.files(name) for file in _list(value))
+        files = (file for value in self.older.list_files(name) for file in _list(value))
         for file in islice(files, MAX_FILES):
             folder = Path(file).parent
             if file.startswith("/") and "\0" not in file and len(file) < 4096 and _is_dir(folder):
@@ -301,8 +301,8 @@ class LegacyReader:
 
         def rows(table: str, after: int, limit: int) -> LegacyPage:
             if table == "user_prompts":
-                return self.older.prompts(row, after=after, limit=limit)
-            return self.older.session_items(table, link, after=after, limit=limit)
+                return self.older.list_prompts(row, after=after, limit=limit)
+            return self.older.list_session_items(table, link, after=after, limit=limit)
 
         def count(table: str, after: int) -> int:
             if table == "user_prompts":
@@ -315,7 +315,7 @@ class LegacyReader:
         def rows(table: str, after: int, limit: int) -> LegacyPage:
             if table == "user_prompts":
                 return LegacyPage([], more=False)
-            return self.older.orphan_items(table, link, after=after, limit=limit)
+            return self.older.list_orphan_items(table, link, after=after, limit=limit)
 
         def count(table: str, after: int) -> int:
             return 0 if table == "user_prompts" else self.older.count_orphan_items(table, link, after=after)

@@ -200,7 +200,7 @@ class Service:
     async def prepare(self) -> None:
         """Apply pending deletions before the first request is accepted, so that no request can read deleted content."""
         loop = asyncio.get_running_loop()
-        self.db.damaged = lambda error: _call_soon(loop, partial(self.report_damage, str(error)))
+        self.db.on_damage = lambda error: _call_soon(loop, partial(self.report_damage, str(error)))
         await self._retry_disk_errors(self.forgetter.recover)
 
     async def run(self) -> None:

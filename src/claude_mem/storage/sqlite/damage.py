@@ -19,12 +19,15 @@ RESERVE_FILE_NAME = "ballast"
 # Name prefixes of backups: made by the user, made daily by the worker, made before a migration or a restore.
 BACKUP_PREFIXES = ("memory-", "daily-", "before-")
 AUDIT_FILES, TOMBSTONE_FILE = "audit*.jsonl", "forgotten.jsonl"  # files that outlive the database
-_HINT = "the worker moves it to the quarantine and restores the newest good backup"
-_SHM_HEADER_BYTES, _SHM_CHECKPOINTED_OFFSET = 48, 96  # layout of SQLite's -shm file
-
-
 # Errors that mean damage. We write only valid UTF-8, so text that cannot be decoded is damaged.
 DAMAGE_ERRORS = (apsw.CorruptError, apsw.NotADBError, UnicodeDecodeError)
+_TRANSIENT_ERRORS = (
+    apsw.FullError, apsw.BusyError, apsw.LockedError, apsw.IOError, apsw.ReadOnlyError, apsw.CantOpenError,
+)  # fmt: skip
+_TRANSIENT_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+_HINT = "the worker moves it to the quarantine and restores the newest good backup"
+_PAGE_SIZES = tuple(512 << n for n in range(7))
+_SHM_HEADER_BYTES, _SHM_CHECKPOINTED_OFFSET = 48, 96  # layout of SQLite's -shm file
 
 
 def is_database_damage(error: BaseException | None) -> bool:
@@ -36,12 +39,6 @@ def is_database_damage(error: BaseException | None) -> bool:
     return isinstance(error, (*DAMAGE_ERRORS, DatabaseDamaged)) or is_database_damage(error.__cause__)
 
 
-_TRANSIENT_ERRORS = (
-    apsw.FullError, apsw.BusyError, apsw.LockedError, apsw.IOError, apsw.ReadOnlyError, apsw.CantOpenError,
-)  # fmt: skip
-_TRANSIENT_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
-
-
 def is_transient_disk_error(error: BaseException) -> bool:
     """Return whether the error is a disk or locking problem that may pass. None of these means damage."""
     if isinstance(error, BaseExceptionGroup):
@@ -49,12 +46,14 @@ def is_transient_disk_error(error: BaseException) -> bool:
     return isinstance(error, _TRANSIENT_ERRORS) or (isinstance(error, OSError) and error.errno in _TRANSIENT_ERRNOS)
 
 
-# --- checks before opening -------------------------------------------------------------------------------------------
+# --- the file, before it is opened -----------------------------------------------------------------------------------
 
 
 def check_before_opening(path: Path, *, backups: Path) -> None:
-    """Raise `Damaged` if the file can't be our database. An empty or missing file is taken as new, unless other files
-    show that there was a memory."""
+    """Raise `DatabaseDamaged` if the file can't be our database.
+
+    An empty or missing file is taken as new, unless other files show that there was a memory.
+    """
     if path.is_dir():
         raise DatabaseDamaged(f"{path} is a folder", hint=_HINT)
     try:
@@ -103,14 +102,14 @@ def _is_valid_header(head: bytes) -> bool:
     return fixed and (page == 1 or page in _PAGE_SIZES) and schema_format <= 4 and encoding <= 1
 
 
-_PAGE_SIZES = tuple(512 << n for n in range(7))
-
-
 def repair_header_bytes(head: bytes) -> bytes:
     """Return the header with its constant fields repaired, which is enough to read the rest of the file."""
     return SQLITE_MAGIC + b"\x10\x00\x02\x02\x00\x40\x20\x20" + head[24:44] + bytes((0, 0, 0, 4)) + head[48:56] + (
         bytes((0, 0, 0, 1)) + head[60:]
     )  # fmt: skip
+
+
+# --- the WAL ---------------------------------------------------------------------------------------------------------
 
 
 def read_claimed_wal_frames(path: Path) -> int:
@@ -152,7 +151,7 @@ def _wal_checksum(data: bytes) -> bytes:
 
 
 def check_wal_frames(conn: apsw.Connection, claimed_frames: int) -> None:
-    """Raise `Damaged` if the WAL has fewer frames than the -shm file claimed."""
+    """Raise `DatabaseDamaged` if the WAL has fewer frames than the -shm file claimed."""
     cursor = conn.cursor()
     cursor.row_trace = None
     ((_, frames, _),) = cursor.execute("pragma wal_checkpoint(noop)")

@@ -21,12 +21,11 @@ import apsw
 
 from claude_mem import hook
 from claude_mem.domain.errors import OperationFailed
+from claude_mem.storage.sqlite.damage import SQLITE_MAGIC
 
-SQLITE_MAGIC = b"SQLite format 3\0"
 MAX_VALUE_BYTES = 32 << 20  # of one value or row; an event, the largest item we store, has at most 8 MB
-OUR_TABLES = frozenset(
-    ("receipts", "turns", "jobs", "project_aliases", "project_dirs")
-)  # tables that no other program has
+# Tables that no other program has.
+OUR_TABLES = frozenset(("receipts", "turns", "jobs", "project_aliases", "project_dirs"))
 LEGACY_TABLES = frozenset(("observations", "session_summaries", "user_prompts"))
 SESSION_LINK_COLUMNS = frozenset(("memory_session_id", "sdk_session_id"))
 
@@ -35,6 +34,7 @@ DatabaseFileState = tuple[tuple[int, int], ...]  # size and modification time of
 
 
 def is_sqlite_file(path: Path) -> bool:
+    """Return whether the file starts with the header of an SQLite database."""
     with path.open("rb") as file:
         return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
 
@@ -42,7 +42,7 @@ def is_sqlite_file(path: Path) -> bool:
 def identify_database(path: Path) -> str:
     """Return `ours`, `older` (the claude-mem written in TypeScript), `empty` or `other`.
 
-    Raise `CannotDo` if the file can't be read.
+    Raise `OperationFailed` if the file can't be read.
     """
     had_copy = path in _copies.entries  # made by a running import
     try:
@@ -69,11 +69,11 @@ def is_own_database_file(path: Path) -> bool:
 
 
 def identify_tables(conn: apsw.Connection) -> str:
-    """Return whose database this is, as `whose` does."""
+    """Return whose database an open connection reads, in the words of `identify_database`."""
     tables = read_table_columns(conn)
     if not tables:
         return "empty"
-    if len(tables.keys() & OUR_TABLES) >= 3:  # not all: a damaged database of ours must still be recognized
+    if len(tables.keys() & OUR_TABLES) >= 3:  # not all five: our own database must be recognized when damaged
         return "ours"
     linked = any(SESSION_LINK_COLUMNS & tables[name] for name in LEGACY_TABLES & tables.keys())
     return "older" if linked or "sdk_sessions" in tables else "other"
@@ -83,15 +83,21 @@ def read_table_columns(conn: apsw.Connection) -> dict[str, frozenset[str]]:
     """Return the columns of every table."""
     columns_by_table: dict[str, set[str]] = {}
     sql = "select t.name, c.name from pragma_table_list t, pragma_table_info(t.name) c where t.type = 'table'"
-    for table, column in _tuples(conn, f"{sql} and t.schema = 'main' and t.name not like 'sqlite\\_%' escape '\\'"):
+    for table, column in fetch_tuples(
+        conn, f"{sql} and t.schema = 'main' and t.name not like 'sqlite\\_%' escape '\\'"
+    ):
         columns_by_table.setdefault(table, set()).add(column)
     return {table: frozenset(names) for table, names in columns_by_table.items()}
 
 
-def _tuples(conn: apsw.Connection, sql: str) -> list[tuple[Any, ...]]:
+def fetch_tuples(conn: apsw.Connection, sql: str, params: Any = ()) -> list[tuple[Any, ...]]:
+    """Return rows as tuples, also on connections that return dicts.
+
+    With thousands of rows, creating a dict for each takes most of the time.
+    """
     cursor = conn.cursor()
     cursor.row_trace = None
-    return list(cursor.execute(sql))
+    return list(cursor.execute(sql, params))
 
 
 @contextmanager
@@ -101,7 +107,7 @@ def open_read_only(path: Path) -> Iterator[apsw.Connection]:
         conn = apsw.Connection(read_only_uri(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
         try:
             harden_connection(conn)
-            conn.row_trace = _as_dict
+            conn.row_trace = row_to_dict
             yield conn
         finally:
             conn.close()
@@ -124,7 +130,7 @@ def harden_connection(conn: apsw.Connection) -> None:
 
 @contextmanager
 def translate_sqlite_errors(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into ours, which name the file and say what to do."""
+    """Translate SQLite's errors into `OperationFailed`, which names the file and says what to do."""
     try:
         yield
     except apsw.BusyError as error:
@@ -169,6 +175,7 @@ class DatabaseCopies:
         self.entries: dict[Path, tuple[DatabaseFileState, tempfile.TemporaryDirectory[str]]] = {}
 
     def path_of(self, path: Path) -> Path:
+        """Return the path of the copy. A copy is made if there is none or the database has changed since."""
         current = read_file_state(path)
         if path not in self.entries or self.entries[path][0] != current:
             self.drop(path)
@@ -179,6 +186,7 @@ class DatabaseCopies:
         return Path(self.entries[path][1].name, path.name)
 
     def drop(self, path: Path) -> None:
+        """Delete the copy of a database, if there is one."""
         if path in self.entries:
             self.entries.pop(path)[1].cleanup()
 
@@ -229,11 +237,12 @@ def sqlite_file_name(path: Path) -> str:
     return text
 
 
-def _as_dict(cursor: apsw.Cursor, row: tuple[Any, ...]) -> Row:
+def row_to_dict(cursor: apsw.Cursor, row: tuple[Any, ...]) -> Row:
+    """Convert a row to a dict by column name. For use as a row trace."""
     return {column[0]: value for column, value in zip(cursor.get_description(), row, strict=True)}
 
 
-# --- the older claude-mem --------------------------------------------------------------------------------------------
+# --- the database of the older claude-mem ----------------------------------------------------------------------------
 
 
 _TIME_COLUMNS = ("created_at", "created_at_epoch")
@@ -269,7 +278,7 @@ MAX_NAME_CHARS = 200
 
 @dataclass(frozen=True, slots=True)
 class LegacyPage:
-    """Rows in the order of their rowid. `more`: there are further rows after the last."""
+    """Rows in the order of their rowid, and whether there are more rows after the last."""
 
     rows: list[Row]
     more: bool
@@ -292,7 +301,7 @@ class LegacyDatabase:
         return f"select {', '.join([f'{self._rowid_name(table)} as row_id', *names])} from {table}"
 
     def _page(self, table: str, where: str, values: tuple[Any, ...], *, after: int, limit: int) -> LegacyPage:
-        """Return the next rows, at most `limit` of them and about `PAGE_BYTES`."""
+        """Return the next rows, at most `limit` of them and about `LEGACY_PAGE_BYTES`."""
         number, rows, size = self._rowid_name(table), list[Row](), 0
         sql = f"{self._select(table)} where ({where}) and {number} > ? order by {number} limit ?"
         for row in self.conn.execute(sql, (*values, after, limit + 1)):
@@ -310,6 +319,7 @@ class LegacyDatabase:
         return list(self.conn.execute(sql, values))
 
     def count_sessions(self, upto: int = 1 << 62) -> int:
+        """Count the sessions up to a rowid."""
         has_table = "sdk_sessions" in self.tables
         return self._count("sdk_sessions", f"{self._rowid_name('sdk_sessions')} <= ?", upto) if has_table else 0
 
@@ -317,13 +327,14 @@ class LegacyDatabase:
         (row,) = self._rows(f"select count(*) as n from {table} where {where}", *values)
         return int(row["n"])
 
-    def sessions(self, after: int, limit: int) -> list[Row]:
+    def list_sessions(self, after: int, limit: int) -> list[Row]:
+        """Return the next sessions in the order of their rowid."""
         if "sdk_sessions" not in self.tables:
             return []
         return self._page("sdk_sessions", "true", (), after=after, limit=limit).rows
 
-    def session_items(self, table: str, link: Any, *, after: int, limit: int) -> LegacyPage:
-        """Return observations or summaries of one observer session."""
+    def list_session_items(self, table: str, link: Any, *, after: int, limit: int) -> LegacyPage:
+        """Return the next observations or summaries of one observer session."""
         column = self._link_column(table)
         if column == "null" or link is None:
             return LegacyPage([], more=False)
@@ -335,8 +346,11 @@ class LegacyDatabase:
             return 0
         return self._count(table, f"{column} = ? and {self._rowid_name(table)} > ?", link, after)
 
-    def prompts(self, session: Row, *, after: int, limit: int) -> LegacyPage:
-        """Return the prompts of a session, found by its row id or, in versions without that column, by its name."""
+    def list_prompts(self, session: Row, *, after: int, limit: int) -> LegacyPage:
+        """Return the next prompts of a session.
+
+        Prompts refer to the row id of their session or, in some versions, to the id that its agent gave it.
+        """
         where, value = self._prompts_condition(session)
         return (
             self._page("user_prompts", where, (value,), after=after, limit=limit)
@@ -360,9 +374,11 @@ class LegacyDatabase:
             key = session.get("content_session_id") or session.get("claude_session_id")
         return (f"{column} = ?", key) if column and key is not None else ("", None)
 
-    def orphans(self, after: str | None, limit: int) -> list[str]:
-        """Return the observer sessions that observations or summaries refer to but that have no row; '' stands for
-        none."""
+    def list_orphan_links(self, after: str | None, limit: int) -> list[str]:
+        """Return the next observer sessions that observations or summaries refer to but that have no row.
+
+        Items that refer to no session at all are listed under ''.
+        """
         link = self._link_column("sdk_sessions")
         known_links = (
             "select null where false" if link == "null" else f"select {link} from sdk_sessions where {link} not null"
@@ -378,7 +394,8 @@ class LegacyDatabase:
         sql = f"select distinct link from ({' union all '.join(selects)}) where link > ? or ? order by link limit ?"
         return [row["link"] for row in self._rows(sql, after or "", after is None, limit)]
 
-    def orphan_items(self, table: str, link: str, *, after: int, limit: int) -> LegacyPage:
+    def list_orphan_items(self, table: str, link: str, *, after: int, limit: int) -> LegacyPage:
+        """Return the next observations or summaries that refer to a missing observer session."""
         if table not in self.tables:
             return LegacyPage([], more=False)
         return self._page(table, self._orphan_condition(table), (link,), after=after, limit=limit)
@@ -392,6 +409,7 @@ class LegacyDatabase:
         return f"coalesce(cast({self._link_column(table)} as text), '') = ?"
 
     def count_orphan_prompts(self) -> int:
+        """Count the prompts whose session has no row."""
         if "session_db_id" not in self.tables.get("user_prompts", ()) or "sdk_sessions" not in self.tables:
             return self._count("user_prompts") if "user_prompts" in self.tables and not self.count_sessions() else 0
         return self._count(
@@ -400,7 +418,7 @@ class LegacyDatabase:
             f" (select {self._rowid_name('sdk_sessions')} from sdk_sessions)",
         )
 
-    def projects(self, after: str, limit: int) -> list[str]:
+    def list_projects(self, after: str, limit: int) -> list[str]:
         """Return the next project names in order, from all tables; of merged projects, the name of the target."""
         selects = [
             f"select coalesce({'merged_into_project' if 'merged_into_project' in names else 'null'}, project) as name"
@@ -418,7 +436,7 @@ class LegacyDatabase:
         )
         return [row["name"] for row in name_rows]
 
-    def files(self, project: str, limit: int = 200) -> list[Any]:
+    def list_files(self, project: str, limit: int = 200) -> list[Any]:
         """Return the values of the file columns of a project's newest observations."""
         existing = self.tables.get("observations", frozenset())
         file_columns = [name for name in ("files_modified", "files_read") if name in existing]
