@@ -7,7 +7,7 @@ The first question of a client makes a new worker import the protocol library, w
 import sys
 
 SECONDS = 60.0
-LIMITS = ("START_SECONDS", "SAME_SECONDS")
+LIMITS = ("START_SECONDS", "CACHED_METHOD_SECONDS")
 
 
 def main() -> None:
