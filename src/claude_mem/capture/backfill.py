@@ -19,16 +19,15 @@ from claude_mem.agents import registry, transcript_lines
 from claude_mem.agents.base import Transcripts
 from claude_mem.agents.canonical import TranscriptContent
 from claude_mem.capture import sanitize, transcripts
-from claude_mem.capture import turns as capture_turns
+from claude_mem.capture.turns import TURN_HIDDEN
 from claude_mem.config import Config
 from claude_mem.domain import ids
-from claude_mem.domain.records import Event, Job, Session, Status, StreamEvent
+from claude_mem.domain.records import Event, Job, Status, StreamEvent
 from claude_mem.domain.text import make_storable
 from claude_mem.storage.base import Commit, write_nothing
 from claude_mem.storage.sqlite.deletion import tombstones
 from claude_mem.storage.sqlite.engine import Connection, Database
-from claude_mem.storage.sqlite.journal import backfills, jobs
-from claude_mem.storage.sqlite.journal import turns as journal_turns
+from claude_mem.storage.sqlite.journal import backfills, jobs, turns
 from claude_mem.storage.sqlite.journal.backfills import BackfillFile
 from claude_mem.storage.sqlite.memory import projects, sessions
 from claude_mem.system import untrusted_files
@@ -67,9 +66,6 @@ class BackfillPart:
     mark: str
 
 
-# --- asking ----------------------------------------------------------------------------------------------------------
-
-
 def enqueue_files(conn: Connection, *paths: Path, now: int) -> None:
     """Enqueue reading these files, except those that were read and have not changed since."""
     backfills.enqueue_transcripts(conn, backfills.stat_transcripts(paths), now=now)
@@ -91,6 +87,7 @@ async def backfill(job: Job, *, db: Database, config: Config) -> Commit:
 
 
 def read_part(file: BackfillFile, config: Config) -> BackfillPart | SkippedFile:
+    """Read and clean the next part of a file. Return why it is skipped if it must not be read."""
     path = Path(file.path)
     if problem := _read_problem(path):
         return SkippedFile(file.host, problem)
@@ -127,17 +124,15 @@ def _read_next(
     after the last part."""
     agents = dict(transcripts.subagents(path))
     current_path = agents.get(file.agent) if file.agent else path
-    transcript, mark = _read_part(file, current_path, host, transcripts) if current_path else (TranscriptContent(), "")
+    transcript, mark = TranscriptContent(), ""
+    if current_path and transcripts.part is not None:
+        most = PACKED_PART_BYTES if current_path.suffix == ".gz" else PART_BYTES
+        transcript, mark = transcripts.part(current_path, host=host, mark=file.mark, most=most, agent_id=file.agent)
+    elif current_path:
+        transcript = transcripts.read(current_path, host=host, agent_id=file.agent, over=True)
     if mark:
         return transcript, file.agent, mark
     return transcript, min((agent for agent in agents if agent > file.agent), default=""), ""
-
-
-def _read_part(file: BackfillFile, path: Path, host: str, transcripts: Transcripts) -> tuple[TranscriptContent, str]:
-    if transcripts.part is not None:
-        most = PACKED_PART_BYTES if path.suffix == ".gz" else PART_BYTES
-        return transcripts.part(path, host=host, mark=file.mark, most=most, agent_id=file.agent)
-    return transcripts.read(path, host=host, agent_id=file.agent, over=True), ""
 
 
 def _filter_and_clean(
@@ -172,9 +167,7 @@ def _unrecognised_reason(path: Path) -> str:
         if not file.read(1):
             reason = "empty"
         else:
-            file.seek(
-                transcript_lines.MAX_DOCUMENT_BYTES
-            )  # a file that is a single record is not read beyond this size
+            file.seek(transcript_lines.MAX_DOCUMENT_BYTES)  # a file that is a single record is not read beyond this
             if path.name.removesuffix(".gz").endswith(".json") and file.read(1):
                 reason = "huge"
     return "broken" if transcript.problem == "unreadable" else transcript.problem or reason
@@ -194,6 +187,7 @@ def _skip_file(conn: Connection, *, file: BackfillFile, skipped: SkippedFile) ->
 
 
 def _store_part(conn: Connection, *, file: BackfillFile, part: BackfillPart) -> Sequence[StreamEvent]:
+    """Store a part, and enqueue the next one or record the end of the file."""
     now = ids.now_ms()
     session_id, opened = _find_or_open_session(conn, file, part, now=now)
     news = _add_events(conn, session_id, part, now=now) if session_id else []
@@ -222,7 +216,7 @@ def _store_part(conn: Connection, *, file: BackfillFile, part: BackfillPart) -> 
         )
     else:
         _finish(conn, file, part, session_id, now=now)
-    return [item for item in news if item.type == capture_turns.TURN_HIDDEN]  # old events are not news to listeners
+    return [item for item in news if item.type == TURN_HIDDEN]  # old events are not news to listeners
 
 
 def _find_or_open_session(conn: Connection, file: BackfillFile, part: BackfillPart, *, now: int) -> tuple[int, bool]:
@@ -232,16 +226,15 @@ def _find_or_open_session(conn: Connection, file: BackfillFile, part: BackfillPa
         return file.session_id or 0, file.opened
     existing = sessions.find_session(conn, part.host, part.content_session_id)
     if existing is None and all(tombstones.is_event_tombstoned(conn, event) for event in part.events):
-        return 0, False  # the user has deleted all of it
-    session, opened = existing or _open_session(conn, part, now=now), existing is None or file.opened
+        return 0, False  # the user has deleted the whole session
+    session = existing
+    if session is None:
+        project_id = projects.register_project(conn, part.project, "", now=now)
+        session_id, at = part.content_session_id, part.events[0].at
+        session = sessions.open_session(conn, part.host, session_id, project_id=project_id, at=at, cwd=part.cwd)
+    opened = existing is None or file.opened
     backfills.set_backfill_session(conn, file, host=part.host, session_id=session.id, opened=opened)
     return session.id, opened
-
-
-def _open_session(conn: Connection, part: BackfillPart, *, now: int) -> Session:
-    project_id = projects.register_project(conn, part.project, "", now=now)
-    at = part.events[0].at
-    return sessions.open_session(conn, part.host, part.content_session_id, project_id=project_id, at=at, cwd=part.cwd)
 
 
 def _add_events(conn: Connection, session_id: int, part: BackfillPart, *, now: int) -> list[StreamEvent]:
@@ -255,13 +248,13 @@ def _close_session(conn: Connection, session_id: int, *, opened: bool) -> None:
     session = sessions.get_session(conn, session_id)
     if session.status == Status.ACTIVE or (session.status == Status.INITIALIZED and not opened):
         return
-    journal_turns.close_open_turns(conn, session.id, by="backfill", at=session.last_event_at)
+    turns.close_open_turns(conn, session.id, by="backfill", at=session.last_event_at)
     if session.status != Status.FAILED:
         sessions.set_session_status(conn, session.id, Status.COMPLETED, at=session.last_event_at)
 
 
 def _enqueue_digests(conn: Connection, session_id: int, *, now: int) -> None:
-    for turn_id, seq in journal_turns.list_undigested_turns(conn, session_id):
+    for turn_id, seq in turns.list_undigested_turns(conn, session_id):
         jobs.enqueue_job(conn, jobs.DIGEST_BACKFILLED_JOB, f"{turn_id}.{seq}", now=now)
 
 

@@ -1,7 +1,8 @@
 """Turns spool files into event rows, and enqueues a job when a turn ends.
 
-`read` parses a file without using the database; `take` decides inside a transaction what becomes of the event. Every
-event gets exactly one receipt: stored, filtered by a named rule, or set aside.
+`read_spool_file` parses and cleans a file without using the database; `turns.record_batch` decides inside a
+transaction what becomes of each event. Every event gets exactly one receipt: stored, filtered by a named rule, or set
+aside.
 """
 
 from __future__ import annotations
@@ -18,10 +19,7 @@ from claude_mem.capture.turns import Accepted, IngestResult, Refused, record_bat
 from claude_mem.config import Config
 from claude_mem.domain import ids
 from claude_mem.domain.errors import IgnoredEvent, UnreadableEvent
-from claude_mem.domain.records import (
-    Receipt,
-    StreamEvent,
-)
+from claude_mem.domain.records import Receipt, StreamEvent
 from claude_mem.storage.sqlite.engine import Database
 from claude_mem.system.failpoints import failpoint
 from claude_mem.system.project_folders import ResolvedProject, identify_project, project_from_name
@@ -75,6 +73,7 @@ def _read_safely(
 
 
 def _remove_files(spool: Spool, names: list[str], outcomes: list[Receipt], config: Config) -> None:
+    """Delete the files of stored and filtered events; move the others to the set-aside directory, redacted."""
     for name, outcome in zip(names, outcomes, strict=True):
         if outcome.what == "set_aside":
             failpoint("drain.refused")

@@ -1,4 +1,8 @@
-"""Which events are stored, and with what content: capture rules first, then private parts, secrets and sizes."""
+"""Decides which events are stored, and with what content: capture rules first, then private parts, secrets and sizes.
+
+Hooks, reconciling and back-fill all go through `filter_and_clean`, so that the same event is treated the same way
+wherever it comes from. Nothing here uses the database.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +17,7 @@ import msgspec
 from claude_mem.agents.canonical import READING_TOOLS, drop_redundant_fields
 from claude_mem.config import Config
 from claude_mem.digest import provenance
-from claude_mem.domain.records import (
-    Body,
-    Event,
-    Stopped,
-    SubagentStopped,
-    ToolUsed,
-)
+from claude_mem.domain.records import Body, Event, Stopped, SubagentStopped, ToolUsed
 from claude_mem.domain.text import CLOSING_CHARS, clip, iter_strings, make_storable, map_strings
 from claude_mem.privacy import external, files, sources, tags, trust
 from claude_mem.privacy.secrets import redact, redact_fields, redact_printed_secrets
@@ -30,9 +28,8 @@ PROMPT_CHARS = 8_000
 MAX_EVENT_BYTES = 1 << 20  # the largest event that is stored as it is, regardless of how many texts it consists of
 PART_CHARS, MAX_PARTS, MAX_KEY_CHARS = 8_000, 20, 200  # limits for the parts of a larger event
 _PERSISTED_OUTPUT = "<persisted-output>"  # marks output too long for the client: the agent reads it from a file
-TRACKER_CHARS_FACTOR = (
-    3  # keep three times as much text from an issue tracker: the agent's words are compared with all of it
-)
+# Text from an issue tracker is kept at three times the usual length, because the agent's words are compared with it.
+TRACKER_CHARS_FACTOR = 3
 
 
 def clean_set_aside(text: str, config: Config) -> str:
@@ -58,8 +55,7 @@ def withheld_patterns(config: Config) -> tuple[str, ...]:
 def filter_and_clean(event: Event, project: ResolvedProject, config: Config) -> Event | None:
     """Apply the capture rules to an event, then clean it. Return `None` if a rule excludes the event.
 
-    The rules come first: they judge the whole text, and cleaning clips the middle of a long one. Hooks, reconciling and
-    back-fill all use this function, so the same event is treated the same way wherever it comes from.
+    The rules come first: they judge the whole text, and cleaning clips the middle of a long one.
     """
     filtered_event = apply_capture_rules(event, project, config)
     return None if filtered_event is None else clean_event(filtered_event, config)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from claude_mem.capture import turns as capture_turns
+from claude_mem.capture.turns import enqueue_reconcile
 from claude_mem.domain.records import Session
 from claude_mem.storage.sqlite.engine import Connection
-from claude_mem.storage.sqlite.journal import events, jobs, ledger
-from claude_mem.storage.sqlite.journal import turns as journal_turns
+from claude_mem.storage.sqlite.journal import events, jobs, ledger, turns
 from claude_mem.storage.sqlite.memory import sessions
 from claude_mem.system.failpoints import failpoint
 
@@ -22,9 +21,11 @@ def enqueue_grown_transcripts(conn: Connection, *, now: int) -> None:
         except OSError:
             continue
         if session.transcript_path and grown:
-            capture_turns.enqueue_reconcile(
-                conn, session.id, events.get_newest_seq(conn, session.id), now=now, subagents="agents"
-            )
+            _reconcile_session(conn, session.id, now=now)
+
+
+def _reconcile_session(conn: Connection, session_id: int, *, now: int) -> None:
+    enqueue_reconcile(conn, session_id, events.get_newest_seq(conn, session_id), now=now, subagents="agents")
 
 
 def shift_due_times(conn: Connection, *, by: int) -> None:
@@ -35,12 +36,10 @@ def shift_due_times(conn: Connection, *, by: int) -> None:
 
 def close_silent_turns(conn: Connection, *, now: int, silence_ms: int) -> int:
     """Close turns without an event for `silence_ms`. Return how many."""
-    silent = journal_turns.list_silent_turns(conn, before=now - silence_ms)
+    silent = turns.list_silent_turns(conn, before=now - silence_ms)
     for turn in silent:
-        journal_turns.close_turn(conn, turn["id"], by="silence", at=turn["last_at"])
-        capture_turns.enqueue_reconcile(
-            conn, turn["session_id"], events.get_newest_seq(conn, turn["session_id"]), now=now, subagents="agents"
-        )
+        turns.close_turn(conn, turn["id"], by="silence", at=turn["last_at"])
+        _reconcile_session(conn, turn["session_id"], now=now)
         failpoint("sweep.closed")
     return len(silent)
 
@@ -50,10 +49,8 @@ def close_orphaned_turns(conn: Connection, session_ids: list[int], *, now: int) 
     closed = 0
     for session_id in session_ids:
         session = sessions.get_session(conn, session_id)
-        if journal_turns.close_open_turns(conn, session_id, by="host_gone", at=session.last_event_at):
-            capture_turns.enqueue_reconcile(
-                conn, session_id, events.get_newest_seq(conn, session_id), now=now, subagents="agents"
-            )
+        if turns.close_open_turns(conn, session_id, by="host_gone", at=session.last_event_at):
+            _reconcile_session(conn, session_id, now=now)
             closed += 1
     return closed
 

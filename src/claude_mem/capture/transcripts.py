@@ -1,13 +1,10 @@
-"""Reads what is new in a session's transcript files, in parts; each part is a job of its own.
-
-However large a transcript is, one part takes little memory, and other jobs run between two parts. The position of the
-next part is kept in memory only. After a crash the file is read again from the end of its last complete read, which
-adds nothing that is already stored.
-
-Reads events that hooks missed from the agent's transcript, exactly once and in order.
+"""Reads events that hooks missed from the agent's transcript, exactly once and in order.
 
 Hooks are not guaranteed to fire: an interrupt fires no Stop, a refused tool call fires no hook at all, and a killed
-client fires nothing. After reading, a job is enqueued for every turn that is over and not digested.
+client fires nothing. A transcript is read in parts, each a job of its own: however large the file is, one part takes
+little memory, and other jobs run between two parts. The position of the next part is kept in memory only; after a crash
+the file is read again from the end of its last complete read, which adds nothing that is already stored. After the last
+part, a digest is enqueued for every turn that is over and has none.
 """
 
 from __future__ import annotations
@@ -23,8 +20,7 @@ from claude_mem.agents import registry
 from claude_mem.agents.base import Transcripts
 from claude_mem.agents.canonical import TranscriptContent
 from claude_mem.capture import sanitize
-from claude_mem.capture import turns as capture_turns
-from claude_mem.capture.turns import Accepted
+from claude_mem.capture.turns import Accepted, hide_turn, record_event
 from claude_mem.config import Config
 from claude_mem.domain import ids
 from claude_mem.domain.errors import NotFound
@@ -32,14 +28,14 @@ from claude_mem.domain.records import ENDED_STATUSES, Event, Job, Prompted, Sess
 from claude_mem.domain.text import clip
 from claude_mem.storage.base import Commit, write_nothing
 from claude_mem.storage.sqlite.engine import Connection, Database
-from claude_mem.storage.sqlite.journal import events, jobs
-from claude_mem.storage.sqlite.journal import turns as journal_turns
+from claude_mem.storage.sqlite.journal import events, jobs, turns
 from claude_mem.storage.sqlite.memory import sessions
 from claude_mem.system import untrusted_files
 from claude_mem.system.failpoints import failpoint
 from claude_mem.system.project_folders import ResolvedProject, identify_project
 
 PART_BYTES = 2 << 20  # takes some tenths of a second to read and some milliseconds to write
+MAX_STOP_DELAY_MS = 60_000  # longest time between a closing message in the transcript and the hook that reports it
 _NO_PROJECT = ResolvedProject("", "", ())
 
 
@@ -92,11 +88,68 @@ class UnfinishedReads:
         self._marks[job.subject if mark.agent else _session_key(job)] = (next_id, job.subject, mark)
 
     def end(self, job: Job, *, own_file: bool) -> None:
+        """Forget where a read continues: that of the session's own file, or that of this job's subagent files."""
         self._marks.pop(_session_key(job) if own_file else job.subject, None)
 
 
 def _session_key(job: Job) -> str:
     return job.subject.partition(".")[0]
+
+
+# --- the job ---------------------------------------------------------------------------------------------------------
+
+
+async def reconcile(job: Job, *, db: Database, config: Config, unfinished: UnfinishedReads) -> Commit:
+    """Read the next part of a session's transcript and return the transaction that adds the missing events."""
+    session_id, _, rest = job.subject.partition(".")
+    try:
+        session = await db.read(sessions.get_session, int(session_id))
+    except NotFound:
+        return write_nothing
+    mark = await unfinished.mark(db, job)
+    if (
+        mark is None
+        and (transcripts := registry.get_agent(session.host).transcripts) is not None
+        and transcripts.late_seconds
+    ):
+        await asyncio.sleep(transcripts.late_seconds)
+    part = await asyncio.to_thread(read_next_part, session, rest.partition(".")[2], config, mark)
+    failpoint("reconcile.read")
+    return lambda conn: _commit(conn, job, session, part, unfinished)
+
+
+def _commit(
+    conn: Connection, job: Job, session: Session, part: TranscriptPart, unfinished: UnfinishedReads
+) -> Sequence[StreamEvent]:
+    now = ids.now_ms()
+    news = add_missing_events(conn, session, part.events, now=now)
+    if part.offset is not None:
+        unfinished.end(job, own_file=True)
+        if sessions.get_session(conn, session.id).status in ENDED_STATUSES:
+            turns.close_open_turns(conn, session.id, by="session_end", at=session.last_event_at)
+        sessions.set_transcript_offset(conn, session.id, _resume_at(conn, session, part, part.offset))
+    failpoint("reconcile.offset")
+    add_closing_messages(conn, session, part.closings, news, now=now)
+    if part.rest is not None:
+        unfinished.go_on(conn, job, part.rest, now=now)
+    else:
+        unfinished.end(job, own_file=False)
+        for turn_id, seq in turns.list_undigested_turns(conn, session.id):
+            jobs.enqueue_job(conn, "compress", f"{turn_id}.{seq}", now=now)
+    return news
+
+
+def _resume_at(conn: Connection, session: Session, part: TranscriptPart, offset: int) -> int:
+    """Return the offset of the next read. An open turn is read again, because its closing message is not known yet."""
+    open_lines = [
+        part.lines[prompt_id]
+        for prompt_id in part.closings
+        if (turn := _find_turn(conn, session, prompt_id)) is not None and not turn.closed
+    ]
+    return min([offset, *open_lines])
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
 
 
 def read_next_part(session: Session, subagents: str, config: Config, mark: ResumePoint | None) -> TranscriptPart:
@@ -219,67 +272,7 @@ def _file_size(path: Path) -> int:
         return 0
 
 
-# --- reconcile -------------------------------------------------------------------------------------------------------
-
-
-MAX_STOP_DELAY_MS = 60_000  # longest time between a closing message in the transcript and the hook that reports it
-
-
-async def reconcile(job: Job, *, db: Database, config: Config, unfinished: UnfinishedReads) -> Commit:
-    """Read the next part of a session's transcript and return the transaction that adds the missing events."""
-    session_id, _, rest = job.subject.partition(".")
-    try:
-        session = await db.read(sessions.get_session, int(session_id))
-    except NotFound:
-        return write_nothing
-    mark = await unfinished.mark(db, job)
-    if (
-        mark is None
-        and (transcripts := registry.get_agent(session.host).transcripts) is not None
-        and transcripts.late_seconds
-    ):
-        await asyncio.sleep(transcripts.late_seconds)
-    part = await asyncio.to_thread(read_next_part, session, rest.partition(".")[2], config, mark)
-    failpoint("reconcile.read")
-    return lambda conn: _commit(conn, job, session, part, unfinished)
-
-
-def _commit(
-    conn: Connection, job: Job, session: Session, part: TranscriptPart, unfinished: UnfinishedReads
-) -> Sequence[StreamEvent]:
-    now = ids.now_ms()
-    news = add_missing_events(conn, session, part.events, now=now)
-    if part.offset is not None:
-        unfinished.end(job, own_file=True)
-        if sessions.get_session(conn, session.id).status in ENDED_STATUSES:
-            journal_turns.close_open_turns(conn, session.id, by="session_end", at=session.last_event_at)
-        sessions.set_transcript_offset(conn, session.id, _resume_at(conn, session, part, part.offset))
-    failpoint("reconcile.offset")
-    add_closing_messages(conn, session, part.closings, news, now=now)
-    if part.rest is not None:
-        unfinished.go_on(conn, job, part.rest, now=now)
-    else:
-        unfinished.end(job, own_file=False)
-        _enqueue_digests(conn, session, now=now)
-    return news
-
-
-def _resume_at(conn: Connection, session: Session, part: TranscriptPart, offset: int) -> int:
-    """Return the offset of the next read. An open turn is read again, because its closing message is not known yet."""
-    open_lines = [
-        part.lines[prompt_id]
-        for prompt_id in part.closings
-        if (turn := _find_turn(conn, session, prompt_id)) is not None and not turn.closed
-    ]
-    return min([offset, *open_lines])
-
-
-def _find_turn(conn: Connection, session: Session, prompt_id: str) -> journal_turns.TurnState | None:
-    return (
-        journal_turns.find_turn_by_prompt(conn, session.id, prompt_id)
-        if prompt_id
-        else journal_turns.find_latest_turn(conn, session.id)
-    )
+# --- adding events ---------------------------------------------------------------------------------------------------
 
 
 def add_missing_events(
@@ -309,14 +302,8 @@ def _possibly_missed(conn: Connection, session: Session, candidates: Sequence[Ev
     return candidates if first is None else [event for event in candidates if 0 < event.at < first]
 
 
-def _enqueue_digests(conn: Connection, session: Session, *, now: int) -> None:
-    """Enqueue a digest for each turn that is over and has none."""
-    for turn_id, seq in journal_turns.list_undigested_turns(conn, session.id):
-        jobs.enqueue_job(conn, "compress", f"{turn_id}.{seq}", now=now)
-
-
 def _store(conn: Connection, event: Event, news: list[StreamEvent], *, now: int) -> None:
-    capture_turns.record_event(conn, Accepted(event, _NO_PROJECT, "transcript"), news, now=now)
+    record_event(conn, Accepted(event, _NO_PROJECT, "transcript"), news, now=now)
 
 
 def _is_missing(conn: Connection, session: Session, event: Event, news: list[StreamEvent]) -> bool:
@@ -334,7 +321,7 @@ def _is_missing(conn: Connection, session: Session, event: Event, news: list[Str
 def _is_turn_closed_to_events(conn: Connection, session: Session, event: Event) -> bool:
     """Return whether an event belongs to a turn that takes no more events: a private turn, or one whose events were
     purged, which was complete."""
-    turn = journal_turns.find_turn_by_prompt(conn, session.id, event.prompt_id) or journal_turns.find_turn_at(
+    turn = turns.find_turn_by_prompt(conn, session.id, event.prompt_id) or turns.find_turn_at(
         conn, session.id, event.at
     )
     return event.private or (turn is not None and (turn.private or turn.events_purged))
@@ -344,18 +331,26 @@ def _is_prompt_stored(conn: Connection, session: Session, event: Event, news: li
     """Return whether a prompt is stored: matched by prompt id, or by its text if the agent gives none. A prompt that
     turns out to be private hides its turn."""
     assert isinstance(event.body, Prompted)
-    turn = journal_turns.find_turn_by_prompt(conn, session.id, event.prompt_id)
+    turn = turns.find_turn_by_prompt(conn, session.id, event.prompt_id)
     if turn is None:
         text = clip(event.body.text, sanitize.PROMPT_CHARS)
-        turn = journal_turns.find_turn_by_text(conn, session.id, text, event.at)
+        turn = turns.find_turn_by_text(conn, session.id, text, event.at)
         if turn is not None:
-            journal_turns.set_prompt_id(conn, turn.id, event.prompt_id)
+            turns.set_prompt_id(conn, turn.id, event.prompt_id)
     if turn is None:
-        return journal_turns.is_prompt_known(conn, session.host, event.prompt_id)
+        return turns.is_prompt_known(conn, session.host, event.prompt_id)
     if event.private and not turn.private:
-        capture_turns.hide_turn(conn, session, turn, news, now=ids.now_ms())
+        hide_turn(conn, session, turn, news, now=ids.now_ms())
         return True
     return turn.private or events.has_event_of_kind(conn, turn.id, "prompt")
+
+
+def _find_turn(conn: Connection, session: Session, prompt_id: str) -> turns.TurnState | None:
+    return (
+        turns.find_turn_by_prompt(conn, session.id, prompt_id)
+        if prompt_id
+        else turns.find_latest_turn(conn, session.id)
+    )
 
 
 def add_closing_messages(
@@ -390,4 +385,4 @@ def _correct_stops(conn: Connection, session: Session, closings: Iterable[Event]
         if stop["message"] != body.message:
             events.replace_stop_message(conn, stop["seq"], body.message)
             if stop["turn_id"] is not None:
-                journal_turns.mark_turn_extended(conn, stop["turn_id"], at=stop["at"])
+                turns.mark_turn_extended(conn, stop["turn_id"], at=stop["at"])

@@ -37,8 +37,6 @@ from claude_mem.system.project_folders import ResolvedProject
 
 log = logging.getLogger(__name__)
 TURN_HIDDEN = "turn_hidden"
-
-
 # Failures of the disk or the database, such as a full disk. The event that was being stored did not cause them.
 _STORAGE_ERRORS = (
     apsw.FullError, apsw.IOError, apsw.BusyError, apsw.LockedError, apsw.CorruptError, apsw.NotADBError,
@@ -96,8 +94,7 @@ def _record_safely(conn: Connection, item: IngestResult, news: list[StreamEvent]
 def record_event(conn: Connection, item: IngestResult, news: list[StreamEvent], *, now: int) -> Receipt:
     """Store or refuse one event and write its receipt. An event that already has one (the worker died between commit
     and unlink) keeps its outcome."""
-    event_id = item.event.id if isinstance(item, Accepted) else item.event_id
-    event_id = make_storable(event_id)
+    event_id = make_storable(item.event.id if isinstance(item, Accepted) else item.event_id)
     if before := events.find_receipt(conn, event_id):
         return before
     outcome = route_event(conn, item, news, now=now) if isinstance(item, Accepted) else item.outcome
