@@ -27,7 +27,7 @@ class Client:
 
     @classmethod
     def of(cls, data_dir: Path, *, seconds: float = TIMEOUT_SECONDS) -> Client:
-        """Return a client for the worker of this data directory, or raise `WorkerDown`."""
+        """Return a client for the worker of this data directory, or raise `WorkerNotRunning`."""
         worker = process.running_worker(data_dir)
         if worker is None:
             raise WorkerNotRunning("the worker is not running", hint="start it with `claude-mem start`")

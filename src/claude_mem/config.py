@@ -1,7 +1,7 @@
 """All settings with their defaults and descriptions.
 
 Values come from the defaults, then `config.toml`, then `CLAUDE_MEM_*` environment variables. A worker that was started
-by a hook inherits only the variables listed in `hook.HARMLESS`.
+by a hook inherits only the variables listed in `hook.INHERITABLE_ENV`.
 
 The command line and the worker load the settings once, at start, and pass them as arguments; no other code reads the
 environment. The worker reloads them when a client reads or changes the settings. The hook does not use this module: it
@@ -309,7 +309,7 @@ class LoadedConfig:
 
 
 def load(env: Mapping[str, str] | None = None) -> Config:
-    """Load the settings. Raise `BadSetting`, with file and line, for the first invalid value."""
+    """Load the settings. Raise `InvalidSetting`, with file and line, for the first invalid value."""
     loaded = load_lenient(env)
     if loaded.problems:
         raise loaded.problems[0]
@@ -473,7 +473,7 @@ def parse_text(name: str, text: str) -> Any:
 
 
 def validate(name: str, raw: Any, where: str) -> Any:
-    """Return the validated value of a setting, or raise `BadSetting` naming `where` the value comes from."""
+    """Return the validated value of a setting, or raise `InvalidSetting` naming `where` the value comes from."""
     default, meta = getattr(Config(), name), _field(name).metadata
     expected_type, value = _expected_type(default), raw
     if isinstance(default, tuple):
@@ -523,7 +523,7 @@ def _is_address(value: str) -> bool:
 
 
 def validate_providers(value: str, where: str) -> None:
-    """Raise `BadSetting` if the comma-separated list contains an unknown provider."""
+    """Raise `InvalidSetting` if the comma-separated list contains an unknown provider."""
     for part in value.split(","):
         provider = part.partition(":")[0].strip().lower()
         if provider not in PROVIDERS:

@@ -185,7 +185,7 @@ while not problem:
     mark, bad_lines, problem = found.mark, bad_lines + found.bad_lines, found.problem
     if not mark:
         break
-registry.read_head(registry.get_host(found.host), path)
+registry.read_head(registry.get_agent(found.host), path)
 # Not `ru_maxrss`: that begins with what the process that started this one had.
 most = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
 print(problem or "-", bad_lines, int(most.split()[1]) >> 10)

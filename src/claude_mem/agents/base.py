@@ -14,6 +14,7 @@ from claude_mem.agents.files import SettingsEdit
 
 
 def home_dir(env: Mapping[str, str]) -> Path:
+    """Return the home directory, taken from `env` if it names one."""
     return Path(env.get("HOME") or Path.home())
 
 
@@ -88,7 +89,9 @@ def _no_edits(_: LauncherCommands) -> Sequence[SettingsEdit]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
-    name: str
+    """A supported agent: how it is recognised, connected, and its payloads and transcripts read."""
+
+    name: str  # as stored in `host` columns
     label: str  # display name
     # Translates a payload of its hooks into our format. Raises `IgnoredEvent` if there is nothing to store.
     translate: Callable[[Fields], Fields] = _identity

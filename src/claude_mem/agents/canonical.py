@@ -1,7 +1,7 @@
 """The common event format: Claude Code's, because most other agents have adopted it.
 
-Payloads of agents with another format are translated into this one (`hosts/<host>.py`). Other editors that post to the
-session routes use this format directly.
+Payloads of agents with another format are translated into this one by the agent's module. Other editors that post to
+the session routes use this format directly.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ _NOTICE_PREFIXES = (
     "<command-name>", "<command-message>", "<command-args>", "<local-command-", "<bash-input>", "<bash-stdout>",
     "<bash-stderr>", "<task-notification", "Caveat: The messages below were generated", "[Request interrupted by user",
 )  # fmt: skip
+READING_TOOLS = ("Read", "NotebookRead", "Grep")
 # Large fields of a tool's response that repeat its input or the content of a file.
 _REDUNDANT_FIELDS = ("originalFile", "content", "base64", "oldString", "newString", "originalFileContents")
 
@@ -36,9 +37,6 @@ def make_tool_used(name: str, tool_input: Any, output: Any, *, failed: bool, age
     # The output of an MCP server is nowhere on disk. Content that was read is dropped later, once its origin is known.
     whole = name.startswith("mcp__") or name in READING_TOOLS
     return ToolUsed(name[:200], arguments, output if whole else drop_redundant_fields(output), failed, agent_id[:200])
-
-
-READING_TOOLS = ("Read", "NotebookRead", "Grep")
 
 
 def drop_redundant_fields(output: Any) -> Any:
@@ -57,6 +55,7 @@ def string_or_empty(value: Any) -> str:
 
 
 def string_field(record: Fields, name: str) -> str:
+    """Return a string field of a record with only storable characters; "" if it is missing or not a string."""
     return make_storable(string_or_empty(record.get(name)))
 
 
@@ -84,7 +83,7 @@ class TranscriptContent:
     lines: dict[str, int] = field(default_factory=dict)  # offset at which each prompt, or the rest of its turn, begins
     offset: int = 0
     bad_lines: int = 0  # lines that could not be parsed
-    problem: str = ""  # why reading stopped before the end of the file: one of `PROBLEMS`
+    problem: str = ""  # why reading stopped before the end of the file: a key of `TRANSCRIPT_PROBLEMS`
 
 
 # Problems with a transcript, by the word under which they are counted, and what to do.

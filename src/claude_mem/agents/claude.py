@@ -1,13 +1,11 @@
-"""Reads Claude Code's transcript of a session, for events that hooks missed.
+"""Claude Code. Events are stored in its vocabulary, so there is almost nothing to translate.
 
-Each line is one JSON object; an assistant message takes one line per block. A tool call is a `tool_use` block followed,
-some lines later, by the `tool_result` with the same id. The position is stored as an offset, so each line is read once;
-a file of any size can be read in parts.
+A transcript has one JSON object per line; an assistant message takes one line per block. A tool call is a `tool_use`
+block followed, some lines later, by the `tool_result` with the same id. The position is stored as an offset, so each
+line is read once, and a file of any size can be read in parts.
 
-Claude Code. Events are stored in its vocabulary, so there is almost nothing to translate.
-
-Timeouts are short and in seconds: the user never waits longer. Hooks are synchronous, because asynchronous ones are
-killed when a headless client exits.
+Hook timeouts are short and in seconds: the user never waits longer. Hooks are synchronous, because asynchronous ones
+are killed when a headless client exits.
 """
 
 from __future__ import annotations
@@ -50,9 +48,56 @@ from claude_mem.domain.records import Event, Prompted, Stopped
 from claude_mem.privacy import tags
 from claude_mem.system import untrusted_files
 
+NAME = "claude"
+TIMEOUT_SECONDS = 5
+TIMEOUTS = {"SessionEnd": 3}  # Codex, which runs the same plugin, complains about more
+EVENTS = {
+    "SessionStart": "context",
+    "UserPromptSubmit": "new",
+    "PreToolUse": "file",
+    "PostToolUse": "save",
+    "PostToolUseFailure": "fail",
+    "Stop": "summary",
+    "SubagentStop": "summary",
+    "PreCompact": "compact",
+    "SessionEnd": "cleanup",
+}
+# The plugin is the other way to install; it provides the same skill and commands.
+PLUGIN = Path(__file__).parents[1] / "data" / "plugin"
+PLUGIN_NAME = "mem@mem"
+SKILL = "skills/mem-search/SKILL.md"
+TEXTS = {
+    SKILL: "a skill: when and how to search",
+    "commands/mem.md": "the command /mem",
+    "commands/remember.md": "the command /remember",
+    "commands/forget.md": "the command /forget",
+}
+MATCHERS = {"PreToolUse": "Read|Edit|MultiEdit|Write|NotebookEdit", "PostToolUse": "*", "PostToolUseFailure": "*"}
+
+
+def config_dir(env: Mapping[str, str]) -> Path:
+    """Return the directory of its settings."""
+    return agent_dir(env, "CLAUDE_CONFIG_DIR", ".claude")
+
+
+# --- hook payloads ---------------------------------------------------------------------------------------------------
+
+
+def translate(fields: Fields) -> Fields:
+    """Ignore hooks run by Cursor. Cursor can run Claude Code's hooks besides its own, and every event would arrive
+    twice."""
+    if "cursor_version" in fields:
+        raise IgnoredEvent
+    return fields
+
+
+# --- transcripts -----------------------------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True, slots=True)
-class _ClaudeToolCall:
+class _PendingClaudeCall:
+    """A tool call whose result has not been read yet."""
+
     name: str
     input: Any
     line: int
@@ -76,6 +121,7 @@ class _ClaudeMark(msgspec.Struct):
 def read(
     path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "", over: bool = False
 ) -> TranscriptContent:
+    """Read a transcript; see `canonical.Reader`."""
     reader = _ClaudeReader(host, content_session_id, agent_id, own=content_session_id)
     transcript_lines.read_records(path, reader.transcript, reader.take, offset=offset, over=over)
     reader.transcript.offset = offset if reader.transcript.problem else reader.resume_at(reader.transcript.offset)
@@ -93,6 +139,7 @@ def read_part(
     agent_id: str = "",
     over: bool = True,
 ) -> tuple[TranscriptContent, str]:
+    """Read one part of a transcript; see `canonical.PartReader`."""
     start = (
         msgspec.json.decode(mark, type=_ClaudeMark) if mark else _ClaudeMark(offset=offset, session=content_session_id)
     )
@@ -115,6 +162,7 @@ def read_part(
 
 
 def read_head(path: Path) -> TranscriptHead:
+    """Read session id, directory, start and end from the first and last lines."""
     return transcript_lines.read_head(path, _learn)
 
 
@@ -166,17 +214,15 @@ class _ClaudeReader:
         self.content_session_id = content_session_id
         self.agent_id = agent_id
         self.transcript = TranscriptContent()
-        self.calls: dict[str, _ClaudeToolCall] = {}
+        self.calls: dict[str, _PendingClaudeCall] = {}
         self.prompt_id = ""
         self.closing_line = -1
         self.at = 0
 
     def resume(self, mark: _ClaudeMark) -> None:
-        self.transcript.content_session_id, self.transcript.cwd, self.transcript.offset = (
-            mark.session,
-            mark.cwd,
-            mark.offset,
-        )
+        """Continue with the state at the end of the previous part."""
+        self.transcript.content_session_id, self.transcript.cwd = mark.session, mark.cwd
+        self.transcript.offset = mark.offset
         self.prompt_id, self.at, self.line_session = mark.prompt_id, mark.at, mark.line_session
         if mark.private:
             self.transcript.private.add(mark.prompt_id)
@@ -186,6 +232,7 @@ class _ClaudeReader:
         return transcript_lines.resume_offset(place, [call.line for call in self.calls.values()])
 
     def mark(self, place: transcript_lines.ReadPosition) -> _ClaudeMark:
+        """Return the mark from which the next part continues."""
         unfinished = {call.line for call in self.calls.values()} | {self.closing_line}
         return _ClaudeMark(
             offset=place.offset,
@@ -205,6 +252,7 @@ class _ClaudeReader:
             self._assistant(record, line)
 
     def take(self, start: int, record: dict[str, Any]) -> None:
+        """Process the record at offset `start`."""
         if not isinstance(record.get("message"), dict):
             self.transcript.bad_lines += record.get("type") in ("user", "assistant")
             return
@@ -226,7 +274,7 @@ class _ClaudeReader:
     def _assistant(self, record: dict[str, Any], start: int) -> None:
         for block in _blocks(record):
             if block.get("type") == "tool_use" and isinstance(block.get("id"), str):
-                self.calls[block["id"]] = _ClaudeToolCall(str(block.get("name", "")), block.get("input"), start)
+                self.calls[block["id"]] = _PendingClaudeCall(str(block.get("name", "")), block.get("input"), start)
             elif block.get("type") == "text" and self._is_closing(record, block):
                 self.closing_line = start
                 self.transcript.closings[self.prompt_id] = self._event(
@@ -262,10 +310,8 @@ class _ClaudeReader:
             return
         failed = bool(block.get("is_error"))
         output = block.get("content") if failed else record.get("toolUseResult", block.get("content"))
-        arguments, output = (
-            tags.strip_private_json(call.input),
-            tags.strip_private_json(output),
-        )  # before parts of them are left out
+        # Private parts first: `make_tool_used` leaves out parts of the output, possibly half of a private one.
+        arguments, output = tags.strip_private_json(call.input), tags.strip_private_json(output)
         body = make_tool_used(call.name, arguments, output, failed=failed, agent_id=self.agent_id)
         self.transcript.events.append(self._event(record, body, tool_use_id=call_id))
 
@@ -300,38 +346,17 @@ def _blocks(record: dict[str, Any]) -> list[dict[str, Any]]:
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
 
 
-# --- claude ----------------------------------------------------------------------------------------------------------
+def _find(env: Mapping[str, str]) -> Iterator[Path]:
+    for path in sorted((config_dir(env) / "projects").glob("*/*.jsonl")):
+        if not path.name.startswith("agent-"):  # subagent files are read together with their session
+            yield path
 
 
-NAME = "claude"
-TIMEOUT_SECONDS = 5
-TIMEOUTS = {"SessionEnd": 3}  # Codex, which runs the same plugin, complains about more
-EVENTS = {
-    "SessionStart": "context",
-    "UserPromptSubmit": "new",
-    "PreToolUse": "file",
-    "PostToolUse": "save",
-    "PostToolUseFailure": "fail",
-    "Stop": "summary",
-    "SubagentStop": "summary",
-    "PreCompact": "compact",
-    "SessionEnd": "cleanup",
-}
-# The plugin is the other way to install; it provides the same skill and commands.
-PLUGIN = Path(__file__).parents[1] / "data" / "plugin"
-PLUGIN_NAME = "mem@mem"
-SKILL = "skills/mem-search/SKILL.md"
-TEXTS = {
-    SKILL: "a skill: when and how to search",
-    "commands/mem.md": "the command /mem",
-    "commands/remember.md": "the command /remember",
-    "commands/forget.md": "the command /forget",
-}
-MATCHERS = {"PreToolUse": "Read|Edit|MultiEdit|Write|NotebookEdit", "PostToolUse": "*", "PostToolUseFailure": "*"}
+def _owns(record: Mapping[str, Any]) -> bool:
+    return isinstance(record.get("sessionId"), str) and ("uuid" in record or "type" in record)
 
 
-def config_dir(env: Mapping[str, str]) -> Path:
-    return agent_dir(env, "CLAUDE_CONFIG_DIR", ".claude")
+# --- installing ------------------------------------------------------------------------------------------------------
 
 
 def _state(env: Mapping[str, str]) -> Path:
@@ -340,6 +365,7 @@ def _state(env: Mapping[str, str]) -> Path:
 
 
 def hook_lines(ours: LauncherCommands) -> dict[str, HookEntry]:
+    """Return our hook of each event."""
     return {
         event: HookEntry(ours.hook(command, NAME), TIMEOUTS.get(event, TIMEOUT_SECONDS), MATCHERS.get(event))
         for event, command in EVENTS.items()
@@ -354,6 +380,7 @@ def server_entry(ours: LauncherCommands) -> Settings:
 
 
 def edits(ours: LauncherCommands) -> Sequence[SettingsEdit]:
+    """Return the edits that make the agent run claude-mem."""
     directory = config_dir(ours.env)
     return (
         JsonEdit(
@@ -375,36 +402,18 @@ def edits(ours: LauncherCommands) -> Sequence[SettingsEdit]:
     )
 
 
-def translate(fields: Fields) -> Fields:
-    """Ignore hooks run by Cursor. Cursor can run Claude Code's hooks besides its own, and every event would arrive
-    twice."""
-    if "cursor_version" in fields:
-        raise IgnoredEvent
-    return fields
-
-
 def _present(env: Mapping[str, str]) -> bool:
     return is_installed(config_dir(env), "claude", env)
 
 
 def _by_plugin(env: Mapping[str, str]) -> str:
+    """Return "by its plugin" if the plugin is enabled, else ""."""
     try:
-        enabled = json.loads(untrusted_files.read_settings(config_dir(env) / "settings.json"))["enabledPlugins"][
-            PLUGIN_NAME
-        ]
+        settings = json.loads(untrusted_files.read_settings(config_dir(env) / "settings.json"))
+        enabled = settings["enabledPlugins"][PLUGIN_NAME]
     except (OSError, ValueError, LookupError, TypeError):
         return ""
     return "by its plugin" if enabled is True else ""
-
-
-def _find(env: Mapping[str, str]) -> Iterator[Path]:
-    for path in sorted((config_dir(env) / "projects").glob("*/*.jsonl")):
-        if not path.name.startswith("agent-"):  # subagent files are read together with their session
-            yield path
-
-
-def _owns(record: Mapping[str, Any]) -> bool:
-    return isinstance(record.get("sessionId"), str) and ("uuid" in record or "type" in record)
 
 
 def _traces(env: Mapping[str, str]) -> Iterator[Path]:

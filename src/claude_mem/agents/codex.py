@@ -1,21 +1,11 @@
-"""Translates Codex's tool calls, from hooks and from rollouts.
+"""Codex CLI. Its hooks adopted Claude Code's vocabulary; the differences are translated here.
 
-The shell is called `Bash` in hooks, and `exec_command`, `shell_command`, `shell` or `local_shell_call` in rollouts. The
-output of a command is text below a few header lines; only a rollout has the exit code in them. Edits are patches.
+Hooks do not report calls that failed, MCP errors, patches applied through the shell, or exit codes: the transcript,
+called rollout, has all of these. Its call ids and turn ids equal those of the hooks. A subagent has a rollout of its
+own, which names its parent's session and turn; its prompt comes from the agent, not from the user.
 
-Reads Codex's transcript of a session, its rollout, for events that hooks missed.
-
-Each line is one JSON object, `{timestamp, type, payload}`; before autumn 2025 it was the payload alone. A tool call and
-its output share a `call_id`, which equals the hooks' `tool_use_id`; a turn's id equals the hooks' `turn_id`. Hooks do
-not report calls that failed before they ran, MCP errors, patches applied through the shell, or exit codes: the rollout
-has all of these. A subagent has a rollout of its own, which names its parent's session and turn.
-
-Codex CLI. Its hooks adopted Claude Code's vocabulary; the differences are translated here.
-
-Hooks do not report failed tool calls, so there is no hook for them: the rollout says afterwards what failed. Hooks of a
-subagent carry the session of its parent, but its own turn and its own rollout; its prompt comes from the agent, not
-from the user. New or changed hooks run only after the user has trusted them. Only the user may do that: we never write
-the trust entry ourselves, and our hook command stays the same from one version to the next.
+New or changed hooks run only after the user has trusted them. Only the user may do that: we never write the trust entry
+ourselves, and our hook command stays the same from one version to the next.
 """
 
 from __future__ import annotations
@@ -47,7 +37,7 @@ from claude_mem.agents.canonical import (
     string_field,
     string_or_empty,
 )
-from claude_mem.agents.claude import PLUGIN, PLUGIN_NAME, TIMEOUT_SECONDS, TIMEOUTS
+from claude_mem.agents.claude import PLUGIN, PLUGIN_NAME, SKILL, TIMEOUT_SECONDS, TIMEOUTS
 from claude_mem.agents.files import (
     SERVER_NAME,
     BlockEdit,
@@ -65,6 +55,70 @@ from claude_mem.domain.errors import IgnoredEvent, OperationFailed
 from claude_mem.domain.records import Event, Prompted, Stopped, ToolUsed
 from claude_mem.privacy import tags
 from claude_mem.system import untrusted_files
+
+NAME = "codex"
+EVENTS = {
+    "SessionStart": "context",
+    "UserPromptSubmit": "new",
+    "PreToolUse": "file",
+    "PostToolUse": "save",
+    "Stop": "summary",
+    "SubagentStop": "summary",
+    "PreCompact": "compact",
+    "SessionEnd": "cleanup",
+}
+# Only edits: files are read by shell commands, which do not name them.
+MATCHERS = {"PreToolUse": patches.PATCH_TOOL, "PostToolUse": "*"}
+NOTE = (
+    "Codex asks once whether these hooks may run: start `codex` and choose “Trust all and continue”."
+    " Until then Codex runs none of them, and `codex exec` gives no warning."
+)
+
+
+def config_dir(env: Mapping[str, str]) -> Path:
+    """Return the directory of its settings."""
+    return agent_dir(env, "CODEX_HOME", ".codex")
+
+
+# --- hook payloads ---------------------------------------------------------------------------------------------------
+
+
+def translate(fields: Fields) -> Fields:
+    """Translate a hook payload into the common format."""
+    translated = {name: value for name, value in fields.items() if name != "turn_id"}
+    event = fields.get("hook_event_name")
+    if string_or_empty(fields.get("agent_id")):
+        if event == "UserPromptSubmit":
+            raise IgnoredEvent
+        translated.pop("transcript_path", None)  # the subagent's own
+    else:
+        translated["prompt_id"] = string_or_empty(fields.get("turn_id"))
+    if event == "UserPromptSubmit" and not is_user_text(string_or_empty(fields.get("prompt")) or "?"):
+        raise IgnoredEvent
+    return translated | _tool(fields) if string_or_empty(fields.get("tool_name")) else translated
+
+
+def _tool(fields: Fields) -> Fields:
+    name, before = string_or_empty(fields["tool_name"]), fields.get("hook_event_name") == "PreToolUse"
+    if is_noise(name):
+        raise IgnoredEvent
+    call = translate_call(
+        name, fields.get("tool_input"), fields.get("tool_response"), cwd=string_or_empty(fields.get("cwd")), ran=True
+    )
+    if before:
+        paths = [path for patch in patches.stored_patches(call.input) for path in patch.paths[-1:]]
+        return {"tool_name": call.name, "tool_input": {"file_path": paths[0]} if paths else call.input}
+    if call.failed:
+        failure = {"hook_event_name": "PostToolUseFailure", "error": call.output}
+        return {"tool_name": call.name, "tool_input": call.input, **failure}
+    return {"tool_name": call.name, "tool_input": call.input, "tool_response": call.output}
+
+
+# --- tool calls ------------------------------------------------------------------------------------------------------
+
+
+# The shell is called `Bash` in hooks, and `exec_command`, `shell_command`, `shell` or `local_shell_call` in rollouts.
+# The output of a command is text below a few header lines; only a rollout has the exit code in them. Edits are patches.
 
 # Planning, waiting and tool discovery: these calls say nothing about the work.
 NOISE = frozenset({
@@ -95,6 +149,7 @@ class CodexToolCall:
 
 
 def is_noise(name: str) -> bool:
+    """Return whether calls of a tool say nothing about the work."""
     return name in NOISE or name.startswith(_AGENTS)
 
 
@@ -170,9 +225,10 @@ def _text(output: Any) -> str:
     return string_or_empty(output)
 
 
-# --- codex transcript ------------------------------------------------------------------------------------------------
+# --- rollouts --------------------------------------------------------------------------------------------------------
 
 
+# Each line of a rollout is one JSON object, `{timestamp, type, payload}`; before autumn 2025 it was the payload alone.
 # Text that Codex inserts in the user's place: the directory, AGENTS.md, a skill, a subagent's end, an interruption.
 _CODEX_PREFIXES = (
     "<environment_context>", "# AGENTS.md instructions", "<user_instructions>", "<INSTRUCTIONS>", "<skill>",
@@ -189,7 +245,9 @@ SETTLED_SECONDS = 2  # a directory changed more recently may have files that its
 
 
 @dataclass(frozen=True, slots=True)
-class _CodexToolCall:
+class _PendingCodexCall:
+    """A tool call whose output has not been read yet."""
+
     name: str
     input: Any
     cwd: str
@@ -215,6 +273,7 @@ class _CodexMark(msgspec.Struct):
 def read(
     path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "", over: bool = False
 ) -> TranscriptContent:
+    """Read a transcript; see `canonical.Reader`."""
     reader = _CodexReader(host, content_session_id, agent_id)
     transcript = reader.transcript
     if offset:
@@ -235,6 +294,7 @@ def read_part(
     agent_id: str = "",
     over: bool = True,
 ) -> tuple[TranscriptContent, str]:
+    """Read one part of a transcript; see `canonical.PartReader`."""
     start = (
         msgspec.json.decode(mark, type=_CodexMark) if mark else _CodexMark(offset=offset, session=content_session_id)
     )
@@ -257,6 +317,7 @@ def read_part(
 
 
 def read_head(path: Path) -> TranscriptHead:
+    """Read session id, directory, start and end from the first and last lines."""
     return transcript_lines.read_head(path, _learn)
 
 
@@ -276,6 +337,7 @@ def session_ids(path: Path) -> frozenset[str]:
 
 
 def is_user_text(text: str) -> bool:
+    """Return whether a text was written by the user, not inserted by Codex."""
     return bool(text.strip()) and is_user_prompt(text) and not text.lstrip().startswith(_CODEX_PREFIXES)
 
 
@@ -335,12 +397,14 @@ def _meta(path: Path) -> Fields:
 
 
 class _CodexReader:
+    """Collects events from the records of a rollout."""
+
     def __init__(self, host: str, content_session_id: str, agent_id: str) -> None:
         self.host = host
         self.content_session_id = content_session_id
         self.agent_id = agent_id
         self.transcript = TranscriptContent()
-        self.calls: dict[str, _CodexToolCall] = {}
+        self.calls: dict[str, _PendingCodexCall] = {}
         self.failed: set[str] = set()  # ids of calls that are known to have failed
         self.running: dict[str, Event] = {}  # calls that have an output but may still fail
         self.running_lines: dict[str, tuple[int, int]] = {}  # offsets of the call and of its output
@@ -374,6 +438,7 @@ class _CodexReader:
         return transcript_lines.resume_offset(place, [call.line for call in self.calls.values()])
 
     def mark(self, place: transcript_lines.ReadPosition) -> _CodexMark:
+        """Return the mark from which the next part continues."""
         running = [line for offsets in list(self.running_lines.values())[-_MOST_RUNNING:] for line in offsets]
         unfinished = {*running, *(call.line for call in self.calls.values()), self.closing_line}
         return _CodexMark(
@@ -390,6 +455,7 @@ class _CodexReader:
         )
 
     def take(self, start: int, record: Fields) -> None:
+        """Process the record at offset `start`."""
         self.at = parse_timestamp(record.get("timestamp")) or self.at
         payload = record.get("payload")
         kind = string_or_empty(record.get("type"))
@@ -409,6 +475,7 @@ class _CodexReader:
                 self.transcript.lines.setdefault(self.turn_id, start)
 
     def begin(self, meta: Fields) -> None:
+        """Take session, directory and parent from the first record of the rollout."""
         self.has_meta = True
         if parent_thread(meta) and not self.agent_id:
             # A subagent's rollout that is read on its own still belongs to its parent's session.
@@ -455,7 +522,7 @@ class _CodexReader:
             name = f"{space}__{name}" if space.startswith("mcp__") else name
             arguments = _arguments(item)
             folder = string_or_empty(arguments.get("workdir")) if isinstance(arguments, dict) else ""
-            self.calls[call_id] = _CodexToolCall(
+            self.calls[call_id] = _PendingCodexCall(
                 name, arguments, str(Path(self.cwd, folder)) if folder else self.cwd, start
             )
 
@@ -536,7 +603,7 @@ class _CodexReader:
     # --- events ------------------------------------------------------------------------------------------------------
 
     def _tool(self, tool_call: CodexToolCall, call_id: str) -> Event:
-        # Private parts first: `tool_used` leaves out parts of the output, possibly half of a private one.
+        # Private parts first: `make_tool_used` leaves out parts of the output, possibly half of a private one.
         arguments, output = tags.strip_private_json(tool_call.input), tags.strip_private_json(tool_call.output)
         body = make_tool_used(tool_call.name, arguments, output, failed=tool_call.failed, agent_id=self.agent_id)
         return self._event(body, call_id, tool_use_id=call_id)
@@ -585,66 +652,6 @@ def _item_text(item: Fields) -> str:
     return "\n".join(text for part in parts if isinstance(part, dict) and (text := string_or_empty(part.get("text"))))
 
 
-# --- codex -----------------------------------------------------------------------------------------------------------
-
-
-NAME = "codex"
-EVENTS = {
-    "SessionStart": "context",
-    "UserPromptSubmit": "new",
-    "PreToolUse": "file",
-    "PostToolUse": "save",
-    "Stop": "summary",
-    "SubagentStop": "summary",
-    "PreCompact": "compact",
-    "SessionEnd": "cleanup",
-}
-# Only edits: files are read by shell commands, which do not name them.
-MATCHERS = {"PreToolUse": patches.PATCH_TOOL, "PostToolUse": "*"}
-SKILL = "skills/mem-search/SKILL.md"
-NOTE = (
-    "Codex asks once whether these hooks may run: start `codex` and choose “Trust all and continue”."
-    " Until then Codex runs none of them, and `codex exec` gives no warning."
-)
-
-
-def config_dir(env: Mapping[str, str]) -> Path:
-    return agent_dir(env, "CODEX_HOME", ".codex")
-
-
-# --- hook payloads ---------------------------------------------------------------------------------------------------
-
-
-def translate(fields: Fields) -> Fields:
-    translated = {name: value for name, value in fields.items() if name != "turn_id"}
-    event = fields.get("hook_event_name")
-    if string_or_empty(fields.get("agent_id")):
-        if event == "UserPromptSubmit":
-            raise IgnoredEvent
-        translated.pop("transcript_path", None)  # the subagent's own
-    else:
-        translated["prompt_id"] = string_or_empty(fields.get("turn_id"))
-    if event == "UserPromptSubmit" and not is_user_text(string_or_empty(fields.get("prompt")) or "?"):
-        raise IgnoredEvent
-    return translated | _tool(fields) if string_or_empty(fields.get("tool_name")) else translated
-
-
-def _tool(fields: Fields) -> Fields:
-    name, before = string_or_empty(fields["tool_name"]), fields.get("hook_event_name") == "PreToolUse"
-    if is_noise(name):
-        raise IgnoredEvent
-    call = translate_call(
-        name, fields.get("tool_input"), fields.get("tool_response"), cwd=string_or_empty(fields.get("cwd")), ran=True
-    )
-    if before:
-        paths = [path for patch in patches.stored_patches(call.input) for path in patch.paths[-1:]]
-        return {"tool_name": call.name, "tool_input": {"file_path": paths[0]} if paths else call.input}
-    if call.failed:
-        failure = {"hook_event_name": "PostToolUseFailure", "error": call.output}
-        return {"tool_name": call.name, "tool_input": call.input, **failure}
-    return {"tool_name": call.name, "tool_input": call.input, "tool_response": call.output}
-
-
 # --- installing ------------------------------------------------------------------------------------------------------
 
 
@@ -657,6 +664,7 @@ class ServerTable(BlockEdit):
     """
 
     def apply(self, text: str) -> str:
+        """Return the settings with our server; unchanged if it is there."""
         current_table, our_table = (_table(_servers(self._read(source)), SERVER_NAME) for source in (text, self.block))
         if current_table | our_table == current_table:  # keys that the user added, such as approval settings, stay
             return text
@@ -670,6 +678,7 @@ class ServerTable(BlockEdit):
         return changed
 
     def revert(self, text: str) -> str:
+        """Return the settings without our server."""
         settings = self._read(text)
         entry = _servers(settings).get(SERVER_NAME)
         if not isinstance(entry, dict) or not runs_launcher([entry.get("command"), *_list(entry.get("args"))]):
@@ -726,6 +735,7 @@ def _table(settings: Any, name: str) -> Fields:
 
 
 def hook_lines(ours: LauncherCommands) -> dict[str, HookEntry]:
+    """Return our hook of each event."""
     return {
         event: HookEntry(ours.hook(command, NAME), TIMEOUTS.get(event, TIMEOUT_SECONDS), MATCHERS.get(event))
         for event, command in EVENTS.items()
@@ -733,6 +743,7 @@ def hook_lines(ours: LauncherCommands) -> dict[str, HookEntry]:
 
 
 def server_table(ours: LauncherCommands) -> str:
+    """Return the TOML table of our MCP server."""
     program, *arguments = ours.mcp()
     entry = {"command": program, "args": arguments}
     # A JSON string is also a valid TOML string.
@@ -741,6 +752,7 @@ def server_table(ours: LauncherCommands) -> str:
 
 
 def edits(ours: LauncherCommands) -> Sequence[SettingsEdit]:
+    """Return the edits that make the agent run claude-mem."""
     directory = config_dir(ours.env)
     return (
         JsonEdit(

@@ -1,15 +1,9 @@
-"""Translates what is specific to the Copilot CLI in its hooks and transcripts: tools, exit codes and ids.
-
-Reads the Copilot CLI's transcript of a session: `session-state/<id>/events.jsonl`, including its subagents.
-
-The transcript records each hook call with the time passed to the hook, so the ids of `copilot_words.py` can be derived
-here as well. Events without a hook call keep Copilot's own ids.
-
-GitHub's Copilot CLI. With Claude Code's event names, it sends payloads much like Claude Code's.
+"""GitHub's Copilot CLI. With Claude Code's event names, it sends payloads much like Claude Code's.
 
 The differences: tools have other inputs; a failed shell command is reported as a success with the exit code in its
 text; a subagent appears as a session of its own; prompts and tool calls have no ids; and the closing message is only in
-the transcript. Ids are therefore derived from the time at which the hook was called, which the transcript records too.
+the transcript, `session-state/<id>/events.jsonl`. Ids are therefore derived from the time at which the hook was called,
+which the transcript records too. Events without a hook call keep Copilot's own ids.
 """
 
 from __future__ import annotations
@@ -36,318 +30,13 @@ from claude_mem.agents.canonical import (
     string_field,
     string_or_empty,
 )
+from claude_mem.agents.claude import PLUGIN, SKILL
 from claude_mem.agents.files import FileEdit, JsonEdit, Settings, SettingsEdit, add_server, remove_server
 from claude_mem.agents.opencode import translate_patch
 from claude_mem.domain.errors import IgnoredEvent
 from claude_mem.domain.records import Event, Prompted, Stopped
 from claude_mem.privacy import tags
 from claude_mem.system.process import LAUNCHER
-
-_TOOLS = {
-    "bash": "Bash",
-    "create": "Write",
-    "view": "Read",
-    "edit": "Edit",
-    "str_replace": "Edit",
-    "grep": "Grep",
-    "rg": "Grep",
-    "glob": "Glob",
-    "task": "Agent",
-    "skill": "Skill",
-    "web_fetch": "WebFetch",
-    "web_search": "WebSearch",
-    "ask_user": "AskUserQuestion",
-    "update_todo": "TodoWrite",
-    "report_intent": "TodoWrite",
-}
-_FILE_TOOLS = ("Write", "Read", "Edit")
-_INPUTS = {"path": "file_path", "file_text": "content", "old_str": "old_string", "new_str": "new_string"}
-_EXIT = re.compile(r"\n?<(?:shellId: \S+ completed|exited) with exit code (-?\d+)>\s*$")
-
-
-def translate_tool(name: str, arguments: Any, cwd: str = "") -> tuple[str, Any]:
-    """Translate a tool's name and arguments. The name is the one used in hooks or the one used by the model."""
-    if name == "apply_patch":
-        patch = (
-            arguments
-            if isinstance(arguments, str)
-            else string_or_empty((arguments or {}).get("input"))
-            if isinstance(arguments, dict)
-            else ""
-        )
-        return translate_patch(patch, cwd)
-    name = _TOOLS.get(name, name)
-    if name in _FILE_TOOLS and isinstance(arguments, dict):
-        arguments = {_INPUTS.get(key, key): value for key, value in arguments.items()}
-    if name.islower() and "-" in name:
-        server, _, tool_name = name.rpartition("-")
-        return f"mcp__{server}__{tool_name}", arguments
-    return name, arguments
-
-
-def parse_outcome(text: str, kind: str) -> tuple[str, bool]:
-    """Return the output of a tool and whether the call failed."""
-    exit_note = _EXIT.search(text)
-    output = text[: exit_note.start()] if exit_note else text
-    if exit_note and int(exit_note[1]):
-        return f"Exit code {exit_note[1]}\n{output}", True
-    return output, kind != "success"
-
-
-# --- ids that hooks and transcripts share ----------------------------------------------------------------------------
-
-
-def prompt_id(at: int) -> str:
-    return f"at-{at}" if at else ""
-
-
-def call_id(at: int, arguments: Any) -> str:
-    """Return an id from the time and the arguments: several calls may end in the same millisecond. Private parts are
-    left out, because the hook removes them first."""
-    text = json.dumps(tags.strip_private_json(arguments), sort_keys=True, default=str)
-    return f"at-{at}-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:12]}" if at else ""
-
-
-# --- copilot transcript ----------------------------------------------------------------------------------------------
-
-
-Record = dict[str, Any]
-
-_SESSION = ("session.start", "session.resume")
-
-
-class _CopilotMark(msgspec.Struct):
-    """Where a part ended, with the state the next part needs. `lines` are offsets of lines to read again: calls without
-    a result, hook calls without a matching result, and the last message."""
-
-    offset: int = 0
-    inside: bool = False  # the part ended inside a line that is too long
-    session: str = ""
-    cwd: str = ""
-    prompt_id: str = ""
-    announced: bool = False
-    private: bool = False
-    lines: list[int] = []
-
-
-def read(
-    path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "", over: bool = False
-) -> TranscriptContent:
-    reader = _CopilotReader(host, content_session_id)
-    transcript = reader.transcript
-    if agent_id:
-        return transcript  # subagents have no files of their own
-    transcript_lines.read_records(path, transcript, reader.take, offset=offset, over=over)
-    transcript.offset = offset if transcript.problem else reader.resume_at(transcript.offset)
-    return transcript
-
-
-def read_part(
-    path: Path,
-    *,
-    host: str,
-    mark: str = "",
-    most: int,
-    content_session_id: str = "",
-    offset: int = 0,
-    agent_id: str = "",
-    over: bool = True,
-) -> tuple[TranscriptContent, str]:
-    start = (
-        msgspec.json.decode(mark, type=_CopilotMark)
-        if mark
-        else _CopilotMark(offset=offset, session=content_session_id)
-    )
-    reader = _CopilotReader(host, start.session)
-    transcript = reader.transcript
-    if agent_id:
-        return transcript, ""
-    with transcript_lines.record_problems(transcript), transcript_lines.open_transcript(path) as file:
-        if transcript_lines.valid_offset(path, start.offset) != start.offset:
-            start = _CopilotMark(session=content_session_id)
-        reader.resume(start, transcript_lines.reread_records(file, start.lines))
-        place = transcript_lines.ReadPosition(start.offset, start.inside)
-        transcript_lines.read_records_from(file, transcript, reader.take, place, over=over, most=most)
-        if not place.ended:
-            transcript.closings.pop(reader.prompt_id, None)
-            return transcript, msgspec.json.encode(reader.mark(place)).decode()
-        if not over:
-            transcript.offset = reader.resume_at(place.offset)
-    return transcript, ""
-
-
-def read_head(path: Path) -> TranscriptHead:
-    return transcript_lines.read_head(path, _learn)
-
-
-def _learn(transcript: TranscriptContent, record: Record) -> None:
-    if record.get("type") in _SESSION and isinstance(data := record.get("data"), dict):
-        transcript.content_session_id = transcript.content_session_id or string_field(data, "sessionId")
-        context = data.get("context")
-        transcript.cwd = transcript.cwd or (string_field(context, "cwd") if isinstance(context, dict) else "")
-
-
-def _closing(record: Record) -> str:
-    """Return the text of a message that ends a turn; "" if a tool call follows."""
-    data = record["data"]
-    return (
-        string_or_empty(data.get("content"))
-        if record["type"] == "assistant.message" and not data.get("toolRequests")
-        else ""
-    )
-
-
-@dataclass(slots=True)
-class _CopilotToolCall:
-    name: str
-    arguments: Any
-    agent_id: str
-    line: int
-
-
-class _CopilotReader:
-    def __init__(self, host: str, content_session_id: str) -> None:
-        self.host = host
-        self.content_session_id = content_session_id
-        self.transcript = TranscriptContent()
-        self.calls: dict[str, _CopilotToolCall] = {}
-        self.hook_calls: list[tuple[int, _CopilotToolCall]] = []  # times and calls reported to a hook
-        self.prompt_id = ""
-        self.announced = False  # a hook call has already set the id of the next prompt
-        self.closing_line = -1
-
-    def resume(self, mark: _CopilotMark, unfinished: Iterable[tuple[int, Record]]) -> None:
-        """Continue where a part ended, after reading its unfinished lines again."""
-        for start, record in unfinished:
-            self._restore(mark)
-            self.take(start, record)
-        self._restore(mark)
-        self.transcript.events.clear()
-        self.transcript.lines.clear()
-
-    def _restore(self, mark: _CopilotMark) -> None:
-        self.transcript.content_session_id, self.transcript.cwd = mark.session, mark.cwd
-        self.prompt_id, self.announced = mark.prompt_id, mark.announced
-        if mark.private:
-            self.transcript.private.add(mark.prompt_id)
-
-    def resume_at(self, place: int) -> int:
-        """Return the offset of the next read, given where this one ended: the first call or turn without an end."""
-        unfinished = [call.line for call in self.calls.values()]
-        if self.prompt_id not in self.transcript.closings:  # read the turn again once it has ended
-            unfinished.append(self.transcript.lines.get(self.prompt_id, place))
-        return transcript_lines.resume_offset(place, unfinished)
-
-    def mark(self, place: transcript_lines.ReadPosition) -> _CopilotMark:
-        calls = [*self.calls.values(), *(call for _, call in self.hook_calls)]
-        unfinished = sorted({self.closing_line, *(call.line for call in calls)} - {-1})
-        return _CopilotMark(
-            offset=place.offset,
-            inside=place.inside,
-            session=self.content_session_id,
-            cwd=self.transcript.cwd,
-            prompt_id=self.prompt_id,
-            announced=self.announced,
-            private=self.prompt_id in self.transcript.private,
-            lines=unfinished[-transcript_lines.MAX_REREAD_LINES :],
-        )
-
-    def take(self, start: int, record: Record) -> None:
-        if not isinstance(record.get("type"), str) or not isinstance(record.get("data"), dict):
-            return
-        data, agent_id = record["data"], string_or_empty(record.get("agentId"))
-        match record["type"]:
-            case "session.start" | "session.resume":
-                self._session(record)
-            case "hook.start":
-                self._hook(data, agent_id, start)
-            case "user.message" if not agent_id and not string_or_empty(data.get("source")).startswith("agent-"):
-                self._prompt(record, data)
-            case "assistant.message" if not agent_id and (closing_text := _closing(record).strip()):
-                self.transcript.closings[self.prompt_id] = self._event(
-                    record, Stopped(tags.strip_private(closing_text))
-                )
-                self.closing_line = start
-            case "tool.execution_start" if isinstance(call := data.get("toolCallId"), str):
-                self.calls[call] = _CopilotToolCall(
-                    string_or_empty(data.get("toolName")), data.get("arguments"), agent_id, start
-                )
-            case "tool.execution_complete":
-                self._result(record, data)
-        self.transcript.lines.setdefault(self.prompt_id, start)
-
-    def _session(self, record: Record) -> None:
-        self.transcript.content_session_id = self.content_session_id
-        _learn(self.transcript, record)
-        self.content_session_id = self.transcript.content_session_id
-
-    def _hook(self, data: Record, agent_id: str, start: int) -> None:
-        hook_input = data.get("input")
-        at = hook_input.get("timestamp") if isinstance(hook_input, dict) else None
-        if not isinstance(hook_input, dict) or not isinstance(at, int):
-            return
-        if data.get("hookType") == "userPromptSubmitted" and not agent_id:
-            self.prompt_id, self.announced, self.closing_line = prompt_id(at), True, -1
-        elif data.get("hookType") in ("postToolUse", "postToolUseFailure"):
-            self.hook_calls.append(
-                (
-                    at,
-                    _CopilotToolCall(
-                        string_or_empty(hook_input.get("toolName")), hook_input.get("toolArgs"), agent_id, start
-                    ),
-                )
-            )
-
-    def _prompt(self, record: Record, data: Record) -> None:
-        text = string_or_empty(data.get("content"))
-        if not self.announced:
-            self.prompt_id, self.closing_line = (
-                string_or_empty(data.get("messageId")) or string_or_empty(record.get("id")),
-                -1,
-            )
-        self.announced = False
-        if tags.is_entirely_private(text):
-            self.transcript.private.add(self.prompt_id)
-        if text.strip() and is_user_prompt(text):
-            self.transcript.events.append(self._event(record, Prompted(tags.strip_private(text))))
-
-    def _result(self, record: Record, data: Record) -> None:
-        call = self.calls.pop(string_or_empty(data.get("toolCallId")), None)
-        if call is None or not call.name:
-            return
-        result, error = data.get("result"), data.get("error")
-        text = string_or_empty(result.get("content")) if isinstance(result, dict) else ""
-        text = text or (string_or_empty(error.get("message")) if isinstance(error, dict) else "")
-        output, failed = parse_outcome(tags.strip_private(text), "success" if data.get("success") else "failure")
-        name, arguments = translate_tool(call.name, tags.strip_private_json(call.arguments), self.transcript.cwd)
-        body = make_tool_used(name, arguments, output, failed=failed, agent_id=call.agent_id)
-        tool_use_id = call_id(self._hook_time(call), call.arguments) or string_or_empty(data.get("toolCallId"))
-        self.transcript.events.append(self._event(record, body, tool_use_id=tool_use_id))
-
-    def _hook_time(self, call: _CopilotToolCall) -> int:
-        """Return the time of the hook call that reported this tool call, or 0. Of identical calls, the first one that
-        is still unmatched is taken."""
-        for n, (at, hook_call) in enumerate(self.hook_calls):
-            if (hook_call.name, hook_call.arguments, hook_call.agent_id) == (call.name, call.arguments, call.agent_id):
-                del self.hook_calls[n]
-                return at
-        return 0
-
-    def _event(self, record: Record, body: Any, *, tool_use_id: str = "") -> Event:
-        return Event(
-            id=f"t-{self.content_session_id}.{tool_use_id or record.get('id')}",
-            host=self.host,
-            content_session_id=self.content_session_id,
-            at=parse_timestamp(record.get("timestamp")),
-            body=body,
-            prompt_id=self.prompt_id,
-            tool_use_id=tool_use_id,
-            private=self.prompt_id in self.transcript.private,
-        )
-
-
-# --- copilot ---------------------------------------------------------------------------------------------------------
-
 
 NAME = "copilot"
 TIMEOUT_SECONDS = 5
@@ -363,14 +52,18 @@ EVENTS = {
     "SessionEnd": "cleanup",
 }
 MATCHERS = {"PreToolUse": "Read|Edit|Write"}
-SKILL = "skills/mem-search/SKILL.md"
-DATA = Path(__file__).parents[1] / "data"
+
+
+def config_dir(env: Mapping[str, str]) -> Path:
+    """Return the directory of its settings."""
+    return agent_dir(env, "COPILOT_HOME", ".copilot")
 
 
 # --- hook payloads ---------------------------------------------------------------------------------------------------
 
 
 def translate(fields: Fields) -> Fields:
+    """Translate a hook payload into the common format."""
     translated = {**fields, **_speaker(fields)}
     match fields.get("hook_event_name"):
         case "SessionStart":
@@ -410,14 +103,320 @@ def _tool(fields: Fields) -> Fields:
     return translated
 
 
+# --- tool calls ------------------------------------------------------------------------------------------------------
+
+
+_TOOLS = {
+    "bash": "Bash",
+    "create": "Write",
+    "view": "Read",
+    "edit": "Edit",
+    "str_replace": "Edit",
+    "grep": "Grep",
+    "rg": "Grep",
+    "glob": "Glob",
+    "task": "Agent",
+    "skill": "Skill",
+    "web_fetch": "WebFetch",
+    "web_search": "WebSearch",
+    "ask_user": "AskUserQuestion",
+    "update_todo": "TodoWrite",
+    "report_intent": "TodoWrite",
+}
+_FILE_TOOLS = ("Write", "Read", "Edit")
+_INPUTS = {"path": "file_path", "file_text": "content", "old_str": "old_string", "new_str": "new_string"}
+_EXIT = re.compile(r"\n?<(?:shellId: \S+ completed|exited) with exit code (-?\d+)>\s*$")
+
+
+def translate_tool(name: str, arguments: Any, cwd: str = "") -> tuple[str, Any]:
+    """Translate a tool's name and arguments. The name is the one used in hooks or the one used by the model."""
+    if name == "apply_patch":
+        patch = arguments.get("input") if isinstance(arguments, dict) else arguments
+        return translate_patch(string_or_empty(patch), cwd)
+    name = _TOOLS.get(name, name)
+    if name in _FILE_TOOLS and isinstance(arguments, dict):
+        arguments = {_INPUTS.get(key, key): value for key, value in arguments.items()}
+    if name.islower() and "-" in name:
+        server, _, tool_name = name.rpartition("-")
+        return f"mcp__{server}__{tool_name}", arguments
+    return name, arguments
+
+
+def parse_outcome(text: str, kind: str) -> tuple[str, bool]:
+    """Return the output of a tool and whether the call failed."""
+    exit_note = _EXIT.search(text)
+    output = text[: exit_note.start()] if exit_note else text
+    if exit_note and int(exit_note[1]):
+        return f"Exit code {exit_note[1]}\n{output}", True
+    return output, kind != "success"
+
+
+# --- ids that hooks and transcripts share ----------------------------------------------------------------------------
+
+
+def prompt_id(at: int) -> str:
+    """Return the id of a prompt from the time of its hook; "" if the time is unknown."""
+    return f"at-{at}" if at else ""
+
+
+def call_id(at: int, arguments: Any) -> str:
+    """Return an id from the time and the arguments: several calls may end in the same millisecond. Private parts are
+    left out, because the hook removes them first."""
+    text = json.dumps(tags.strip_private_json(arguments), sort_keys=True, default=str)
+    return f"at-{at}-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:12]}" if at else ""
+
+
+# --- transcripts -----------------------------------------------------------------------------------------------------
+
+
+Record = dict[str, Any]
+
+_SESSION = ("session.start", "session.resume")
+
+
+class _CopilotMark(msgspec.Struct):
+    """Where a part ended, with the state the next part needs. `lines` are offsets of lines to read again: calls without
+    a result, hook calls without a matching result, and the last message."""
+
+    offset: int = 0
+    inside: bool = False  # the part ended inside a line that is too long
+    session: str = ""
+    cwd: str = ""
+    prompt_id: str = ""
+    announced: bool = False
+    private: bool = False
+    lines: list[int] = []
+
+
+def read(
+    path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "", over: bool = False
+) -> TranscriptContent:
+    """Read a transcript; see `canonical.Reader`."""
+    reader = _CopilotReader(host, content_session_id)
+    transcript = reader.transcript
+    if agent_id:
+        return transcript  # subagents have no files of their own
+    transcript_lines.read_records(path, transcript, reader.take, offset=offset, over=over)
+    transcript.offset = offset if transcript.problem else reader.resume_at(transcript.offset)
+    return transcript
+
+
+def read_part(
+    path: Path,
+    *,
+    host: str,
+    mark: str = "",
+    most: int,
+    content_session_id: str = "",
+    offset: int = 0,
+    agent_id: str = "",
+    over: bool = True,
+) -> tuple[TranscriptContent, str]:
+    """Read one part of a transcript; see `canonical.PartReader`."""
+    start = (
+        msgspec.json.decode(mark, type=_CopilotMark)
+        if mark
+        else _CopilotMark(offset=offset, session=content_session_id)
+    )
+    reader = _CopilotReader(host, start.session)
+    transcript = reader.transcript
+    if agent_id:
+        return transcript, ""
+    with transcript_lines.record_problems(transcript), transcript_lines.open_transcript(path) as file:
+        if transcript_lines.valid_offset(path, start.offset) != start.offset:
+            start = _CopilotMark(session=content_session_id)
+        reader.resume(start, transcript_lines.reread_records(file, start.lines))
+        place = transcript_lines.ReadPosition(start.offset, start.inside)
+        transcript_lines.read_records_from(file, transcript, reader.take, place, over=over, most=most)
+        if not place.ended:
+            transcript.closings.pop(reader.prompt_id, None)
+            return transcript, msgspec.json.encode(reader.mark(place)).decode()
+        if not over:
+            transcript.offset = reader.resume_at(place.offset)
+    return transcript, ""
+
+
+def read_head(path: Path) -> TranscriptHead:
+    """Read session id, directory, start and end from the first and last lines."""
+    return transcript_lines.read_head(path, _learn)
+
+
+def _learn(transcript: TranscriptContent, record: Record) -> None:
+    if record.get("type") in _SESSION and isinstance(data := record.get("data"), dict):
+        transcript.content_session_id = transcript.content_session_id or string_field(data, "sessionId")
+        context = data.get("context")
+        transcript.cwd = transcript.cwd or (string_field(context, "cwd") if isinstance(context, dict) else "")
+
+
+def _closing(record: Record) -> str:
+    """Return the text of a message that ends a turn; "" if a tool call follows."""
+    data = record["data"]
+    return "" if data.get("toolRequests") else string_or_empty(data.get("content"))
+
+
+@dataclass(slots=True)
+class _PendingCopilotCall:
+    """A tool call whose result has not been read yet."""
+
+    name: str
+    arguments: Any
+    agent_id: str
+    line: int
+
+
+class _CopilotReader:
+    """Collects events from the records of a transcript, which includes those of subagents."""
+
+    def __init__(self, host: str, content_session_id: str) -> None:
+        self.host = host
+        self.content_session_id = content_session_id
+        self.transcript = TranscriptContent()
+        self.calls: dict[str, _PendingCopilotCall] = {}
+        self.hook_calls: list[tuple[int, _PendingCopilotCall]] = []  # times and calls reported to a hook
+        self.prompt_id = ""
+        self.announced = False  # a hook call has already set the id of the next prompt
+        self.closing_line = -1
+
+    def resume(self, mark: _CopilotMark, unfinished: Iterable[tuple[int, Record]]) -> None:
+        """Continue where a part ended, after reading its unfinished lines again."""
+        for start, record in unfinished:
+            self._restore(mark)
+            self.take(start, record)
+        self._restore(mark)
+        self.transcript.events.clear()
+        self.transcript.lines.clear()
+
+    def _restore(self, mark: _CopilotMark) -> None:
+        self.transcript.content_session_id, self.transcript.cwd = mark.session, mark.cwd
+        self.prompt_id, self.announced = mark.prompt_id, mark.announced
+        if mark.private:
+            self.transcript.private.add(mark.prompt_id)
+
+    def resume_at(self, place: int) -> int:
+        """Return the offset of the next read, given where this one ended: the first call or turn without an end."""
+        unfinished = [call.line for call in self.calls.values()]
+        if self.prompt_id not in self.transcript.closings:  # read the turn again once it has ended
+            unfinished.append(self.transcript.lines.get(self.prompt_id, place))
+        return transcript_lines.resume_offset(place, unfinished)
+
+    def mark(self, place: transcript_lines.ReadPosition) -> _CopilotMark:
+        """Return the mark from which the next part continues."""
+        calls = [*self.calls.values(), *(call for _, call in self.hook_calls)]
+        unfinished = sorted({self.closing_line, *(call.line for call in calls)} - {-1})
+        return _CopilotMark(
+            offset=place.offset,
+            inside=place.inside,
+            session=self.content_session_id,
+            cwd=self.transcript.cwd,
+            prompt_id=self.prompt_id,
+            announced=self.announced,
+            private=self.prompt_id in self.transcript.private,
+            lines=unfinished[-transcript_lines.MAX_REREAD_LINES :],
+        )
+
+    def take(self, start: int, record: Record) -> None:
+        """Process the record at offset `start`."""
+        if not isinstance(record.get("type"), str) or not isinstance(record.get("data"), dict):
+            return
+        data, agent_id = record["data"], string_or_empty(record.get("agentId"))
+        match record["type"]:
+            case "session.start" | "session.resume":
+                self._session(record)
+            case "hook.start":
+                self._hook(data, agent_id, start)
+            case "user.message" if not agent_id and not string_or_empty(data.get("source")).startswith("agent-"):
+                self._prompt(record, data)
+            case "assistant.message" if not agent_id and (closing_text := _closing(record).strip()):
+                self.transcript.closings[self.prompt_id] = self._event(
+                    record, Stopped(tags.strip_private(closing_text))
+                )
+                self.closing_line = start
+            case "tool.execution_start" if isinstance(call := data.get("toolCallId"), str):
+                self.calls[call] = _PendingCopilotCall(
+                    string_or_empty(data.get("toolName")), data.get("arguments"), agent_id, start
+                )
+            case "tool.execution_complete":
+                self._result(record, data)
+        self.transcript.lines.setdefault(self.prompt_id, start)
+
+    def _session(self, record: Record) -> None:
+        self.transcript.content_session_id = self.content_session_id
+        _learn(self.transcript, record)
+        self.content_session_id = self.transcript.content_session_id
+
+    def _hook(self, data: Record, agent_id: str, start: int) -> None:
+        hook_input = data.get("input")
+        at = hook_input.get("timestamp") if isinstance(hook_input, dict) else None
+        if not isinstance(hook_input, dict) or not isinstance(at, int):
+            return
+        if data.get("hookType") == "userPromptSubmitted" and not agent_id:
+            self.prompt_id, self.announced, self.closing_line = prompt_id(at), True, -1
+        elif data.get("hookType") in ("postToolUse", "postToolUseFailure"):
+            name = string_or_empty(hook_input.get("toolName"))
+            call = _PendingCopilotCall(name, hook_input.get("toolArgs"), agent_id, start)
+            self.hook_calls.append((at, call))
+
+    def _prompt(self, record: Record, data: Record) -> None:
+        text = string_or_empty(data.get("content"))
+        if not self.announced:
+            self.prompt_id = string_or_empty(data.get("messageId")) or string_or_empty(record.get("id"))
+            self.closing_line = -1
+        self.announced = False
+        if tags.is_entirely_private(text):
+            self.transcript.private.add(self.prompt_id)
+        if text.strip() and is_user_prompt(text):
+            self.transcript.events.append(self._event(record, Prompted(tags.strip_private(text))))
+
+    def _result(self, record: Record, data: Record) -> None:
+        call = self.calls.pop(string_or_empty(data.get("toolCallId")), None)
+        if call is None or not call.name:
+            return
+        result, error = data.get("result"), data.get("error")
+        text = string_or_empty(result.get("content")) if isinstance(result, dict) else ""
+        text = text or (string_or_empty(error.get("message")) if isinstance(error, dict) else "")
+        output, failed = parse_outcome(tags.strip_private(text), "success" if data.get("success") else "failure")
+        name, arguments = translate_tool(call.name, tags.strip_private_json(call.arguments), self.transcript.cwd)
+        body = make_tool_used(name, arguments, output, failed=failed, agent_id=call.agent_id)
+        tool_use_id = call_id(self._hook_time(call), call.arguments) or string_or_empty(data.get("toolCallId"))
+        self.transcript.events.append(self._event(record, body, tool_use_id=tool_use_id))
+
+    def _hook_time(self, call: _PendingCopilotCall) -> int:
+        """Return the time of the hook call that reported this tool call, or 0. Of identical calls, the first one that
+        is still unmatched is taken."""
+        for n, (at, hook_call) in enumerate(self.hook_calls):
+            if (hook_call.name, hook_call.arguments, hook_call.agent_id) == (call.name, call.arguments, call.agent_id):
+                del self.hook_calls[n]
+                return at
+        return 0
+
+    def _event(self, record: Record, body: Any, *, tool_use_id: str = "") -> Event:
+        return Event(
+            id=f"t-{self.content_session_id}.{tool_use_id or record.get('id')}",
+            host=self.host,
+            content_session_id=self.content_session_id,
+            at=parse_timestamp(record.get("timestamp")),
+            body=body,
+            prompt_id=self.prompt_id,
+            tool_use_id=tool_use_id,
+            private=self.prompt_id in self.transcript.private,
+        )
+
+
+def _find(env: Mapping[str, str]) -> Iterator[Path]:
+    yield from sorted((config_dir(env) / "session-state").glob("*/events.jsonl"))
+
+
+def _owns(record: Mapping[str, Any]) -> bool:
+    data = record.get("data")
+    return record.get("type") == "session.start" and isinstance(data, dict) and data.get("producer") == "copilot-agent"
+
+
 # --- installing ------------------------------------------------------------------------------------------------------
 
 
-def config_dir(env: Mapping[str, str]) -> Path:
-    return agent_dir(env, "COPILOT_HOME", ".copilot")
-
-
 def hooks(ours: LauncherCommands) -> Settings:
+    """Return the content of our hooks file."""
+
     def handler(event: str, command: str) -> Settings:
         matcher = {"matcher": MATCHERS[event]} if event in MATCHERS else {}
         return {**matcher, "type": "command", "bash": ours.hook(command, NAME), "timeoutSec": TIMEOUT_SECONDS}
@@ -426,11 +425,13 @@ def hooks(ours: LauncherCommands) -> Settings:
 
 
 def server_entry(ours: LauncherCommands) -> Settings:
+    """Return our MCP server entry."""
     program, *arguments = ours.mcp()
     return {"type": "local", "command": program, "args": arguments, "tools": ["*"]}
 
 
 def edits(ours: LauncherCommands) -> Sequence[SettingsEdit]:
+    """Return the edits that make the agent run claude-mem."""
     directory = config_dir(ours.env)
     return (
         FileEdit(
@@ -446,21 +447,12 @@ def edits(ours: LauncherCommands) -> Sequence[SettingsEdit]:
             lambda settings: add_server(settings, server_entry(ours)),
             remove_server,
         ),
-        FileEdit(directory / SKILL, "a skill: when and how to search", (DATA / "plugin" / SKILL).read_text("utf-8")),
+        FileEdit(directory / SKILL, "a skill: when and how to search", (PLUGIN / SKILL).read_text("utf-8")),
     )
 
 
 def _present(env: Mapping[str, str]) -> bool:
     return is_installed(config_dir(env), NAME, env)
-
-
-def _find(env: Mapping[str, str]) -> Iterator[Path]:
-    yield from sorted((config_dir(env) / "session-state").glob("*/events.jsonl"))
-
-
-def _owns(record: Mapping[str, Any]) -> bool:
-    data = record.get("data")
-    return record.get("type") == "session.start" and isinstance(data, dict) and data.get("producer") == "copilot-agent"
 
 
 AGENT = Agent(

@@ -28,11 +28,18 @@ class SettingsEdit(Protocol):
     """An edit of one file. An empty text means that the file does not exist."""
 
     @property
-    def path(self) -> Path: ...
+    def path(self) -> Path:
+        """The file."""
+
     @property
-    def what(self) -> str: ...  # description of what is added, for the user
-    def apply(self, text: str) -> str: ...
-    def revert(self, text: str) -> str: ...
+    def what(self) -> str:
+        """What is added, described for the user."""
+
+    def apply(self, text: str) -> str:
+        """Return the text of the file with our part."""
+
+    def revert(self, text: str) -> str:
+        """Return the text of the file without our part."""
 
 
 def runs_launcher(command: Any) -> bool:
@@ -46,9 +53,11 @@ def runs_launcher(command: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class JsonEdit:
+    """Our entries in a JSON file."""
+
     path: Path
     what: str
-    add: Callable[[Settings], None]  # modifies settings that contain no entries of ours
+    add: Callable[[Settings], None]  # modifies settings without our entries
     drop: Callable[[Settings], None]  # modifies the settings
 
     def apply(self, text: str) -> str:
@@ -103,6 +112,8 @@ def _dump(settings: Settings, *, like: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HookEntry:
+    """A hook that runs the launcher in an agent's settings."""
+
     command: str
     timeout: int
     matcher: str | None = None
@@ -160,6 +171,7 @@ def add_server(settings: Settings, entry: Settings, *, under: str = "mcpServers"
 
 
 def remove_server(settings: Settings, *, under: str = "mcpServers") -> None:
+    """Remove our MCP server. Another server of the same name stays."""
     entry = settings.get(under, {}).get(SERVER_NAME)
     if isinstance(entry, dict) and runs_launcher([*_as_list(entry.get("command")), *_as_list(entry.get("args"))]):
         del settings[under][SERVER_NAME]
@@ -202,7 +214,7 @@ def strip_markers(text: str) -> str:
     return "".join(line for line in text.splitlines(keepends=True) if line.strip() not in (_BEGIN, _END))
 
 
-# --- a file that is all ours -----------------------------------------------------------------------------------------
+# --- a file that belongs to us as a whole ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

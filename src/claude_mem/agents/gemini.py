@@ -1,21 +1,8 @@
-"""Extracts the closing message of a Gemini CLI turn from the text that its AfterAgent hook reports.
-
-The hook reports every remark of the turn, not only the last message. It joins the chunks of a streamed answer with
-spaces, after the first chunk has already become the whole answer: the text is followed by its own tail, with spaces in
-the middle of words (0.61.0). The chat file has each message unchanged; without it, the repetition can be removed.
-
-Reads Gemini CLI's transcript of a session.
-
-Each line is one JSON object: first the description of the session, then its messages, each written again when it grows.
-Snapshots (`$set`) repeat existing messages with new times, and rewound messages (`$rewindTo`) did happen: both kinds of
-record are skipped. Older versions wrote a single JSON object. A message does not name its prompt, so a file is always
-read completely.
-
-Gemini CLI. It has Claude Code's hooks under other names, with timeouts in milliseconds.
+"""Gemini CLI. It has Claude Code's hooks under other names, with timeouts in milliseconds.
 
 Some events are not registered: BeforeTool accepts no context, PreCompress fires before every request, BeforeModel and
 AfterModel carry the whole conversation. Every shell command runs the `fail` hook, whether it failed or not: only the
-worker can tell.
+worker can tell. The closing message in AfterAgent is distorted, so it is compared with the transcript, the chat file.
 """
 
 from __future__ import annotations
@@ -59,6 +46,96 @@ from claude_mem.domain.errors import IgnoredEvent
 from claude_mem.domain.records import Body, Event, Prompted, Stopped
 from claude_mem.privacy import tags
 from claude_mem.system import untrusted_files
+
+NAME = "gemini"
+TIMEOUT_MILLISECONDS = 5000
+SHELL = "run_shell_command"
+EVENTS = {
+    "SessionStart": "context",
+    "BeforeAgent": "new",
+    "AfterTool": "save",
+    "AfterAgent": "summary",
+    "SessionEnd": "cleanup",
+}
+NO_RESPONSE = "[no response text]"  # AfterAgent's placeholder for an empty response
+
+_NAMES = {"BeforeAgent": "UserPromptSubmit", "AfterTool": "PostToolUse", "AfterAgent": "Stop"}
+_NOISE = {
+    "BeforeTool", "BeforeModel", "AfterModel", "BeforeToolSelection", "PreCompress", "Notification",
+}  # fmt: skip
+
+
+def config_dir(env: Mapping[str, str]) -> Path:
+    """Return the directory of its settings."""
+    return agent_dir(env, "GEMINI_CLI_HOME", "") / ".gemini"
+
+
+# --- hook payloads ---------------------------------------------------------------------------------------------------
+
+
+def translate(fields: Fields) -> Fields:
+    """Translate a hook payload into the common format."""
+    event = string_or_empty(fields.get("hook_event_name"))
+    if event in _NOISE:
+        raise IgnoredEvent
+    translated = {**fields, "hook_event_name": _NAMES.get(event, event)}
+    if isinstance(prompt := fields.get("prompt"), str):
+        translated["prompt"] = tags.strip_gemini_additions(prompt)
+    if event == "AfterAgent":
+        translated["last_assistant_message"] = _closing_message(fields)
+    if event == "AfterTool":
+        translated |= _tool_used(fields)
+    return translated
+
+
+def _closing_message(fields: Fields) -> str:
+    """Return the turn's last message as the chat file has it, or else the hook's text without its repetitions."""
+    reported = string_or_empty(fields.get("prompt_response"))
+    if reported == NO_RESPONSE:
+        return ""
+    path, at = string_or_empty(fields.get("transcript_path")), parse_timestamp(fields.get("timestamp"))
+    session = string_or_empty(fields.get("session_id"))
+    return last_message(path, reported, at=at, session=session) or remove_repetition(reported)
+
+
+def _tool_used(fields: Fields) -> Fields:
+    arguments, response = fields.get("tool_input"), fields.get("tool_response")
+    response = response if isinstance(response, dict) else {"llmContent": response}
+    call = GeminiCall(
+        name=tool_name(string_or_empty(fields.get("tool_name")), fields.get("mcp_context")),
+        input=arguments,
+        text=text_of(response.get("llmContent")),
+        display=response.get("returnDisplay"),
+        error=_error(response.get("error")),
+    )
+    used = translate_call(call, cwd=string_or_empty(fields.get("cwd")))
+    event = "PostToolUseFailure" if used.failed else "PostToolUse"
+    result_fields = {"error": used.output} if used.failed else {"tool_response": used.output}
+    return {"hook_event_name": event, "tool_name": used.name, "tool_input": used.input, **result_fields}
+
+
+def _error(error: Any) -> str:
+    return (
+        string_or_empty(error.get("message")) or string_or_empty(error.get("type"))
+        if isinstance(error, dict)
+        else string_or_empty(error)
+    )
+
+
+def tool_name(name: str, context: Any) -> str:
+    """Return the name of a tool. `mcp_<server>_<tool>` is ambiguous when either part contains `_`; `mcp_context` names
+    both."""
+    if isinstance(context, dict) and context.get("server_name") and context.get("tool_name"):
+        return f"mcp__{context['server_name']}__{context['tool_name']}"
+    return name
+
+
+# --- the closing message in a payload --------------------------------------------------------------------------------
+
+
+# AfterAgent reports every remark of the turn, not only the last message. It joins the chunks of a streamed answer with
+# spaces, after the first chunk has already become the whole answer: the text is followed by its own tail, with spaces
+# in the middle of words (0.61.0). The chat file has each message unchanged; without it, the repetition can be removed.
 
 MIN_TAIL = 12  # non-blank characters; shorter texts may legitimately occur twice
 MAX_OCCURRENCES = 100  # occurrences of a text that are tried
@@ -135,8 +212,13 @@ def _without_comments(text: str) -> str:
         rest = beyond
 
 
-# --- gemini transcript -----------------------------------------------------------------------------------------------
+# --- transcripts -----------------------------------------------------------------------------------------------------
 
+
+# Each line is one JSON object: first the description of the session, then its messages, each written again when it
+# grows. Snapshots (`$set`) repeat existing messages with new times, and rewound messages (`$rewindTo`) did happen: both
+# kinds of record are skipped. Older versions wrote a single JSON object. A message does not name its prompt, so a file
+# is always read completely.
 
 Record = dict[str, Any]
 
@@ -149,6 +231,8 @@ _NOT_SAID = ("<session_context>", "<state_snapshot>", "System: Potential loop de
 
 
 class _Projects(msgspec.Struct):
+    """Gemini's list of projects: directory names by root."""
+
     projects: dict[str, str]
 
 
@@ -262,11 +346,14 @@ def _document(path: Path, transcript: TranscriptContent) -> Record:
 
 
 class _Messages:
+    """The session record of a chat file and its messages, each in its latest version."""
+
     def __init__(self) -> None:
         self.session_record: Record = {}
         self.messages: dict[str, Record] = {}
 
     def take(self, _: int, record: Record) -> None:
+        """Add a record; a record of the older form has all messages in it."""
         messages = [record]
         if is_session_record(record):
             self.session_record = self.session_record or record
@@ -299,12 +386,15 @@ def _hash(root: str) -> str:
 
 
 class _EventBuilder:
+    """Turns messages of a chat file into events."""
+
     def __init__(self, transcript: TranscriptContent, host: str) -> None:
         self.transcript = transcript
         self.host = host
         self.prompt_id = ""
 
     def add(self, message: Record) -> None:
+        """Add the events of one message."""
         if message.get("type") == "user":
             self._user(message)
         elif message.get("type") == "gemini":
@@ -388,32 +478,14 @@ def _as_call(name: str, call: Record) -> GeminiCall:
     )
 
 
-# --- gemini ----------------------------------------------------------------------------------------------------------
-
-
-NAME = "gemini"
-TIMEOUT_MILLISECONDS = 5000
-SHELL = "run_shell_command"
-EVENTS = {
-    "SessionStart": "context",
-    "BeforeAgent": "new",
-    "AfterTool": "save",
-    "AfterAgent": "summary",
-    "SessionEnd": "cleanup",
-}
-NO_RESPONSE = "[no response text]"  # AfterAgent's placeholder for an empty response
-
-_NAMES = {"BeforeAgent": "UserPromptSubmit", "AfterTool": "PostToolUse", "AfterAgent": "Stop"}
-_NOISE = {
-    "BeforeTool", "BeforeModel", "AfterModel", "BeforeToolSelection", "PreCompress", "Notification",
-}  # fmt: skip
+def _find(env: Mapping[str, str]) -> Iterator[Path]:
+    """Yield all session transcripts. Subagent transcripts are one directory deeper and are not listed: they belong to
+    their session."""
+    paths = (config_dir(env) / "tmp").glob("*/chats/session-*")
+    yield from sorted(path for path in paths if path.suffix in (".jsonl", ".json"))
 
 
 # --- installing ------------------------------------------------------------------------------------------------------
-
-
-def config_dir(env: Mapping[str, str]) -> Path:
-    return agent_dir(env, "GEMINI_CLI_HOME", "") / ".gemini"
 
 
 def _line(ours: LauncherCommands, command: str, matcher: str | None = None) -> HookEntry:
@@ -434,6 +506,7 @@ def _drop(settings: Settings) -> None:
 
 
 def edits(ours: LauncherCommands) -> Sequence[SettingsEdit]:
+    """Return the edits that make the agent run claude-mem."""
     directory = config_dir(ours.env)
     description = f"{len(EVENTS) + 1} hooks, each at most {TIMEOUT_MILLISECONDS // 1000} s, and the memory's tools"
     return (
@@ -444,75 +517,6 @@ def edits(ours: LauncherCommands) -> Sequence[SettingsEdit]:
 
 def _present(env: Mapping[str, str]) -> bool:
     return is_installed(config_dir(env), "gemini", env)
-
-
-# --- payloads --------------------------------------------------------------------------------------------------------
-
-
-def translate(fields: Fields) -> Fields:
-    event = string_or_empty(fields.get("hook_event_name"))
-    if event in _NOISE:
-        raise IgnoredEvent
-    translated = {**fields, "hook_event_name": _NAMES.get(event, event)}
-    if isinstance(prompt := fields.get("prompt"), str):
-        translated["prompt"] = tags.strip_gemini_additions(prompt)
-    if event == "AfterAgent":
-        translated["last_assistant_message"] = _closing_message(fields)
-    if event == "AfterTool":
-        translated |= _tool_used(fields)
-    return translated
-
-
-def _closing_message(fields: Fields) -> str:
-    """Return the turn's last message as the chat file has it, or else the hook's text without its repetitions."""
-    reported = string_or_empty(fields.get("prompt_response"))
-    if reported == NO_RESPONSE:
-        return ""
-    path, at = string_or_empty(fields.get("transcript_path")), parse_timestamp(fields.get("timestamp"))
-    session = string_or_empty(fields.get("session_id"))
-    return last_message(path, reported, at=at, session=session) or remove_repetition(reported)
-
-
-def _tool_used(fields: Fields) -> Fields:
-    arguments, response = fields.get("tool_input"), fields.get("tool_response")
-    response = response if isinstance(response, dict) else {"llmContent": response}
-    call = GeminiCall(
-        name=tool_name(string_or_empty(fields.get("tool_name")), fields.get("mcp_context")),
-        input=arguments,
-        text=text_of(response.get("llmContent")),
-        display=response.get("returnDisplay"),
-        error=_error(response.get("error")),
-    )
-    used = translate_call(call, cwd=string_or_empty(fields.get("cwd")))
-    event = "PostToolUseFailure" if used.failed else "PostToolUse"
-    result_fields = {"error": used.output} if used.failed else {"tool_response": used.output}
-    return {"hook_event_name": event, "tool_name": used.name, "tool_input": used.input, **result_fields}
-
-
-def _error(error: Any) -> str:
-    return (
-        string_or_empty(error.get("message")) or string_or_empty(error.get("type"))
-        if isinstance(error, dict)
-        else string_or_empty(error)
-    )
-
-
-def tool_name(name: str, context: Any) -> str:
-    """Return the name of a tool. `mcp_<server>_<tool>` is ambiguous when either part contains `_`; `mcp_context` names
-    both."""
-    if isinstance(context, dict) and context.get("server_name") and context.get("tool_name"):
-        return f"mcp__{context['server_name']}__{context['tool_name']}"
-    return name
-
-
-# --- transcripts -----------------------------------------------------------------------------------------------------
-
-
-def _find(env: Mapping[str, str]) -> Iterator[Path]:
-    """Yield all session transcripts. Subagent transcripts are one directory deeper and are not listed: they belong to
-    their session."""
-    paths = (config_dir(env) / "tmp").glob("*/chats/session-*")
-    yield from sorted(path for path in paths if path.suffix in (".jsonl", ".json"))
 
 
 AGENT = Agent(

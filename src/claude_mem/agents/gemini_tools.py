@@ -53,6 +53,7 @@ class GeminiToolCall:
 
 
 def translate_call(call: GeminiCall, *, cwd: str = "") -> GeminiToolCall:
+    """Translate a tool call into the names and the form of Claude Code."""
     name, arguments = _name(call.name), _input(call.input, cwd)
     text = _unfenced(call.text)
     if call.error:

@@ -41,10 +41,12 @@ class FileChange:
 
     @property
     def path(self) -> Path:
+        """The file."""
         return self.edit.path
 
     @property
     def what(self) -> str:
+        """What is added, described for the user."""
         return self.edit.what
 
 
@@ -53,7 +55,7 @@ class ConnectionEntry(msgspec.Struct, frozen=True):
 
     host: str
     path: str
-    created_file: bool = msgspec.field(name="made")
+    created_file: bool = msgspec.field(name="made")  # whether we created the file
     folders: list[str]  # directories that we created for it
     copy_name: str = msgspec.field(name="kept")  # name of the copy of the original content; "" if there is none
     after: str  # hash of the content we wrote
@@ -65,7 +67,7 @@ class ConnectionEntry(msgspec.Struct, frozen=True):
 def plan_connection(agent: Agent, ours: LauncherCommands) -> list[FileChange]:
     """Return the changes needed for this agent to run claude-mem; empty if it is connected already.
 
-    Raises `CannotDo`, naming the file.
+    Raises `OperationFailed`, naming the file.
     """
     if agent.connected_via(ours.env):
         return plan_removal(agent, ours)
@@ -98,7 +100,7 @@ def _read(path: Path) -> str | None:
         ) from error
 
 
-# --- the record ------------------------------------------------------------------------------------------------------
+# --- the record of all changes ---------------------------------------------------------------------------------------
 
 
 class ConnectionRecord:
@@ -109,6 +111,7 @@ class ConnectionRecord:
         self.originals_dir = data_dir / "backups" / ORIGINALS_DIR
 
     def entries(self) -> dict[str, ConnectionEntry]:
+        """Return the entries by path; none if the file is missing or damaged."""
         try:
             stored = msgspec.json.decode(self.path.read_bytes(), type=list[ConnectionEntry])
         except (OSError, msgspec.MsgspecError):
@@ -116,31 +119,36 @@ class ConnectionRecord:
         return {entry.path: entry for entry in stored}
 
     def write(self, entries: dict[str, ConnectionEntry]) -> None:
+        """Replace the record, or delete its file if there are no entries."""
         if entries:
             hook.make_private_dir(str(self.path.parent))
             write_private(self.path, msgspec.json.encode(list(entries.values())))
         else:
             self.path.unlink(missing_ok=True)
 
-    def keep(self, path: Path, text: str) -> str:
+    def save_original(self, path: Path, text: str) -> str:
+        """Save the original content of a file and return the name of the copy."""
         name = hashlib.sha256(str(path).encode("utf-8", "surrogateescape")).hexdigest()[:16]
         hook.make_private_dir(str(self.originals_dir))
         write_private(self.originals_dir / name, text.encode())
         return name
 
     def original(self, entry: ConnectionEntry) -> str | None:
+        """Return the saved original content; None if the file did not exist."""
         return _read(self.originals_dir / entry.copy_name) if entry.copy_name else None
 
-    def forget(self, entry: ConnectionEntry) -> None:
+    def delete_original(self, entry: ConnectionEntry) -> None:
+        """Delete the copy of the original content."""
         if entry.copy_name:
             (self.originals_dir / entry.copy_name).unlink(missing_ok=True)
         _rmdir_if_empty(self.originals_dir)
 
 
-# --- in --------------------------------------------------------------------------------------------------------------
+# --- connecting ------------------------------------------------------------------------------------------------------
 
 
 def apply_changes(changes: Sequence[FileChange], record: ConnectionRecord) -> None:
+    """Write the changed files and record them; on failure, restore both."""
     earlier = record.entries()
     entries = {str(change.path): _entry(change, earlier.get(str(change.path)), record) for change in changes}
     record.write({**earlier, **entries})
@@ -162,13 +170,13 @@ def _entry(change: FileChange, earlier: ConnectionEntry | None, record: Connecti
         return msgspec.structs.replace(earlier, after=after)
     without_ours = change.edit.revert(change.before or "")
     folders = [*(earlier.folders if earlier else ()), *_missing_folders(change.path)]
-    backup_name = record.keep(change.path, without_ours) if without_ours else ""
+    backup_name = record.save_original(change.path, without_ours) if without_ours else ""
     return ConnectionEntry(
         change.host, str(change.path), not without_ours, list(dict.fromkeys(folders)), backup_name, after
     )
 
 
-# --- out -------------------------------------------------------------------------------------------------------------
+# --- disconnecting ---------------------------------------------------------------------------------------------------
 
 
 def disconnect(
@@ -183,7 +191,7 @@ def disconnect(
     problems: list[OperationFailed] = []
     for edit in agent.edits(ours):
         try:
-            changed_paths += _take_out_one(edit, entries.get(str(edit.path)), record)
+            changed_paths += _revert_file(edit, entries.get(str(edit.path)), record)
             if entry := entries.pop(str(edit.path), None):
                 _remove_leftovers(entry, record)
         except OperationFailed as problem:
@@ -202,7 +210,8 @@ def disconnect(
     return changed_paths, problems
 
 
-def _take_out_one(edit: SettingsEdit, entry: ConnectionEntry | None, record: ConnectionRecord) -> list[Path]:
+def _revert_file(edit: SettingsEdit, entry: ConnectionEntry | None, record: ConnectionRecord) -> list[Path]:
+    """Remove our part from a file, or restore its original if nothing else changed it. Return the changed paths."""
     _temp(edit.path).unlink(missing_ok=True)  # left by an interrupted write
     before = _read(edit.path)
     if before is None:
@@ -236,13 +245,14 @@ def _restore(entry: ConnectionEntry, record: ConnectionRecord) -> list[Path]:
 def _remove_leftovers(entry: ConnectionEntry, record: ConnectionRecord) -> None:
     for folder in reversed(entry.folders):
         _rmdir_if_empty(Path(folder))
-    record.forget(entry)
+    record.delete_original(entry)
 
 
-# --- files -----------------------------------------------------------------------------------------------------------
+# --- writing files ---------------------------------------------------------------------------------------------------
 
 
 def _write_all(writes: Sequence[tuple[Path, str | None, str | None]]) -> None:
+    """Write files given as path, expected content and new content; restore all of them if one fails."""
     written: list[tuple[Path, str | None]] = []
     try:
         for path, before, after in writes:

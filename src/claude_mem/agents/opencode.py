@@ -14,12 +14,12 @@ from typing import Any
 
 from claude_mem.agents.base import Agent, LauncherCommands, agent_dir, is_installed
 from claude_mem.agents.canonical import Fields, string_or_empty
+from claude_mem.agents.claude import PLUGIN, SKILL
 from claude_mem.agents.files import FileEdit, SettingsEdit
 from claude_mem.domain.errors import IgnoredEvent
 
 NAME = "opencode"
 DATA = Path(__file__).parents[1] / "data"
-SKILL = "skills/mem-search/SKILL.md"
 
 _TOOLS = {
     "bash": "Bash",
@@ -49,6 +49,7 @@ _PATCHED = re.compile(r"^\*\*\* (Add|Update|Delete) File: (.+)$", re.MULTILINE)
 
 
 def translate(fields: Fields) -> Fields:
+    """Translate a hook payload into the common format."""
     tool = fields.get("tool_name")
     if not isinstance(tool, str):
         return fields
@@ -92,13 +93,15 @@ def translate_patch(patch: str, cwd: str) -> tuple[str, dict[str, Any]]:
 
 
 def config_dir(env: Mapping[str, str]) -> Path:
+    """Return the directory of its settings."""
     return agent_dir(env, "XDG_CONFIG_HOME", ".config") / "opencode"
 
 
 def edits(ours: LauncherCommands) -> Sequence[SettingsEdit]:
+    """Return the edits that make the agent run claude-mem."""
     directory = config_dir(ours.env)
     plugin = (DATA / "opencode.js").read_text("utf-8").replace('"@LAUNCHER@"', json.dumps(str(ours.launcher)))
-    skill = (DATA / "plugin" / SKILL).read_text("utf-8")
+    skill = (PLUGIN / SKILL).read_text("utf-8")
     return (
         FileEdit(
             directory / "plugins" / "claude-mem.js",

@@ -53,7 +53,7 @@ _KINDS = {"PreToolUse": "file", "PostToolUse": "file", "PostToolUseFailure": "fa
 
 
 def read_event(envelope: Envelope) -> Event:
-    """Parse a spool file into an event, or raise `BadRecord`. Private parts are removed here again."""
+    """Parse a spool file into an event, or raise `UnreadableEvent`. Private parts are removed here again."""
     if envelope.header.get("withheld"):
         raise UnreadableEvent("withheld")
     if envelope.header.get("cut"):
@@ -186,7 +186,7 @@ class Trigger:
 
 
 def read_trigger(envelope: Envelope) -> Trigger:
-    """Parse a hook's request for context, or raise `BadRecord`."""
+    """Parse a hook's request for context, or raise `UnreadableEvent`."""
     host = envelope.header.get("host") or DEFAULT_HOST
     fields = tags.strip_private_fields(get_agent(host).translate(_fields(envelope.payload)))
     session_id = string_or_empty(fields.get("session_id")).strip()

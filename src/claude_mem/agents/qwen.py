@@ -70,6 +70,7 @@ _TOOLS = {
 
 
 def translate(fields: Fields) -> Fields:
+    """Translate a hook payload into the common format."""
     event = fields.get("hook_event_name")
     if event == "UserPromptSubmit" and not string_or_empty(fields.get("prompt")).strip():
         raise IgnoredEvent  # tool results are sent to the model
@@ -127,6 +128,7 @@ def _split_report(text: str) -> tuple[str, str]:
 
 
 def config_dir(env: Mapping[str, str]) -> Path:
+    """Return the directory of its settings."""
     return agent_dir(env, "QWEN_HOME", ".qwen").expanduser()
 
 
@@ -144,6 +146,7 @@ def _drop(settings: Settings) -> None:
 
 
 def edits(ours: LauncherCommands) -> Sequence[SettingsEdit]:
+    """Return the edits that make the agent run claude-mem."""
     directory = config_dir(ours.env)
     return (
         JsonEdit(

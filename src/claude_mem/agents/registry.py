@@ -35,6 +35,7 @@ def identify_agent(path: Path) -> Agent | None:
 
 
 def read_head(agent: Agent, path: Path) -> TranscriptHead:
+    """Return the head of a transcript; an empty one for an agent without transcripts."""
     return agent.transcripts.head(path) if agent.transcripts is not None else TranscriptHead()
 
 

@@ -1,12 +1,9 @@
-"""Reads gzip files as a stream, within limits.
+"""Reads the lines of a transcript, compressed or not, from a given offset to the last complete line.
 
-A few kilobytes may unpack to gigabytes, and a file may consist of millions of empty members. `gzip.GzipFile` limits
-neither.
-
-Reads the lines of a transcript, from a given offset to the last complete line, in bounded memory.
-
-The size of a transcript, the length of its lines, the unpacked size of a compressed file and the number of values in a
-line are under the control of its author. Each of these is limited here, and all transcript readers use this module.
+The size of a transcript, the length of its lines, the unpacked size of a gzip file, the number of its members and the
+number of values in a line are under the control of its author: a few kilobytes may unpack to gigabytes. Each of these
+is limited here, so that reading takes bounded memory, and all transcript readers use this module. (`gzip.GzipFile` has
+no limits.)
 """
 
 from __future__ import annotations
@@ -30,107 +27,22 @@ from claude_mem.agents.canonical import Fields, TranscriptContent, TranscriptHea
 from claude_mem.system import untrusted_files
 from claude_mem.system.untrusted_files import FileTooLarge
 
-MAX_BYTES = 512 << 20  # unpacked
-MAX_MEMBERS = 10_000  # a gzip file may consist of several members
-_SKIP_BYTES = 256 << 10
-_INPUT_BYTES = 256  # read at a time; in a damaged file, the data unpacked from the last such piece is lost
-_GZIP = 31  # `wbits` for zlib: with gzip header and checksum
-
-
-class _Raw(io.RawIOBase):
-    def __init__(self, file: IO[bytes]) -> None:
-        self.file = file
-        self._restart()
-
-    def _restart(self) -> None:
-        self.file.seek(0)
-        self.position = self.members = 0
-        self.rest = b""
-        self.stream: zlib._Decompress | None = None
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self.position
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Seek backwards by starting again, and forwards by reading."""
-        target = offset if whence == os.SEEK_SET else self.position + offset
-        if whence == os.SEEK_END:
-            raise io.UnsupportedOperation("the size of a compressed file is unknown")
-        if target < self.position:
-            self._restart()
-        while self.position < target and self._next(min(_SKIP_BYTES, target - self.position)):
-            pass
-        return self.position
-
-    def readinto(self, buffer: Any) -> int:
-        piece = self._next(len(buffer))
-        buffer[: len(piece)] = piece
-        return len(piece)
-
-    def _next(self, size: int) -> bytes:
-        """Return up to `size` bytes, or b"" at the end. Raise EOFError if the file is truncated."""
-        while True:
-            if self.stream is None and not self._next_member():
-                return b""
-            assert self.stream is not None
-            packed = self.rest or self.file.read(_INPUT_BYTES)
-            piece = self.stream.decompress(packed, size)
-            self.rest = self.stream.unconsumed_tail or self.stream.unused_data
-            if self.stream.eof:
-                self.stream = None
-            elif not piece and not packed:
-                raise EOFError("the compressed file is truncated")
-            if piece:
-                self.position += len(piece)
-                if self.position > MAX_BYTES:
-                    raise FileTooLarge(f"unpacks to more than {MAX_BYTES >> 20} MB")
-                return piece
-
-    def _next_member(self) -> bool:
-        """Start the next member; return False if there is none. The last member may be followed by zeros."""
-        if self.members:
-            self.rest = self.rest.lstrip(b"\0")
-        while not self.rest:
-            if not (more := self.file.read(_INPUT_BYTES)):
-                return False
-            self.rest = more.lstrip(b"\0") if self.members else more
-        self.members += 1
-        if self.members > MAX_MEMBERS:
-            raise FileTooLarge(f"consists of more than {MAX_MEMBERS} members")
-        self.stream = zlib.decompressobj(_GZIP)
-        return True
-
-
-class GzipReader(io.BufferedReader):
-    """Reader for the uncompressed content of a gzip file."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        super().__init__(_Raw(file), buffer_size=64 << 10)
-
-
-# --- lines -----------------------------------------------------------------------------------------------------------
-
-
 MAX_LINE_BYTES = 8 << 20
 MAX_VALUES = 100_000  # per line: a value may take a hundred bytes of memory, but only two in the file
 MAX_WHOLE_FILE_BYTES = 32 << 20  # unpacked size limit of a file that cannot be read in parts
 MAX_DOCUMENT_BYTES = 16 << 20  # size limit of a file that is a single record
-MAX_REREAD_LINES, MAX_REREAD_BYTES = (
-    200,
-    8 << 20,
-)  # limits for lines of earlier parts that are read again for the next part
+MAX_REREAD_LINES, MAX_REREAD_BYTES = 200, 8 << 20  # lines of earlier parts that are read again for the next part
 LOOK_BACK_BYTES = 16 << 20  # bytes after which a tool call without a result is given up
 _HEAD_LINES, _HEAD_BYTES = 200, 16 << 20
 _PIECE = 1 << 20
 _TAIL_BYTES = 1 << 16
 _SKIPPED_COST = 32  # skipped bytes that count as one parsed byte
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+MAX_BYTES = 512 << 20  # unpacked size of a gzip file
+MAX_MEMBERS = 10_000  # a gzip file may consist of several members
+_SKIP_BYTES = 256 << 10
+_INPUT_BYTES = 256  # read at a time; in a damaged file, the data unpacked from the last such piece is lost
+_GZIP = 31  # `wbits` for zlib: with gzip header and checksum
 
 
 class ReadLimitExceeded(Exception):
@@ -160,8 +72,8 @@ def read_records(
 ) -> None:
     """Pass each record and its offset to `take`.
 
-    Sets the offset, the number of unparsable lines and the problem with the file in `result`. See `dialect.Reader` for
-    `over`.
+    Sets the offset, the number of unparsable lines and the problem with the file in `result`. See `canonical.Reader`
+    for `over`.
     """
     with record_problems(result), open_transcript(path) as file:
         place = ReadPosition(valid_offset(path, offset))
@@ -234,17 +146,6 @@ def _parse_and_take(line: bytes, take: Callable[[Fields], None]) -> bool:
 
 
 @contextmanager
-def open_transcript(path: Path) -> Iterator[IO[bytes]]:
-    """Open a transcript, compressed or not. Only regular files are accepted: a pipe or device may be endless."""
-    with untrusted_files.open_transcript(path) as file:
-        if path.suffix != ".gz":
-            yield file
-            return
-        with GzipReader(file) as whole:
-            yield whole
-
-
-@contextmanager
 def record_problems(result: TranscriptContent) -> Iterator[None]:
     """Turn errors of reading a file into `result.problem`."""
     try:
@@ -253,7 +154,7 @@ def record_problems(result: TranscriptContent) -> Iterator[None]:
         result.problem = "gone"
     except IsADirectoryError:
         result.problem = "not_a_file"
-    except (ReadLimitExceeded, untrusted_files.FileTooLarge):
+    except (ReadLimitExceeded, FileTooLarge):
         result.problem = "huge"
     except untrusted_files.FileOfOtherUser:
         result.problem = "not_yours"
@@ -338,3 +239,96 @@ def has_too_many_values(text: bytes, *, most: int = MAX_VALUES) -> bool:
 def _max_values(text: bytes) -> int:
     """Return an upper bound of the number of values; separators inside strings are counted too."""
     return sum(text.count(sign) for sign in (b",", b"[", b"{"))
+
+
+# --- opening, compressed or not --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def open_transcript(path: Path) -> Iterator[IO[bytes]]:
+    """Open a transcript, compressed or not. Only regular files are accepted: a pipe or device may be endless."""
+    with untrusted_files.open_transcript(path) as file:
+        if path.suffix != ".gz":
+            yield file
+            return
+        with GzipReader(file) as whole:
+            yield whole
+
+
+class _GzipStream(io.RawIOBase):
+    """The uncompressed content of a gzip file as a stream, within limits."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+        self._restart()
+
+    def _restart(self) -> None:
+        self.file.seek(0)
+        self.position = self.members = 0
+        self.rest = b""
+        self.stream: zlib._Decompress | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Seek backwards by starting again, and forwards by reading."""
+        target = offset if whence == os.SEEK_SET else self.position + offset
+        if whence == os.SEEK_END:
+            raise io.UnsupportedOperation("the size of a compressed file is unknown")
+        if target < self.position:
+            self._restart()
+        while self.position < target and self._next(min(_SKIP_BYTES, target - self.position)):
+            pass
+        return self.position
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._next(len(buffer))
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def _next(self, size: int) -> bytes:
+        """Return up to `size` bytes, or b"" at the end. Raise EOFError if the file is truncated."""
+        while True:
+            if self.stream is None and not self._next_member():
+                return b""
+            assert self.stream is not None
+            packed = self.rest or self.file.read(_INPUT_BYTES)
+            piece = self.stream.decompress(packed, size)
+            self.rest = self.stream.unconsumed_tail or self.stream.unused_data
+            if self.stream.eof:
+                self.stream = None
+            elif not piece and not packed:
+                raise EOFError("the compressed file is truncated")
+            if piece:
+                self.position += len(piece)
+                if self.position > MAX_BYTES:
+                    raise FileTooLarge(f"unpacks to more than {MAX_BYTES >> 20} MB")
+                return piece
+
+    def _next_member(self) -> bool:
+        """Start the next member; return False if there is none. The last member may be followed by zeros."""
+        if self.members:
+            self.rest = self.rest.lstrip(b"\0")
+        while not self.rest:
+            if not (more := self.file.read(_INPUT_BYTES)):
+                return False
+            self.rest = more.lstrip(b"\0") if self.members else more
+        self.members += 1
+        if self.members > MAX_MEMBERS:
+            raise FileTooLarge(f"consists of more than {MAX_MEMBERS} members")
+        self.stream = zlib.decompressobj(_GZIP)
+        return True
+
+
+class GzipReader(io.BufferedReader):
+    """Reader for the uncompressed content of a gzip file."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__(_GzipStream(file), buffer_size=64 << 10)

@@ -107,11 +107,8 @@ async def reconcile(job: Job, *, db: Database, config: Config, unfinished: Unfin
     except NotFound:
         return write_nothing
     mark = await unfinished.mark(db, job)
-    if (
-        mark is None
-        and (transcripts := registry.get_agent(session.host).transcripts) is not None
-        and transcripts.late_seconds
-    ):
+    transcripts = registry.get_agent(session.host).transcripts
+    if mark is None and transcripts is not None and transcripts.late_seconds:
         await asyncio.sleep(transcripts.late_seconds)
     part = await asyncio.to_thread(read_next_part, session, rest.partition(".")[2], config, mark)
     failpoint("reconcile.read")

@@ -88,7 +88,7 @@ def serve(_: argparse.Namespace) -> int:
         run(loaded.config)
     except DataDirLocked:
         if not process.replace_outdated(loaded.config.data_dir):
-            output.info("a worker is running already")  # `hook.start_problem` looks for this in start.log
+            output.info("a worker is running already")  # `hook.last_start_problem` looks for this in start.log
     return 0
 
 

@@ -41,7 +41,7 @@ class Mode:
 
 
 def load_mode(name: str, folder: Path) -> Mode:
-    """Return the mode of that name. Raises `BadSetting`, naming the file and the problem."""
+    """Return the mode of that name. Raises `InvalidSetting`, naming the file and the problem."""
     try:
         return _mode(name, _table(name, folder, ancestors=()))
     except (KeyError, TypeError, AttributeError, ValueError) as error:

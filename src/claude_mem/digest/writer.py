@@ -1,7 +1,7 @@
 """Compose memories from evidence alone: no model, no network, deterministic.
 
 The work of a turn becomes one record, composed from the request (`asked.py`), the evidence (`evidence.py`), the claims
-of the closing message (`markdown.py`) and the outcome (`openings.py`). `candidates.py` proposes titles, `ranking.py`
+of the closing message (`markdown.py`) and the outcome (`open_steps.py`). `candidates.py` proposes titles, `ranking.py`
 picks one, `kinds.py` decides the type and whether the record is worth keeping.
 """
 

@@ -181,7 +181,7 @@ def encode_line(record: ExportRecord) -> bytes:
 
 
 def decode_line(raw: bytes) -> ExportHeader | ContentRecord | ExportEnd:
-    """Decode one line. Raises `BadRecord` with the problem."""
+    """Decode one line. Raises `UnreadableEvent` with the problem."""
     try:
         return _DECODE.decode(raw)
     except RecursionError:

@@ -80,7 +80,7 @@ def make_printable(text: str) -> str:
 
 
 def make_printable_line(text: str) -> str:
-    """Make text safe for one line of a terminal: like `printable`, with line breaks shown as `\\n`."""
+    """Make text safe for one line of a terminal: like `make_printable`, with line breaks shown as `\\n`."""
     return _INVISIBLE.sub("", _ACTIVE.sub(_escape, text)).replace("\n", r"\n")
 
 

@@ -57,7 +57,7 @@ def _base64(text: str) -> list[bytes]:
 
 
 def rare_words(texts: Iterable[str]) -> frozenset[str]:
-    """Return the long words and names of some texts, at most `MOST_WORDS`. A log line that contains several of them is
+    """Return the long words and names of some texts, at most `MAX_WORDS`. A log line that contains several of them is
     about the same content."""
     words: set[str] = set()
     for text in texts:

@@ -68,7 +68,7 @@ def is_team_source(tool: ToolUsed, place: ProjectRepository) -> bool:
 
 
 def may_be_team_source(tool: ToolUsed) -> bool:
-    """Return whether `is_team` can be true of this call in any repository."""
+    """Return whether `is_team_source` can be true of this call in any repository."""
     return tool.name == "Bash" or tool.name.startswith("mcp__")
 
 

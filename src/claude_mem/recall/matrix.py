@@ -337,7 +337,7 @@ def _embed(embedder: Embedder, rows: Sequence[Row]) -> list[bytes]:
 
 
 def _store_vectors(conn: Connection, model: str, rows: Sequence[Row], blobs: Sequence[bytes]) -> list[tuple[Any, ...]]:
-    """Store vectors, except of texts that were changed or deleted since. Returns the stored rows for `Matrix.add`."""
+    """Store vectors, except of texts that were changed or deleted since. Return the rows for `VectorMatrix.add`."""
     stored_rows: list[tuple[Any, ...]] = []
     for row, blob in zip(rows, blobs, strict=True):
         if search.get_passage_text(conn, row["id"], row["part"]) != (row["title"], row["body"]):

@@ -45,7 +45,7 @@ class AuditLog:
         self.head = _resume_head(folder, head or ChainHead())
 
     def append(self, what: str, **facts: AuditValue) -> ChainHead:
-        """Append a line, durable on return. Raises `CannotDo` on failure: the caller must then not proceed."""
+        """Append a line, durable on return. Raises `OperationFailed` on failure: the caller must then not proceed."""
         with self._lock:
             line: dict[str, Any] = {
                 "n": self.head.n + 1,

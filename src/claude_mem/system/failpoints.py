@@ -1,7 +1,7 @@
 """Named points at which a test can kill the process. In production a failpoint costs one comparison.
 
-`CLAUDE_MEM_FAILPOINT=drain.committed:3` kills the process at the third pass. `POINTS` lists the failpoints that the
-kill test runs through; those of the hook are in `hook.POINTS`, because the hook imports nothing.
+`CLAUDE_MEM_FAILPOINT=drain.committed:3` kills the process at the third pass. `FAILPOINTS` lists the failpoints that the
+kill test runs through; those of the hook are in `hook.FAILPOINTS`, because the hook imports nothing.
 
 A project may set an agent's environment, so an installed package ignores the variable: `hook.armed_failpoint` reads it
 only in a source checkout.

@@ -140,7 +140,7 @@ def _arrival(entry: os.DirEntry[str]) -> tuple[str, tuple[int, int]]:
 
 
 def parse_envelope(name: str, raw: bytes) -> Envelope:
-    """Parse the content of a spool file, or raise `BadRecord`."""
+    """Parse the content of a spool file, or raise `UnreadableEvent`."""
     head, separator, payload = raw.partition(b"\n\n")
     if not separator or len(raw) > MAX_BYTES:
         raise UnreadableEvent("garbage")

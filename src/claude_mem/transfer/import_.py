@@ -61,7 +61,7 @@ _RECORD_ERRORS = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, Va
 
 
 def detect_source(path: Path) -> str:
-    """Return the kind of a file by its content: `export` or `older`. Raise `Misuse` for any other file."""
+    """Return the kind of a file by its content: `export` or `older`. Raise `InvalidRequest` for any other file."""
     try:
         if external_db.is_sqlite_file(path):
             return _recognise_database(path)

@@ -52,6 +52,7 @@ _TOOLS = {"Shell": "Bash", "Terminal": "Bash"}
 
 
 def config_dir(env: Mapping[str, str]) -> Path:
+    """Return the directory of its settings."""
     return home_dir(env) / ".cursor"
 
 
@@ -64,6 +65,7 @@ def _add(settings: Settings, ours: LauncherCommands) -> None:
 
 
 def edits(ours: LauncherCommands) -> Sequence[SettingsEdit]:
+    """Return the edits that make the agent run claude-mem."""
     directory = config_dir(ours.env)
     program, *arguments = ours.mcp()
     description = f"{len(EVENTS)} hooks, each at most {TIMEOUT_SECONDS} s"
@@ -87,6 +89,7 @@ def _present(env: Mapping[str, str]) -> bool:
 
 
 def translate(fields: Fields) -> Fields:
+    """Translate a hook payload into the common format."""
     event = string_or_empty(fields.get("hook_event_name"))
     if event.startswith("before") and event not in _NAMES:
         raise IgnoredEvent

@@ -32,6 +32,7 @@ _MESSAGE_HEADING = "### Planner Response"  # the heading above each message of t
 
 
 def config_dir(env: Mapping[str, str]) -> Path:
+    """Return the directory of its settings."""
     return home_dir(env) / ".codeium" / "windsurf"
 
 
@@ -43,6 +44,7 @@ def _add(settings: Settings, ours: LauncherCommands) -> None:
 
 
 def edits(ours: LauncherCommands) -> Sequence[SettingsEdit]:
+    """Return the edits that make the agent run claude-mem."""
     directory = config_dir(ours.env)
     program, *arguments = ours.mcp()
     tools = {"command": program, "args": arguments}
@@ -71,6 +73,7 @@ def _present(env: Mapping[str, str]) -> bool:
 
 
 def translate(fields: Fields) -> Fields:
+    """Translate a hook payload into the common format."""
     event = string_or_empty(fields.get("agent_action_name"))
     if not event:
         return fields  # already translated: posted over HTTP

@@ -325,7 +325,7 @@ def _reply_to_error(run: ProgramRun, error: Exception, errors: deque[str]) -> Re
 async def program_lines(ask: ProgramRequest) -> AsyncGenerator[Any]:
     """Run the program and yield its output line by line, decoded; None for a line that is not JSON.
 
-    Always raises `Ended` when the program exits. The caller ignores that if a result was printed before.
+    Always raises `ProgramExited` when the program exits. The caller ignores that if a result was printed before.
     """
     process = await asyncio.create_subprocess_exec(
         *build_command(ask), cwd=ask.folder, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=MAX_OUTPUT

@@ -1,6 +1,6 @@
 """Runs the `claude` program through the Agent SDK, if the extra is installed and `claude_sdk` is set.
 
-SDK messages are converted to the lines that the program prints, so that `claude_stream.py` reads both. The SDK (68 MB
+SDK messages are converted to the lines that the program prints, so that `claude_child.py` reads both. The SDK (68 MB
 of modules) is imported only here. Observed with claude-agent-sdk 0.2.182.
 """
 
