@@ -1,7 +1,7 @@
 """MkDocs hooks: publish the pages outside of `docs/` that the documentation links to, and adjust the links.
 
-Pages link to each other by their paths in the repository, so that the links work on a code host. The root of the site is
-`docs/`; files outside of it keep their path in the repository.
+Pages link to each other by their paths in the repository, so that the links work on a code host. The root of the site
+is `docs/`; files outside of it keep their path in the repository.
 """
 
 from __future__ import annotations

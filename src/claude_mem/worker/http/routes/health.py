@@ -324,8 +324,8 @@ async def retry_job(service: Service, request: Request) -> Any:
 
 
 async def drop_job(service: Service, request: Request) -> Any:
-    """Drop a dead letter → `{dropped, means}`. The events set aside with it count as stored, and no memory is derived from
-    them."""
+    """Drop a dead letter → `{dropped, means}`. The events set aside with it count as stored, and no memory is derived
+    from them."""
     job_id = path_id(request)
     means = await service.db.write(job_details.drop_dead_job, job_id, now=ids.now_ms())
     await service.publish([])
