@@ -14,7 +14,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
-OUTSIDE = ("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "LICENSE")
+OUTSIDE = ("SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "LICENSE")
 OUTSIDE_GLOBS = ("bench/results/*.md", "src/claude_mem/data/**/*.toml", "src/claude_mem/data/plugin/skills/*/SKILL.md")
 LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
 
@@ -36,7 +36,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
     def translate(match: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(repository_folder, match[2]))
-        site_target = target.removeprefix("docs/")
+        # The site's home page is docs/index.md, so the README has no page of its own.
+        site_target = "index.md" if target == "README.md" else target.removeprefix("docs/")
         return match[1] + posixpath.relpath(site_target, posixpath.dirname(site_path) or ".") + match[3]
 
     return LINK.sub(translate, markdown)
