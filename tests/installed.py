@@ -41,7 +41,7 @@ class Installation:
 
     def forget_upgrades(self) -> None:
         """Make it a version that knows nothing of upgrades, as 0.1.0 was."""
-        self.change("worker/serve.py", "await self.upgrade.is_complete()", "False")
+        self.change("worker/serve.py", "await self.upgrade_watcher.is_complete()", "False")
         self.change("worker/http/api.py", '        "installed_version": hook.installed_version(),\n', "")
 
     def change(self, name: str, old: str, new: str) -> None:

@@ -97,7 +97,7 @@ class Place:
         )
 
     async def check_account(self) -> None:
-        found = await self.service.totals()
+        found = await self.service.event_account()
         assert found["captured"] == found["stored"] + found["queued"] + found["set_aside"] + found["filtered"], found
         assert found["queued"] == found["set_aside"] == 0, found
 

@@ -108,7 +108,7 @@ def test_it_outlives_the_raw_events(lab: Lab, home: Home) -> None:
 
     async def fade(service: Service) -> int:
         await service.run_until_idle()
-        await service.keeper.apply_retention(now=service.started_at + 8 * DAY)
+        await service.maintenance.apply_retention(now=service.started_at + 8 * DAY)
         return int(await service.db.read(fetch_value, "select count(*) from events"))
 
     assert home.work(fade) == 0
@@ -167,7 +167,7 @@ def test_a_seal_vouches_for_it(lab: Lab, home: Home) -> None:
 
     async def broken(service: Service) -> list[str]:
         await service.run_until_idle()
-        await service.keeper.store_checksums()
+        await service.maintenance.store_checksums()
         assert await service.db.read(backup.find_all_checksum_mismatches) == []
 
         def tamper(conn: Any) -> list[str]:
@@ -187,7 +187,7 @@ def test_a_backup_of_the_version_before_is_proven_by_its_own_seals(lab: Lab, hom
 
     async def sealed(service: Service) -> None:
         await service.run_until_idle()
-        await service.keeper.store_checksums()
+        await service.maintenance.store_checksums()
 
     home.work(sealed)
     older = upgrading.earlier(home.config.database, 18, tmp_path / "older.db")
@@ -260,7 +260,7 @@ def test_it_is_forgotten_by_what_it_says(lab: Lab) -> None:
     home = Home(lab.data)
 
     async def fade(service: Service) -> None:
-        await service.keeper.apply_retention(now=service.started_at + 8 * DAY)
+        await service.maintenance.apply_retention(now=service.started_at + 8 * DAY)
         blank = "update session_summaries set completed = null, learned = null, notes = null, next_steps = null"
         await service.db.write(lambda conn: list(conn.execute(blank)))
 

@@ -107,7 +107,7 @@ def test_the_layout() -> None:
         "More: `claude-mem show ID` prints one in full, `claude-mem search WORDS` finds others.",
         "</claude-mem-context>",
     ]
-    assert compose_brief(known, budget_tokens=1500).told == ("o9", "o8", "s1", "o2", "s2", "o4", "o3")
+    assert compose_brief(known, budget_tokens=1500).item_names == ("o9", "o8", "s1", "o2", "s2", "o4", "o3")
 
 
 @pytest.mark.parametrize("budget", [300, 500, 800, 1500, 2000])
@@ -741,7 +741,7 @@ def test_a_resumed_session_is_told_the_news_by_the_same_rules(db: Database) -> N
     known = db.read_now(brief.gather_memory, [1], limit=50, after_id=newest, but_session=1)
     assert known is not None
     news = compose_update(known, budget_tokens=800)
-    assert news.told == (f"o{newest + 3}", f"o{newest + 1}")
+    assert news.item_names == (f"o{newest + 3}", f"o{newest + 1}")
     assert "painted" not in news.text
     assert "Last session" not in news.text
 

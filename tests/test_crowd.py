@@ -99,7 +99,7 @@ async def crowd() -> AsyncIterator[Crowd]:
         "lifespan": "off",
         **limits.UVICORN_OPTIONS,
     }
-    app = Guard(_app, visits=BrowserSessions(TOKEN, port), public=("/healthz",))
+    app = Guard(_app, browser_sessions=BrowserSessions(TOKEN, port), public=("/healthz",))
     server = uvicorn.Server(uvicorn.Config(app, timeout_graceful_shutdown=0, **options))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     await until(lambda: server.started)

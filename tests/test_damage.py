@@ -407,7 +407,7 @@ def test_links_that_lead_nowhere_stop_nobody(whole: Path, tmp_path: Path) -> Non
         service = Service(config)
         try:
             (service.spool.aside / "stray").symlink_to(tmp_path / "nowhere")
-            await service.keeper.apply_retention(now=ids.now_ms() + 400 * 86_400_000)
+            await service.maintenance.apply_retention(now=ids.now_ms() + 400 * 86_400_000)
             assert not (service.spool.aside / "stray").is_symlink()
         finally:
             service.close()
@@ -501,7 +501,7 @@ def test_damage_that_is_met_at_work_leads_to_a_close_look(whole: Path, tmp_path:
         data = config.database.read_bytes()
         place = data.find(b"later1 turn 2")
         wounds._overwrite(config.database, place, b"X")
-        assert await first.keeper.check_database(now=ids.now_ms()) != []
+        assert await first.maintenance.check_database(now=ids.now_ms()) != []
         await until(lambda: life.service not in (None, first))
         assert life.service is not None
         said = " ".join((await life.service.db.read(notices.list_unshown_notices)).values())
@@ -528,7 +528,7 @@ def test_a_wrong_index_is_made_again_and_nothing_is_set_aside(whole: Path, tmp_p
         service = Service(config)
         try:
             await service.db.write(lambda conn: conn.execute(UNINDEX))
-            await service.keeper.check_database(now=ids.now_ms())
+            await service.maintenance.check_database(now=ids.now_ms())
             assert service.damage_reason == ""
             assert await service.db.write(integrity.is_index_intact, backup.never_stop)
             return int(await service.db.read(fetch_value, "select count(*) from checks where name = 'index'"))

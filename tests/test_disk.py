@@ -223,12 +223,12 @@ async def _one(service: Service) -> None:
 
 
 async def _session(service: Service) -> None:
-    await service.forgetter.forget(DeletionScope(sessions=(("claude", "s0"),)), DeletionProgress())
+    await service.deletion_service.forget(DeletionScope(sessions=(("claude", "s0"),)), DeletionProgress())
 
 
 async def _for_good(service: Service) -> None:
     progress = DeletionProgress(erased=True)
-    await service.forgetter.forget(DeletionScope(sessions=(("claude", "s1"),), matching=""), progress)
+    await service.deletion_service.forget(DeletionScope(sessions=(("claude", "s1"),), matching=""), progress)
     assert "failed" not in progress.copies, progress.copies
 
 
@@ -247,8 +247,8 @@ def test_on_a_full_disk_it_can_still_be_forgotten(lab: Lab, way: str, log: str) 
         service = Service(load())
         try:
             await service.run_until_idle()
-            assert await service.keeper.back_up(now=ids.now_ms()) == ""
-            assert service.keeper.reserve_file.make()
+            assert await service.maintenance.back_up(now=ids.now_ms()) == ""
+            assert service.maintenance.reserve_file.make()
             assert disk.folder_bytes(lab.data) > disk.RESERVE_BYTES
             if log == "a log with room in it":
                 writer = service.db._writer
@@ -258,7 +258,7 @@ def test_on_a_full_disk_it_can_still_be_forgotten(lab: Lab, way: str, log: str) 
             await WAYS[way](service)
             left = await service.db.read(fetch_value, "select count(*) from observations where not forgotten")
             (lab.data / "filler").unlink()
-            return bool(left < 8) and await service.keeper.check_database(now=ids.now_ms()) == []
+            return bool(left < 8) and await service.maintenance.check_database(now=ids.now_ms()) == []
         finally:
             service.close()
 

@@ -106,7 +106,7 @@ def forget(lab: Lab, *, now: bool = False, **given: Any) -> DeletionProgress:
     async def do(service: Service) -> DeletionProgress:
         scope = await service.db.read(lambda conn: scopes.resolve_deletion_scope(conn, **given))
         progress = DeletionProgress(erased=now)
-        await service.forgetter.forget(scope, progress)
+        await service.deletion_service.forget(scope, progress)
         await service.run_until_idle()
         assert not progress.error
         return progress
@@ -207,7 +207,7 @@ def test_a_thousand_records_are_erased_with_every_copy(config: Config) -> None:
             pass
         await asyncio.to_thread(backup.write_backup, service.db.path, config.backups)
         begun, cpu, progress = time.perf_counter(), time.process_time(), DeletionProgress(erased=True)
-        await service.forgetter.forget(DeletionScope(matching=WORD), progress)
+        await service.deletion_service.forget(DeletionScope(matching=WORD), progress)
         assert progress.left == []
         assert progress.counts["observations"] == count
         return time.perf_counter() - begun, time.process_time() - cpu
@@ -417,7 +417,7 @@ def test_a_digest_that_was_under_way_does_not_bring_it_back(lab: Lab) -> None:
         async def compress(self, turn: Turn) -> Digest:
             made = await super().compress(turn)
             if any(WORD in draft.narrative + draft.title for draft in made.observations) or WORD in str(made.summary):
-                await service.forgetter.forget(DeletionScope(matching=WORD), DeletionProgress(erased=True))
+                await service.deletion_service.forget(DeletionScope(matching=WORD), DeletionProgress(erased=True))
             return made
 
     async def do() -> None:
@@ -450,14 +450,14 @@ def test_what_was_forgotten_softly_is_neither_told_nor_found_and_comes_back_whol
     assert known(told) != before
     assert audited(told) == []
     digest(told)
-    back = work(told, lambda service: service.forgetter.undo(done.number))
+    back = work(told, lambda service: service.deletion_service.undo(done.number))
     assert sum(back["counts"].values()) > 3
     digest(told)
     assert known(told) == before
     assert found(told, WORD)
     assert audited(told) == []
     with pytest.raises(OperationFailed, match="nothing left"):
-        work(told, lambda service: service.forgetter.undo(done.number))
+        work(told, lambda service: service.deletion_service.undo(done.number))
 
 
 def test_after_thirty_days_it_is_gone(told: Lab) -> None:
@@ -468,7 +468,7 @@ def test_after_thirty_days_it_is_gone(told: Lab) -> None:
         await service.db.write(lambda conn: conn.execute("update attic set at = 0"))
         await service.sweep()
         with pytest.raises(OperationFailed):
-            await service.forgetter.undo(1)
+            await service.deletion_service.undo(1)
 
     work(told, later)
     assert traces(told.data) == []
@@ -482,7 +482,7 @@ def test_a_soft_forgetting_is_applied_to_a_restored_backup_and_can_still_be_undo
     _restore(told, None, copy, None)
     digest(told)
     assert found(told, WORD) == []
-    work(told, lambda service: service.forgetter.undo(number))
+    work(told, lambda service: service.deletion_service.undo(number))
     digest(told)
     assert known(told) == before
 
@@ -504,7 +504,7 @@ def test_a_session_that_goes_on_is_remembered_from_then_on(told: Lab) -> None:
 def preview(lab: Lab, *, now: bool = False, **given: Any) -> dict[str, int]:
     async def do(service: Service) -> dict[str, int]:
         scope = await service.db.read(lambda conn: scopes.resolve_deletion_scope(conn, **given))
-        counts: dict[str, int] = (await service.forgetter.preview(scope, erase=now))["counts"]
+        counts: dict[str, int] = (await service.deletion_service.preview(scope, erase=now))["counts"]
         return counts
 
     return work(lab, do)
@@ -535,7 +535,7 @@ def test_what_makes_no_sense_is_refused(told: Lab) -> None:
         with pytest.raises(error):
             preview(told, **given)
     with pytest.raises(NotFound):
-        work(told, lambda service: service.forgetter.undo(99))
+        work(told, lambda service: service.deletion_service.undo(99))
 
 
 def test_the_rest_of_a_turn_is_digested_again_without_what_went(told: Lab) -> None:

@@ -82,7 +82,9 @@ def test_what_one_that_was_killed_left_half_made_goes_too(told: Lab) -> None:
     async def do(service: Service) -> None:
         assert not any(path.exists() for path in left)  # at the start; and once more:
         shutil.copy(copy, left[2])
-        await service.forgetter.forget(DeletionScope(sessions=(("claude", "lit"),)), DeletionProgress(erased=True))
+        await service.deletion_service.forget(
+            DeletionScope(sessions=(("claude", "lit"),)), DeletionProgress(erased=True)
+        )
 
     work(told, do)
     assert traces(told.data) == []
@@ -98,7 +100,7 @@ def test_a_log_that_a_reader_holds_on_to_is_told_and_emptied_later(told: Lab, mo
         reader.execute("begin")
         reader.execute("select count(*) from events").fetchall()
         progress = DeletionProgress(erased=True)
-        await service.forgetter.forget(DeletionScope(sessions=(("claude", "lit"),)), progress)
+        await service.deletion_service.forget(DeletionScope(sessions=(("claude", "lit"),)), progress)
         assert traces(told.data)
         reader.close()
         await service.sweep()
@@ -120,12 +122,12 @@ async def _killed(*_: Any, **__: Any) -> Any:
 
 
 async def killed_at(service: Service, step: str, scope: DeletionScope) -> None:
-    setattr(service.forgetter, step, _killed)
+    setattr(service.deletion_service, step, _killed)
     with pytest.raises(Killed):
-        await service.forgetter.forget(scope, DeletionProgress(erased=True))
+        await service.deletion_service.forget(scope, DeletionProgress(erased=True))
 
 
-@pytest.mark.parametrize("step", ["_store_tombstones", "take_away", "_erase_files"])
+@pytest.mark.parametrize("step", ["_store_tombstones", "delete_rows", "_erase_files"])
 def test_an_erasure_that_was_broken_off_goes_on_with_all_that_was_asked_for(told: Lab, step: str) -> None:
     forget(told, session="lit")  # softly: its rows lie where they can be brought back from
     spool_session(told, "third", secret=WORD)
@@ -140,7 +142,7 @@ def test_an_erasure_that_was_broken_off_goes_on_with_all_that_was_asked_for(told
     assert traces(told.data) == []
     assert not (told.data / erasure.ERASURE_REQUEST_FILE).exists()
     assert audited(told) == []
-    work(told, lambda service: service.forgetter.undo(1))
+    work(told, lambda service: service.deletion_service.undo(1))
     digest(told)
     assert found(told, WORD) == []
 
@@ -149,7 +151,7 @@ def test_a_session_that_went_on_after_a_kill_keeps_what_is_new(told: Lab) -> Non
     scope = DeletionScope(sessions=(("claude", "lit"),))
 
     async def die(service: Service) -> None:
-        await killed_at(service, "take_away", scope)
+        await killed_at(service, "delete_rows", scope)
         await asyncio.sleep(0.01)
         told.spool("UserPromptSubmit", session_id="lit", prompt="A new beginning", prompt_id="lit-p9")
         assert await service.drain_once() == 1
@@ -162,7 +164,7 @@ def test_a_session_that_went_on_after_a_kill_keeps_what_is_new(told: Lab) -> Non
 
 
 def test_a_wish_that_can_not_be_read_is_shredded_and_the_stones_tell_what_goes(told: Lab) -> None:
-    work(told, lambda service: killed_at(service, "take_away", DeletionScope(matching=WORD)))
+    work(told, lambda service: killed_at(service, "delete_rows", DeletionScope(matching=WORD)))
     (told.data / erasure.ERASURE_REQUEST_FILE).write_bytes(b"{" + WORD.encode())
     digest(told)
     assert not (told.data / erasure.ERASURE_REQUEST_FILE).exists()
@@ -179,17 +181,17 @@ def test_an_erasure_that_is_cut_off_says_so_and_the_next_worker_tells_how_it_end
             begun.set()
             await never.wait()
 
-        service.forgetter.tidy = tidy
-        progress = service.forgetter.start(DeletionScope(matching=WORD), erase=True)
+        service.deletion_service.tidy = tidy
+        progress = service.deletion_service.start(DeletionScope(matching=WORD), erase=True)
         await begun.wait()
-        await service.forgetter.stop()
+        await service.deletion_service.stop()
         return progress
 
     async def next_one(service: Service) -> tuple[DeletionProgress, bool]:
         await service.prepare()
-        told_ = service.forgetter.progress
+        told_ = service.deletion_service.progress
         busy = told_.busy
-        await service.forgetter.finish()
+        await service.deletion_service.finish()
         return told_, busy
 
     progress = work(told, cut_off)
@@ -209,14 +211,14 @@ def test_an_undo_that_was_broken_off_is_not_undone(told: Lab) -> None:
     async def die(service: Service) -> None:
         service.db.write = _killed  # type: ignore[method-assign]
         with pytest.raises(Killed):
-            await service.forgetter.undo(number)
+            await service.deletion_service.undo(number)
 
     work(told, die)
     assert (
         tombstones.read_tombstones(told.data) == []
     )  # else it would be forgotten anew, were it killed after the commit
     digest(told)
-    work(told, lambda service: service.forgetter.undo(number))
+    work(told, lambda service: service.deletion_service.undo(number))
     digest(told)
     assert known(told) == before
 
@@ -229,7 +231,7 @@ def test_an_undo_of_which_the_file_was_not_told_stays(told: Lab) -> None:
     assert known(told) == before
     assert tombstones.read_tombstones(told.data) == []
     with pytest.raises(OperationFailed, match="nothing left"):
-        work(told, lambda service: service.forgetter.undo(number))
+        work(told, lambda service: service.deletion_service.undo(number))
 
 
 def test_a_database_that_was_put_back_forgets_before_anyone_can_ask(told: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,22 +259,24 @@ def test_what_comes_in_while_its_session_is_forgotten_is_kept(told: Lab, erase: 
     """One event is older than the wish and was late, the others are newer: in the tables, and still in the spool."""
 
     async def do(service: Service) -> list[str]:
-        take_away, waiting = service.forgetter.take_away, service.forgetter._erase_waiting_files
+        delete_rows, waiting = service.deletion_service.delete_rows, service.deletion_service._erase_waiting_files
 
         async def late(*given: Any, **more: Any) -> None:
             await asyncio.sleep(0.01)
             told.spool("UserPromptSubmit", session_id="lit", prompt="A new beginning", prompt_id="lit-p9")
             told.spool("Stop", session_id="lit", last_assistant_message="It began anew.", prompt_id="lit-p9")
             await service.drain_once()
-            await take_away(*given, **more)
+            await delete_rows(*given, **more)
 
         async def later(*given: Any) -> None:
             told.spool("UserPromptSubmit", session_id="lit", prompt="And on it goes", prompt_id="lit-p10")
             await waiting(*given)
 
-        service.forgetter.take_away = late  # type: ignore[method-assign]
-        service.forgetter._erase_waiting_files = later  # type: ignore[assignment,method-assign]
-        await service.forgetter.forget(DeletionScope(sessions=(("claude", "lit"),)), DeletionProgress(erased=erase))
+        service.deletion_service.delete_rows = late  # type: ignore[method-assign]
+        service.deletion_service._erase_waiting_files = later  # type: ignore[assignment,method-assign]
+        await service.deletion_service.forget(
+            DeletionScope(sessions=(("claude", "lit"),)), DeletionProgress(erased=erase)
+        )
         assert [item for item in await service.db.read(self_check.run_quick_checks, in_spool=0) if not item.ok] == []
         await service.run_until_idle()
         return [row["text"] for row in await service.db.read(lambda conn: fetch_all(conn, _PROMPTS))]
@@ -300,7 +304,7 @@ def test_the_account_adds_up_after_an_undo_on_the_last_day(lab: Lab) -> None:
 
     async def later(service: Service) -> int:
         gone, _ = await service.db.write(retention.compact_receipts, before=ids.now_ms())
-        await service.forgetter.undo(number)
+        await service.deletion_service.undo(number)
         await service.db.write(retention.compact_receipts, before=ids.now_ms())
         return gone
 
@@ -317,16 +321,16 @@ def test_a_session_forgotten_twice_gets_back_both_its_titles(told: Lab) -> None:
     before = told.rows(named)
     second = forget(told, session="lit").number
     assert told.rows(named) == [(None, None, None)]
-    work(told, lambda service: service.forgetter.undo(second))
+    work(told, lambda service: service.deletion_service.undo(second))
     assert told.rows(named) == before
-    work(told, lambda service: service.forgetter.undo(first))
+    work(told, lambda service: service.deletion_service.undo(first))
     assert WORD in str(told.rows(named))
 
 
 def test_what_is_erased_from_what_was_put_away_comes_back_neither_by_undoing_nor_by_a_door(told: Lab) -> None:
     first = forget(told, session="lit").number
     forget(told, matching=WORD, now=True)
-    work(told, lambda service: service.forgetter.undo(first))
+    work(told, lambda service: service.deletion_service.undo(first))
     spool_session(told, "lit", secret=WORD)  # its transcript, a second hook
     digest(told)
     assert found(told, WORD) == []
@@ -342,7 +346,7 @@ def test_what_was_forgotten_by_its_number_goes_for_good_with_its_time(told: Lab)
         project = await asyncio.to_thread(identify_project, str(told.project))
         row_id, _ = await service.save(project, f"About {other}", f"Remember {other} well.")
         await service.forget(row_id)
-        await service.forgetter.forget(
+        await service.deletion_service.forget(
             DeletionScope(projects=project.identities, after=ids.now_ms() - DAY // 48), DeletionProgress(erased=True)
         )
 
@@ -359,7 +363,7 @@ def test_an_observation_forgotten_by_its_number_stays_forgotten_after_a_restore_
     shutil.copy(copy, config.database)
     digest(told)
     assert told.rows("select title from observations where id = ?", number) == [(None,)]
-    back = work(told, lambda service: service.forgetter.undo_one(number, by="user"))
+    back = work(told, lambda service: service.deletion_service.undo_one(number, by="user"))
     assert back == {"undone": "forgotten", "ids": [number]}
     assert tombstones.read_tombstones(told.data) == []
     shutil.copy(copy, config.database)

@@ -58,7 +58,7 @@ def settings(lab: Lab, **given: Any) -> Config:
 
 
 async def totals(service: Service) -> dict[str, Any]:
-    found = await service.totals()
+    found = await service.event_account()
     assert found["captured"] == found["stored"] + found["queued"] + found["set_aside"] + found["filtered"], found
     return found
 
@@ -77,16 +77,16 @@ def test_raw_events_go_after_their_days_and_the_account_adds_up(lab: Lab) -> Non
 
     async def do(service: Service) -> None:
         before, now = await totals(service), ids.now_ms()
-        await service.keeper.apply_retention(now=now + 6 * DAY)
+        await service.maintenance.apply_retention(now=now + 6 * DAY)
         assert await count(service, "events") == sent + 1
-        await service.keeper.apply_retention(now=now + 8 * DAY)
+        await service.maintenance.apply_retention(now=now + 8 * DAY)
         assert await count(service, "events") == 0
         assert await count(service, "receipts") == 0
         after = await totals(service)
         assert after["faded"] == sent + 1
         assert {**after, "faded": 0} == before
         assert await count(service, "observations") > 0
-        assert await service.keeper.check_database(now=now) == []
+        assert await service.maintenance.check_database(now=now) == []
         proof.record(
             "raw events older than their days after the daily job",
             of="P4",
@@ -103,7 +103,7 @@ def test_with_zero_days_they_go_as_soon_as_they_are_digested_and_indexed(lab: La
     wounds.tell(lab, sessions=1)
 
     async def do(service: Service) -> None:
-        await service.keeper.step(now=ids.now_ms() + 1000)
+        await service.maintenance.step(now=ids.now_ms() + 1000)
         assert await count(service, "events") == 0
 
     inside(settings(lab, keep_events_days=0), do)
@@ -116,10 +116,10 @@ def test_a_turn_that_waits_for_better_words_keeps_its_events(lab: Lab) -> None:
         now = ids.now_ms()
         turn = await service.db.read(fetch_value, "select min(id) from turns")
         await service.db.write(jobs.enqueue_job, jobs.REFINE_JOB, f"{turn}.1", now=now)
-        await service.keeper.apply_retention(now=now + 8 * DAY)
+        await service.maintenance.apply_retention(now=now + 8 * DAY)
         assert await count(service, f"events where turn_id = {turn}") == 6
         assert await count(service, "events") == 6
-        await service.keeper.apply_retention(now=now + 31 * DAY)
+        await service.maintenance.apply_retention(now=now + 31 * DAY)
         assert await count(service, "events") == 0
 
     inside(settings(lab), do)
@@ -137,7 +137,7 @@ def test_nothing_is_found_less_well_not_even_after_a_reindex(lab: Lab) -> None:
 
     async def do(service: Service) -> None:
         before, words = await answers(service), await service.db.read(fetch_all, "select * from passages")
-        await service.keeper.apply_retention(now=ids.now_ms() + 8 * DAY)
+        await service.maintenance.apply_retention(now=ids.now_ms() + 8 * DAY)
         assert await answers(service) == before
         await service.db.write(search.queue_full_reindex)
         assert await answers(service) == before
@@ -160,7 +160,7 @@ def test_an_old_transcript_brings_nothing_back_that_is_past_keeping(lab: Lab) ->
     async def do(service: Service) -> None:
         first = await read(service, old.path)
         assert first["events"] > 0
-        await service.keeper.apply_retention(now=ids.now_ms() + 8 * DAY)
+        await service.maintenance.apply_retention(now=ids.now_ms() + 8 * DAY)
         again = await read(service, old.path)
         assert again == {**first, "events": 0}
         fork = Old(lab.folder / "old" / "fork.jsonl", "old-2", lab.project)
@@ -179,7 +179,7 @@ def test_a_spool_file_that_comes_again_is_known(lab: Lab) -> None:
     kept = {path.name: path.read_bytes() for path in (lab.data / "spool").iterdir()}
 
     async def do(service: Service) -> None:
-        await service.keeper.apply_retention(now=ids.now_ms() + 8 * DAY)
+        await service.maintenance.apply_retention(now=ids.now_ms() + 8 * DAY)
         before = await totals(service)
         for name, raw in kept.items():
             (lab.data / "spool" / name).write_bytes(raw)
@@ -195,7 +195,7 @@ def test_an_agent_that_slept_for_weeks_goes_on_in_a_turn_of_its_own(lab: Lab) ->
 
     async def do(service: Service) -> None:
         kept = await service.db.read(fetch_all, "select id, title, narrative from observations")
-        await service.keeper.apply_retention(now=ids.now_ms() + 8 * DAY)
+        await service.maintenance.apply_retention(now=ids.now_ms() + 8 * DAY)
         said = {"session_id": "s0", "prompt_id": "s0-p0"}
         edit = {"file_path": f"{lab.project}/late.py", "old_string": "", "new_string": "x = 1"}
         lab.spool("PostToolUse", tool_name="Edit", tool_use_id="late", tool_input=edit, **said)
@@ -214,7 +214,7 @@ def test_story_and_provenance_say_what_became_of_the_events(lab: Lab) -> None:
     wounds.tell(lab, sessions=1, turns=1)
 
     async def do(service: Service) -> None:
-        await service.keeper.apply_retention(now=ids.now_ms() + 8 * DAY)
+        await service.maintenance.apply_retention(now=ids.now_ms() + 8 * DAY)
         told = await service.db.read(story.build_story, 1, start=0, limit=10)
         assert [turn["events_gone"] for turn in told["turns"]] == [6]
         assert told["session"]["counts"]["events_gone"] == 6
@@ -235,10 +235,10 @@ def test_dead_letters_are_kept_thirty_days_and_then_counted_as_expired(lab: Lab)
         await service.db.write(jobs.enqueue_job, "compress", f"{turn}.{seq}", now=now)
         await service.db.write(lambda conn: conn.execute("update jobs set dead = 1, attempts = 3, error = 'no'"))
         assert (await totals(service))["set_aside_by"] == {"garbage": 1, "dead_job": 6}
-        await service.keeper.apply_retention(now=now + 29 * DAY)
+        await service.maintenance.apply_retention(now=now + 29 * DAY)
         assert (await totals(service))["set_aside_by"] == {"garbage": 1, "dead_job": 6}
         assert len(list(service.spool.aside.iterdir())) == 1
-        await service.keeper.apply_retention(now=now + 31 * DAY)
+        await service.maintenance.apply_retention(now=now + 31 * DAY)
         after = await totals(service)
         assert after["set_aside"] == 0
         assert after["filtered_by"] == {"skip_tool": 1, "expired": 1}
@@ -283,7 +283,7 @@ def test_every_day_on_which_something_happened_has_a_backup_that_was_proven(lab:
     wounds.tell(lab, sessions=1)
 
     async def do(service: Service) -> None:
-        keeper, start = service.keeper, service.started_at
+        keeper, start = service.maintenance, service.started_at
         await keeper.step(now=start + 5 * MINUTE)
         assert backup.list_backup_files(service.config.backups) == []  # it may be gone again in a moment
         await keeper.step(now=start + 11 * MINUTE)
@@ -314,7 +314,7 @@ def test_week_after_week_the_newest_proven_backup_is_less_than_a_day_old(lab: La
             await service.run_until_idle()
             drills = await service.db.read(notices.list_drills)
             ages.append((now - max((drill["at"] for drill in drills.values() if drill["ok"]), default=now)) / HOUR)
-            await service.keeper.step(now=now)
+            await service.maintenance.step(now=now)
             seen.update(row["name"] for row in backup.list_backup_files(service.config.backups))
             first = first or len(seen)
         assert first, "the first one comes at once"
@@ -342,7 +342,7 @@ def test_the_backup_made_before_a_migration_is_proven_too(lab: Lab, number: int)
     async def do(service: Service) -> None:
         name = f"before-{upgrading.NEWEST:04d}.db"
         assert [row["name"] for row in backup.list_backup_files(config.backups)] == [name]
-        await service.keeper.step(now=service.started_at + 11 * MINUTE)
+        await service.maintenance.step(now=service.started_at + 11 * MINUTE)
         drills = await service.db.read(notices.list_drills)
         ok = drills.get(name, {}).get("ok", False) and len(drills) == len(backup.list_backup_files(config.backups)) == 2
         proof.record(
@@ -361,16 +361,16 @@ def test_every_copy_is_proven_once_and_again_when_it_was_changed(lab: Lab) -> No
         config, now = service.config, ids.now_ms()
         good, bad = (Path(backup.write_backup(service.db.path, config.backups).path) for _ in range(2))
         bad.write_bytes(bad.read_bytes()[: 20 * 4096])
-        await service.keeper.verify_backups(now=now)
+        await service.maintenance.verify_backups(now=now)
         drills = await service.db.read(notices.list_drills)
         assert {name: drill["ok"] for name, drill in drills.items()} == {good.name: True, bad.name: False}
         assert await service.db.read(notices.list_proven_backups) == {good.name}
         assert bad.name in (await service.db.read(notices.list_unshown_notices))[f"drill:{bad.name}"]
-        await service.keeper.verify_backups(now=now + 1)
+        await service.maintenance.verify_backups(now=now + 1)
         assert (await service.db.read(notices.list_drills))[good.name]["at"] == now  # not again
         await service.erase(1)
         assert good.name not in await service.db.read(notices.list_drills)
-        await service.keeper.verify_backups(now=now + 2)
+        await service.maintenance.verify_backups(now=now + 2)
         assert (await service.db.read(notices.list_drills))[good.name]["at"] == now + 2
 
     inside(settings(lab), do)
@@ -387,11 +387,11 @@ def test_a_backup_that_does_not_stand_its_drill_is_none(lab: Lab, monkeypatch: p
 
     async def do(service: Service) -> None:
         monkeypatch.setattr(engine, "copy_database", half)
-        assert "restore test failed" in await service.keeper.back_up(now=ids.now_ms())
+        assert "restore test failed" in await service.maintenance.back_up(now=ids.now_ms())
         assert backup.list_backup_files(service.config.backups) == []
         assert "backup:failed" in await service.db.read(notices.list_unshown_notices)
         monkeypatch.undo()
-        assert await service.keeper.back_up(now=ids.now_ms()) == ""
+        assert await service.maintenance.back_up(now=ids.now_ms()) == ""
         assert await service.db.read(notices.list_unshown_notices) == {}
 
     inside(settings(lab), do)
@@ -402,7 +402,7 @@ def test_no_backup_is_made_where_there_is_no_room(lab: Lab, monkeypatch: pytest.
 
     async def do(service: Service) -> None:
         monkeypatch.setattr(disk, "free_disk_bytes", lambda _: 1000)
-        assert "not enough free disk space" in await service.keeper.back_up(now=ids.now_ms())
+        assert "not enough free disk space" in await service.maintenance.back_up(now=ids.now_ms())
         assert backup.list_backup_files(service.config.backups) == []
 
     inside(settings(lab), do)
@@ -437,7 +437,7 @@ def test_above_the_quota_raw_events_go_first_then_old_backups_and_never_a_memory
     wounds.tell(lab, sessions=2)
 
     async def do(service: Service) -> None:
-        keeper, known = service.keeper, await count(service, "observations")
+        keeper, known = service.maintenance, await count(service, "observations")
         for _ in range(3):
             assert await keeper.back_up(now=ids.now_ms()) == ""
             time.sleep(0.01)
@@ -514,10 +514,10 @@ async def main():
     wounds.tell(lab, sessions=1)
     service = Service(config)
     await service.run_until_idle()
-    assert service.keeper.reserve_file.make()
-    before = await service.totals()
+    assert service.maintenance.reserve_file.make()
+    before = await service.event_account()
     running = asyncio.create_task(service.run())
-    service.keeper.dropped_events.make()
+    service.maintenance.dropped_events.make()
     await asyncio.sleep(0.3)
     fill()
     assert disk.free_disk_bytes(place) == 0
@@ -525,10 +525,10 @@ async def main():
     lab.no_worker() if not (lab.data / "worker.starting").exists() else None
     said = lab.hook("UserPromptSubmit", prompt="There is no room", session_id="full", prompt_id="f1")
     assert said is not None
-    assert service.keeper.dropped_events.take() == 1
+    assert service.maintenance.dropped_events.take() == 1
     # forgetting works while the disk is full: the ballast is given up for it
     forgot = await service.db.write(lambda conn: conn.execute("update observations set narrative = ? where id = 1", ("y" * 200_000,)))
-    assert not service.keeper.reserve_file.path.exists()
+    assert not service.maintenance.reserve_file.path.exists()
     fill()
     # nothing can be written at all now: what comes waits, and nobody dies of it
     failed = 0
@@ -549,13 +549,13 @@ async def main():
     begun = time.monotonic()
     wounds.tell(lab, sessions=1, name="after")
     service.wake.set()
-    while (await service.totals())["captured"] < before["captured"] + 48 or (await service.totals())["queued"]:
+    while (await service.event_account())["captured"] < before["captured"] + 48 or (await service.event_account())["queued"]:
         await asyncio.sleep(0.05)  # the test's own limit ends it
     took = time.monotonic() - begun
-    assert service.keeper.reserve_file.make()
-    found = await service.totals()
+    assert service.maintenance.reserve_file.make()
+    found = await service.event_account()
     assert found["captured"] == found["stored"] + found["queued"] + found["set_aside"] + found["filtered"], found
-    assert await service.keeper.check_database(now=ids.now_ms()) == []
+    assert await service.maintenance.check_database(now=ids.now_ms()) == []
     service.stop.set()
     await running
     service.close()

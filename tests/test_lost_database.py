@@ -251,8 +251,8 @@ def test_no_rotation_and_no_quota_takes_the_newest_backup_from_before(config: Co
     async def inside() -> None:
         service = Service(config)
         try:
-            await service.keeper.rotate_backups()
-            await service.keeper._drop_backups_down_to(0)
+            await service.maintenance.rotate_backups()
+            await service.maintenance._drop_backups_down_to(0)
         finally:
             service.close()
 

@@ -206,7 +206,7 @@ def door(monkeypatch: pytest.MonkeyPatch) -> Door:
     counted = {path: dict.fromkeys(handlers, handler) for path, handlers in api.ROUTES.items()}
     monkeypatch.setattr(api, "ROUTES", counted)
     service: Any = None
-    counting = Door(api.build_app(service, token=TOKEN, port=PORT, visits=VISITS))
+    counting = Door(api.build_app(service, token=TOKEN, port=PORT, browser_sessions=VISITS))
     return counting
 
 

@@ -157,10 +157,10 @@ def test_a_worker_that_is_told_to_stop_is_not_replaced(tmp_path: Path) -> None:
         ends = asyncio.create_task(life.run())
         while life.service is None or not (tmp_path / "data" / "worker.json").exists():
             await asyncio.sleep(0.01)
-        life.hand_over = True
+        life.start_successor = True
         os.kill(os.getpid(), signal.SIGTERM)
         await ends
-        return life.hand_over
+        return life.start_successor
 
     assert asyncio.run(inside()) is False
 

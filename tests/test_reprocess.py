@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from claude_mem.cli import worker
+from claude_mem.curate.reprocess import count_reprocessable
 from claude_mem.digest.writer import LocalCompressor
 from claude_mem.domain import ids
 from claude_mem.domain.errors import NotFound
@@ -187,7 +188,7 @@ def test_where_the_events_are_gone_it_stays_and_is_counted(old: Lab) -> None:
         await service.db.write(lambda conn: list(conn.execute(gone)))
         while await service.indexer.catch_up():
             pass
-        await service.keeper.apply_retention(now=ids.now_ms())
+        await service.maintenance.apply_retention(now=ids.now_ms())
         return await service.db.read(reprocessing.count_reprocessable_turns)
 
     counted = Home(old.data).work(fade)
@@ -195,7 +196,9 @@ def test_where_the_events_are_gone_it_stays_and_is_counted(old: Lab) -> None:
     after = rewritten(old)
     assert all(row[3].startswith("Old words") for row in after["observations"] if row[1] == 1)
     assert [writer for _, writer, *_ in after["turns"]] == [-WRITER_VERSION, *[WRITER_VERSION] * 4]
-    assert Home(old.data).work(lambda service: service.rewritable(reprocessing.ALL_TURNS))["events_gone"] == 1
+    assert (
+        Home(old.data).work(lambda service: count_reprocessable(service.db, reprocessing.ALL_TURNS))["events_gone"] == 1
+    )
 
 
 def test_raw_events_wait_for_the_writer_within_reason(old: Lab) -> None:
@@ -205,9 +208,9 @@ def test_raw_events_wait_for_the_writer_within_reason(old: Lab) -> None:
         while await service.indexer.catch_up():
             pass
         now = ids.now_ms()
-        await service.keeper.apply_retention(now=now + 8 * DAY)
+        await service.maintenance.apply_retention(now=now + 8 * DAY)
         kept = await service.db.read(fetch_value, "select count(*) from events where turn_id is not null")
-        await service.keeper.apply_retention(now=now + (service.config.keep_dead_days + 8) * DAY)
+        await service.maintenance.apply_retention(now=now + (service.config.keep_dead_days + 8) * DAY)
         return kept, await service.db.read(fetch_value, "select count(*) from events where turn_id is not null")
 
     kept, later = Home(old.data).work(retain)
@@ -232,7 +235,7 @@ def test_no_model_is_asked(old: Lab) -> None:
 def test_nothing_is_rewritten_while_something_is_forgotten(old: Lab) -> None:
     async def inside(service: Service) -> list[bool]:
         await service.sweep()
-        async with service.forgetter.lock:
+        async with service.deletion_service.lock:
             locked = await service.reprocess_runner.step()
         return [locked, await service.reprocess_runner.step()]
 
@@ -280,7 +283,7 @@ def faded(lab: Lab, tmp_path: Path) -> Lab:
 
     async def fade(service: Service) -> None:
         await service.run_until_idle()
-        await service.keeper.apply_retention(now=ids.now_ms() + 8 * DAY)
+        await service.maintenance.apply_retention(now=ids.now_ms() + 8 * DAY)
         assert await service.db.read(fetch_value, "select count(*) from events where turn_id is not null") == 0
         await service.db.write(as_it_was)
         old_ = "update turns set writer = 0; update session_summaries set closing = '', outcome = ''"
@@ -291,7 +294,7 @@ def faded(lab: Lab, tmp_path: Path) -> Lab:
 
 
 def counted(lab: Lab) -> Row:
-    return Home(lab.data).work(lambda service: service.rewritable(reprocessing.ALL_TURNS))
+    return Home(lab.data).work(lambda service: count_reprocessable(service.db, reprocessing.ALL_TURNS))
 
 
 def test_where_the_events_are_gone_the_transcript_tells(faded: Lab) -> None:
@@ -476,7 +479,7 @@ def test_it_is_narrowed_down_by_project_and_time(old: Lab) -> None:
 
 
 def test_status_says_how_much_is_left(old: Lab, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = SimpleNamespace(app=SimpleNamespace(state=SimpleNamespace(visits=BrowserSessions("token", 1))))
+    asked = SimpleNamespace(app=SimpleNamespace(state=SimpleNamespace(browser_sessions=BrowserSessions("token", 1))))
 
     async def health(service: Service) -> Row:
         found: Row = await api.health(service, asked)  # type: ignore[arg-type]

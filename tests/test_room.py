@@ -56,9 +56,9 @@ def test_what_an_event_takes_while_it_is_kept_and_for_good(lab: Lab) -> None:
         sizes = [
             row["n"] for row in await service.db.read(fetch_all, "select length(cast(body as blob)) as n from events")
         ]
-        await service.keeper.store_checksums()
+        await service.maintenance.store_checksums()
         whole = await _packed(service)
-        await service.keeper.apply_retention(now=ids.now_ms() + 8 * DAY)
+        await service.maintenance.apply_retention(now=ids.now_ms() + 8 * DAY)
         assert await service.db.read(fetch_value, "select count(*) from events") == 0
         return sizes, (whole - empty) / sent, (await _packed(service) - empty) / sent
 
@@ -135,9 +135,9 @@ def test_the_quota_holds_on_a_real_file(lab: Lab) -> None:
             await service.db.write(_fill, first, portion)
         await service.db.truncate_wal()
         before = _taken(lab.data)
-        await service.keeper.enforce_quota(now=ids.now_ms())
+        await service.maintenance.enforce_quota(now=ids.now_ms())
         first_time = _taken(lab.data)
-        await service.keeper.enforce_quota(now=ids.now_ms())
+        await service.maintenance.enforce_quota(now=ids.now_ms())
         assert await service.db.read(fetch_value, "select count(*) from observations") == 1
         return before / quota, first_time / quota, _taken(lab.data) / quota
 

@@ -441,7 +441,7 @@ def test_forgetting_what_was_said_between_two_others_leaves_the_last_rule_standi
     assert stored(lab) == linked
     done = forget(lab, **scope)
     assert stored(lab) == [(words[0], "agent", third), (words[0], "agent", None)]
-    work(lab, lambda service: service.forgetter.undo(done.number))
+    work(lab, lambda service: service.deletion_service.undo(done.number))
     assert sorted(stored(lab), key=str) == sorted(linked, key=str)
     assert first < second < third
 
@@ -453,7 +453,7 @@ def test_a_rule_comes_back_though_the_one_that_superseded_it_is_gone(lab: Lab) -
     done = forget(lab, matching="zanzibar")
     delete = "delete from observations where title like 'Use pnpm%'"
     work(lab, lambda service: service.db.write(lambda conn: conn.execute(delete) and None))
-    work(lab, lambda service: service.forgetter.undo(done.number))
+    work(lab, lambda service: service.deletion_service.undo(done.number))
     assert stored(lab) == [("We use npm here", "agent", None)]
 
 

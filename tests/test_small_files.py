@@ -20,7 +20,7 @@ from claude_mem.storage.sqlite.deletion.tombstones import Tombstone
 from claude_mem.storage.sqlite.journal import notices
 from claude_mem.system import data_directory, process
 from claude_mem.worker import startup
-from claude_mem.worker.app import create_fifo
+from claude_mem.worker.serve import create_fifo
 from tests import proof
 from tests.lab import Lab
 from tests.moving import Home, write
@@ -92,7 +92,7 @@ def start_all(home: Home) -> None:
             process.write_worker_info(home.folder, process.WorkerInfo(os.getpid(), 1, token, "x"))
             for stamp in ("worker.starting", hook.WARNING_STAMP):
                 (home.folder / stamp).unlink(missing_ok=True)
-            service.show_activity(True, "shop")
+            service.write_activity_flag(True, "shop")
         finally:
             service.close()
     finally:

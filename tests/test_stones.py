@@ -87,7 +87,7 @@ def test_a_repair_does_not_bring_back_what_was_forgotten_since_the_backup(lab: L
     digest(lab)
     assert work(lab, _backed_up) == ""
     forget(lab, session="lit")
-    work(lab, lambda service: service.keeper.store_checksums())
+    work(lab, lambda service: service.maintenance.store_checksums())
     config = load(lab.env())
     conn = apsw.Connection(str(config.database))
     conn.execute("pragma wal_checkpoint(truncate)")
@@ -105,5 +105,5 @@ def test_a_repair_does_not_bring_back_what_was_forgotten_since_the_backup(lab: L
 
 
 async def _backed_up(service: Service) -> Any:
-    await service.keeper.store_checksums()
-    return await service.keeper.back_up(now=ids.now_ms())
+    await service.maintenance.store_checksums()
+    return await service.maintenance.back_up(now=ids.now_ms())

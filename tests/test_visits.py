@@ -205,7 +205,7 @@ def test_who_is_at_the_other_end_of_a_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uid: int, stranger: bool
 ) -> None:
     (tmp_path / "tcp").write_text(TABLE.format(uid=uid))
-    monkeypatch.setattr(auth, "TABLE", tmp_path / "tcp")
+    monkeypatch.setattr(auth, "CONNECTION_TABLE", tmp_path / "tcp")
     monkeypatch.setattr(os, "getuid", lambda: 1000)
     assert (f"uid {uid}" in auth.foreign_user(("127.0.0.1", 50000), ("127.0.0.1", 37777))) is stranger
     for client, server in (
@@ -347,11 +347,11 @@ def test_a_credential_is_ours_whole_and_not_too_old(monkeypatch: pytest.MonkeyPa
 
 def test_the_number_of_links_and_browsers_is_bounded() -> None:
     ours = BrowserSessions(TOKEN, PORT)
-    entries = [ours.redeem(ours.create_link("/")[1]) for _ in range(auth.MOST_LOGINS + 1)]
+    entries = [ours.redeem(ours.create_link("/")[1]) for _ in range(auth.MAX_LOGINS + 1)]
     known = [ours.is_valid(entry.credential) for entry in entries if isinstance(entry, Admission)]
-    assert known == [False] + [True] * auth.MOST_LOGINS
-    links = [ours.create_link("/") for _ in range(auth.MOST_LINKS + 1)]
-    assert [ours.state(link_id) for link_id, _ in links] == ["expired"] + ["waiting"] * auth.MOST_LINKS
+    assert known == [False] + [True] * auth.MAX_LOGINS
+    links = [ours.create_link("/") for _ in range(auth.MAX_LINKS + 1)]
+    assert [ours.state(link_id) for link_id, _ in links] == ["expired"] + ["waiting"] * auth.MAX_LINKS
 
 
 def test_a_browser_that_is_not_known_gets_the_page_without_data(http: TestClient) -> None:

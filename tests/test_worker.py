@@ -190,7 +190,7 @@ def test_a_compressor_that_fails_for_ever_is_visible_and_can_be_retried(config: 
         await service.run_until_idle()
         for _ in range(2):
             await service.run_until_idle()
-        totals = await service.totals()
+        totals = await service.event_account()
         assert totals["set_aside_by"] == {"dead_job": 2}
         assert "doctor" in (await service.context_service.notice())[0]
         service.close()

@@ -64,7 +64,7 @@ async def fill(lab: Lab, config: Config, embedder: Any) -> None:
             pass
         await service.db.write(edits.edit_observation, 1, {"narrative": "By hand"}, now=5)
         await service.db.write(edits.delete_observation, 2, now=6)
-        await service.keeper.store_checksums()
+        await service.maintenance.store_checksums()
         await service.db.write(lambda conn: list(conn.execute(MORE)))
     finally:
         service.close()

@@ -52,7 +52,7 @@ async def settle(config: Config) -> None:
     service = Service(config)
     try:
         await service.run_until_idle()
-        await service.keeper.store_checksums()
+        await service.maintenance.store_checksums()
     finally:
         service.close()
 

@@ -69,9 +69,9 @@ class DeletionService:
         self.file_lock = asyncio.Lock()
         self.progress = DeletionProgress()
         self.task: asyncio.Task[None] | None = None
-        self.recovered = False
+        self.is_recovered = False
         self.unfinished: list[tuple[ErasureRequest, list[Tombstone], DeletionProgress]] = []  # only the files remain
-        self.finishing: asyncio.Task[None] | None = None
+        self.finish_task: asyncio.Task[None] | None = None
 
     # --- preview and start -------------------------------------------------------------------------------------------
 
@@ -96,7 +96,7 @@ class DeletionService:
 
     async def stop(self) -> None:
         """Cancel running deletions. The next start resumes them."""
-        tasks = {task for task in (self.task, self.finishing) if task is not None}
+        tasks = {task for task in (self.task, self.finish_task) if task is not None}
         for task in tasks:
             task.cancel()
         if tasks:
@@ -163,7 +163,7 @@ class DeletionService:
             *existing,
             *await self._store_tombstones(request, affected, {tombstone.mark for tombstone in existing}),
         ]
-        await self.take_away(affected, progress, now=request.at)
+        await self.delete_rows(affected, progress, now=request.at)
         if request.erased:
             await self._erase_waiting_files(request, progress)
         return tombstones
@@ -181,7 +181,7 @@ class DeletionService:
         await self.db.write(tombstones.insert_tombstones, new_tombstones)
         return new_tombstones
 
-    async def take_away(self, affected: AffectedRows, progress: DeletionProgress, *, now: int) -> None:
+    async def delete_rows(self, affected: AffectedRows, progress: DeletionProgress, *, now: int) -> None:
         """Delete in small transactions, so that captures and queries can run in between."""
         project_ids = await self.db.read(deletions.find_affected_projects, affected)
         await self._erase_cached_starts(project_ids)
@@ -297,7 +297,7 @@ class DeletionService:
 
         Runs once at start, before any query is answered. It deletes only from the tables; `finish` clears the files.
         """
-        if self.recovered:
+        if self.is_recovered:
             return
         all_tombstones = await asyncio.to_thread(tombstones.read_tombstones, self.config.data_dir)
         request = await asyncio.to_thread(erasure.read_erasure_request, self.config.data_dir)
@@ -305,7 +305,7 @@ class DeletionService:
             await self._resume(request, [tombstone for tombstone in all_tombstones if tombstone.n == request.n])
         for number in await self._unfinished_ids(all_tombstones, request):
             await self._reapply(number, [tombstone for tombstone in all_tombstones if tombstone.n == number])
-        self.recovered = True
+        self.is_recovered = True
 
     async def _unfinished_ids(self, all_tombstones: list[Tombstone], request: ErasureRequest | None) -> list[int]:
         missing = await self.db.read(tombstones.find_missing_tombstones, all_tombstones)
@@ -342,16 +342,16 @@ class DeletionService:
         affected = await self.db.write(deletions.find_tombstoned_rows, own_tombstones)
         log.warning("deletion F%d is applied again: %d rows", number, affected.size())
         progress = DeletionProgress(number=number, erased=first.erased)
-        await self.take_away(affected, progress, now=first.at)
+        await self.delete_rows(affected, progress, now=first.at)
         self.unfinished.append(
             (ErasureRequest(number, first.at, first.erased, DeletionScope(ids=(-1,))), own_tombstones, progress)
         )
 
     def finish(self) -> asyncio.Task[None]:
         """Clear the files of recovered deletions in the background. Failures are retried at the next start."""
-        if self.finishing is None:
-            self.finishing = asyncio.create_task(self._finish())
-        return self.finishing
+        if self.finish_task is None:
+            self.finish_task = asyncio.create_task(self._finish())
+        return self.finish_task
 
     async def _finish(self) -> None:
         async with self.lock:

@@ -38,7 +38,7 @@ MAX_FILE_BYTES = 64 << 20  # the most that is read of a log or of a file that wa
 
 
 @dataclass(slots=True)
-class Progress:
+class ScrubProgress:
     """The progress of a scrub. `changed` counts rows by table, and files by directory."""
 
     dry_run: bool = False
@@ -66,17 +66,17 @@ class Scrubber:
 
     def __init__(self, db: Database, indexer: Indexer, config: Config) -> None:
         self.db, self.indexer, self.config = db, indexer, config
-        self.progress = Progress()
+        self.progress = ScrubProgress()
         self.task: asyncio.Task[None] | None = None
-        self.copying = asyncio.Lock()  # held while a backup is rewritten
+        self.copy_lock = asyncio.Lock()  # held while a backup is rewritten
 
     def start(self, *, dry_run: bool, after: Callable[[], None]) -> None:
         """Start a scrub unless one is running. `after` is called at the end, to wake the runner of render jobs."""
         if not self.progress.busy:
-            self.progress = Progress(dry_run=dry_run, started_at=ids.now_ms())
+            self.progress = ScrubProgress(dry_run=dry_run, started_at=ids.now_ms())
             self.task = asyncio.create_task(self._run(self.progress, after))
 
-    def told(self) -> Row:
+    def status(self) -> Row:
         return {**asdict(self.progress), "busy": self.progress.busy}
 
     async def stop(self) -> None:
@@ -84,7 +84,7 @@ class Scrubber:
             self.task.cancel()
             await asyncio.wait({self.task})
 
-    async def _run(self, progress: Progress, after: Callable[[], None]) -> None:
+    async def _run(self, progress: ScrubProgress, after: Callable[[], None]) -> None:
         try:
             await self.scrub(progress)
             after()
@@ -96,7 +96,7 @@ class Scrubber:
         finally:
             progress.ended_at = ids.now_ms()
 
-    async def scrub(self, progress: Progress) -> None:
+    async def scrub(self, progress: ScrubProgress) -> None:
         clean = make_cleaner(self.config)
         copies = await asyncio.to_thread(lambda: sorted(self.config.backups.glob("*.db")))
         files = await asyncio.to_thread(lambda: list(_files(self.config)))
@@ -119,7 +119,7 @@ class Scrubber:
         for path in sorted(self.config.quarantine.glob("*")):  # damaged: a rewrite might be incomplete
             progress.kept.append(f"{path.parent.name}/{path.name}: a damaged database; delete it if you do not need it")
 
-    async def _scrub_table(self, texts: TextTable, progress: Progress, clean: TextCleaner) -> None:
+    async def _scrub_table(self, texts: TextTable, progress: ScrubProgress, clean: TextCleaner) -> None:
         progress.doing = texts.table
         ask = self.db.read if progress.dry_run else self.db.write
         position = None
@@ -137,9 +137,9 @@ class Scrubber:
         await self.db.write(_enqueue_renders, now=ids.now_ms())
         await self.db.truncate_wal()
 
-    async def _scrub_backup(self, path: Path, progress: Progress, clean: TextCleaner) -> None:
+    async def _scrub_backup(self, path: Path, progress: ScrubProgress, clean: TextCleaner) -> None:
         try:
-            async with self.copying:
+            async with self.copy_lock:
                 changed = await asyncio.to_thread(_scrub_copy, path, clean, write=not progress.dry_run)
             progress.add("backups", 1, int(changed))
             if changed and not progress.dry_run:  # the restore test ran on the old content

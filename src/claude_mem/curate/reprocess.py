@@ -1,14 +1,10 @@
-"""Reads turns from the transcript of their session after their raw events were purged.
+"""Reprocess turns: compose their records again after the writer improved.
 
-The file is the agent's own log. It is read by the same rules as in reconciling: sanitized, nothing from a project that
-is switched off, nothing from a private turn. No event is stored; the turn is only digested again. Subagent transcripts
-contain no prompt id and are not read, so only turns without external text are eligible (`rewrites.source`).
+A turn is read from its raw events or, after they were purged, from its session's transcript. No model is asked. Records
+that a person changed stay as they are; records that a model refined keep their wording and get the closing message.
 
-Reprocesses a turn: composes its records again after the writer improved.
-
-The source is the turn's raw events or, after they were purged, the session's transcript. No model is asked. Records a
-person changed stay as they are; records a model refined keep their wording and get the closing message. The job is
-finished in the transaction that writes the records, so a worker that is killed only processes the turn again.
+A transcript is read by the same rules as in reconciling, and none of its events is stored. Transcripts of subagents
+name no prompt and are not read, so only turns without external text are eligible (`find_transcript_source`).
 """
 
 from __future__ import annotations
@@ -29,17 +25,100 @@ from claude_mem.digest.models.base import Compressor
 from claude_mem.domain import ids
 from claude_mem.domain.records import Digest, Event, Fact, Job, Prompted, Stopped, StreamEvent, Turn
 from claude_mem.storage.base import Commit, write_nothing
-from claude_mem.storage.sqlite.engine import Connection, Database
+from claude_mem.storage.sqlite.engine import Connection, Database, Row
 from claude_mem.storage.sqlite.journal import reprocessing, turns
-from claude_mem.storage.sqlite.journal.reprocessing import TranscriptSource
+from claude_mem.storage.sqlite.journal.reprocessing import ReprocessFilter, TranscriptSource
 from claude_mem.system import untrusted_files
 from claude_mem.system.failpoints import failpoint
 from claude_mem.system.project_folders import identify_project
 
-MOST_BYTES = 64 << 20  # of a file
-MOST_EVENTS = 20_000  # of a file; they are all held in memory, and later ones are ignored
+MAX_TRANSCRIPT_BYTES = 64 << 20
+MAX_TRANSCRIPT_EVENTS = 20_000  # they are all held in memory, and later ones are ignored
 
 EventsByPrompt = Mapping[str, Sequence[Event]]
+
+
+async def count_reprocessable(db: Database, selection: ReprocessFilter) -> Row:
+    """Count turns that can be reprocessed, from events or from a transcript, and turns that stay as they are."""
+    counts = await db.read(reprocessing.count_reprocessable_turns, selection)
+    sources = await db.read(reprocessing.list_transcript_sources, selection)
+    from_transcripts = await asyncio.to_thread(lambda: sum(turns for source, turns in sources if is_readable(source)))
+    return {
+        **counts,
+        "rewritable": counts["rewritable"] + from_transcripts,
+        "events_gone": counts["events_gone"] - from_transcripts,
+    }
+
+
+async def reprocess_turn(job: Job, *, db: Database, compressor: Compressor, transcripts: TranscriptReader) -> Commit:
+    """Run one job of the queue.
+
+    The returned commit writes the records in the transaction that finishes the job, so a worker that is killed only
+    processes the turn again.
+    """
+    turn_id = int(job.subject.partition(".")[0])
+    if await db.read(reprocessing.get_turn_owner, turn_id) == reprocessing.OWNED_BY_PERSON:
+        return partial(_finish_unchanged, turn_id=turn_id)
+    turn = await db.read(turns.load_turn, turn_id)
+    if turn is None:
+        return write_nothing  # deleted, or marked private
+    from_transcript = not turn.bodies
+    if from_transcript:
+        turn = await _reread(turn_id, db, transcripts)
+    if turn is None:
+        return partial(_finish_unchanged, turn_id=turn_id, has_source=False)
+    digest = await compressor.compress(turn)
+    failpoint("rewrite.drafted")
+    return partial(_replace_records, turn=turn, digest=digest, from_transcript=from_transcript)
+
+
+async def _reread(turn_id: int, db: Database, transcripts: TranscriptReader) -> Turn | None:
+    """Return the turn as read from its transcript; None if the transcript does not contain it."""
+    source = await db.read(reprocessing.find_transcript_source, turn_id)
+    events = await asyncio.to_thread(transcripts.events, *source) if source else ()
+    return await db.read(turns.load_turn_from_transcript, turn_id, events) if events else None
+
+
+def _finish_unchanged(conn: Connection, *, turn_id: int, has_source: bool = True) -> Sequence[StreamEvent]:
+    has_owner = bool(reprocessing.get_turn_owner(conn, turn_id))
+    reprocessing.mark_turn_reprocessed(conn, turn_id, has_source=has_source or has_owner)
+    reprocessing.enqueue_next_outdated_turns(conn, now=ids.now_ms())
+    return ()
+
+
+def _replace_records(conn: Connection, *, turn: Turn, digest: Digest, from_transcript: bool) -> Sequence[StreamEvent]:
+    if from_transcript:
+        is_unchanged, digest = reprocessing.is_turn_without_events(conn, turn.id), _without_event_references(digest)
+    else:
+        is_unchanged = turns.is_turn_current(conn, turn)
+    if not is_unchanged:
+        return ()  # new events or a deletion: another job handles the turn
+    stream_events = _store(conn, turn, digest)
+    reprocessing.mark_turn_reprocessed(conn, turn.id)
+    failpoint("rewrite.kept")
+    reprocessing.enqueue_next_outdated_turns(conn, now=ids.now_ms())
+    return stream_events
+
+
+def _store(conn: Connection, turn: Turn, digest: Digest) -> Sequence[StreamEvent]:
+    owner, summary = reprocessing.get_turn_owner(conn, turn.id), digest.summary
+    if not owner:
+        reprocessing.reuse_observation_rows(conn, turn.id, digest.observations)
+        return store_digest(conn, turn, digest, now=ids.now_ms(), past=True)
+    if owner == reprocessing.OWNED_BY_MODEL and summary is not None:
+        reprocessing.add_closing_message(
+            conn, turn.id, closing=summary.closing, closing_trust=summary.closing_trust, outcome=summary.outcome
+        )
+    return ()
+
+
+def _without_event_references(digest: Digest) -> Digest:
+    """Return the digest without the events of its facts: these events are not in the database."""
+    drafts = (replace(draft, facts=tuple(Fact(fact.text) for fact in draft.facts)) for draft in digest.observations)
+    return replace(digest, observations=tuple(drafts))
+
+
+# --- reading a turn from its transcript ------------------------------------------------------------------------------
 
 
 class TranscriptReader:
@@ -59,10 +138,10 @@ class TranscriptReader:
 
 
 def is_readable(source: TranscriptSource) -> bool:
-    """Return whether the transcript belongs to the user and has a size we read."""
+    """Return whether the transcript belongs to the user and is neither empty nor too large."""
     path = Path(source.path)
     try:
-        return untrusted_files.is_owned_by_user_or_root(path) and 0 < path.stat().st_size <= MOST_BYTES
+        return untrusted_files.is_owned_by_user_or_root(path) and 0 < path.stat().st_size <= MAX_TRANSCRIPT_BYTES
     except (OSError, ValueError):
         return False
 
@@ -76,7 +155,7 @@ def _events_by_prompt(source: TranscriptSource, config: Config) -> EventsByPromp
     if not project.enabled or not transcripts.belongs_to_session(Path(source.path), source.content_session_id):
         return {}
     by_prompt: defaultdict[str, list[Event]] = defaultdict(list)
-    remaining = MOST_EVENTS
+    remaining = MAX_TRANSCRIPT_EVENTS
     session_id, private_prompts = source.content_session_id, set[str]()
     for part in read_in_parts(transcripts, Path(source.path), host=source.host, content_session_id=session_id):
         private_prompts |= part.private
@@ -87,71 +166,3 @@ def _events_by_prompt(source: TranscriptSource, config: Config) -> EventsByPromp
             by_prompt[allowed.prompt_id].append(sanitize.clean_event(allowed, config))
         remaining -= min(remaining, len(part.events) + len(part.closings))
     return by_prompt
-
-
-# --- rewrite ---------------------------------------------------------------------------------------------------------
-
-
-async def reprocess_turn(job: Job, *, db: Database, compressor: Compressor, transcripts: TranscriptReader) -> Commit:
-    """Run one reprocess job: the stage of the job queue."""
-    turn_id = int(job.subject.partition(".")[0])
-    if await db.read(reprocessing.get_turn_owner, turn_id) == reprocessing.OWNED_BY_PERSON:
-        return partial(_finish, turn_id=turn_id)
-    turn = await db.read(turns.load_turn, turn_id)
-    if turn is None:
-        return write_nothing  # deleted, or marked private
-    from_transcript = not turn.bodies
-    if from_transcript:
-        turn = await _reread(turn_id, db, transcripts)
-    if turn is None:
-        return partial(_finish, turn_id=turn_id, has_source=False)
-    digest = await compressor.compress(turn)
-    failpoint("rewrite.drafted")
-    return partial(_rewrite, turn=turn, digest=digest, from_transcript=from_transcript)
-
-
-async def _reread(turn_id: int, db: Database, transcripts: TranscriptReader) -> Turn | None:
-    """Return the turn as read from its transcript; None if the transcript does not contain it."""
-    source = await db.read(reprocessing.find_transcript_source, turn_id)
-    events = await asyncio.to_thread(transcripts.events, *source) if source else ()
-    return await db.read(turns.load_turn_from_transcript, turn_id, events) if events else None
-
-
-def _finish(conn: Connection, *, turn_id: int, has_source: bool = True) -> Sequence[StreamEvent]:
-    reprocessing.mark_turn_reprocessed(
-        conn, turn_id, has_source=has_source or bool(reprocessing.get_turn_owner(conn, turn_id))
-    )
-    return _enqueue_next(conn, ())
-
-
-def _rewrite(conn: Connection, *, turn: Turn, digest: Digest, from_transcript: bool) -> Sequence[StreamEvent]:
-    if not (
-        reprocessing.is_turn_without_events(conn, turn.id) if from_transcript else turns.is_turn_current(conn, turn)
-    ):
-        return ()  # new events or a deletion: another job handles the turn
-    news = _store(conn, turn, _without_events(digest) if from_transcript else digest)
-    reprocessing.mark_turn_reprocessed(conn, turn.id)
-    failpoint("rewrite.kept")
-    return _enqueue_next(conn, news)
-
-
-def _store(conn: Connection, turn: Turn, digest: Digest) -> Sequence[StreamEvent]:
-    owner, summary = reprocessing.get_turn_owner(conn, turn.id), digest.summary
-    if not owner:
-        reprocessing.reuse_observation_rows(conn, turn.id, digest.observations)
-        return store_digest(conn, turn, digest, now=ids.now_ms(), past=True)
-    if owner == reprocessing.OWNED_BY_MODEL and summary is not None:
-        ending = {"closing": summary.closing, "closing_trust": summary.closing_trust, "outcome": summary.outcome}
-        reprocessing.add_closing_message(conn, turn.id, **ending)
-    return ()
-
-
-def _without_events(digest: Digest) -> Digest:
-    """Remove the event references of the facts: these events are not in the database."""
-    drafts = (replace(draft, facts=tuple(Fact(fact.text) for fact in draft.facts)) for draft in digest.observations)
-    return replace(digest, observations=tuple(drafts))
-
-
-def _enqueue_next(conn: Connection, news: Sequence[StreamEvent]) -> Sequence[StreamEvent]:
-    reprocessing.enqueue_next_outdated_turns(conn, now=ids.now_ms())
-    return news

@@ -91,8 +91,8 @@ class ComposedContext:
     repeat it."""
 
     text: str
-    told: tuple[str, ...] = ()
-    repeated: tuple[str, ...] = ()
+    item_names: tuple[str, ...] = ()
+    repeated_names: tuple[str, ...] = ()
 
 
 NO_CONTEXT = ComposedContext("")
@@ -154,7 +154,7 @@ def compose_update(memory: ProjectMemory, *, budget_tokens: int, icons: Icons = 
     where = safe_name(memory.project, instead="this project")
     head = [f"# claude-mem: new in [{where}] since this session was last here"]
     news = _compose(head, replace(memory, turns=()), icons, budget_tokens)
-    return news if news.told else NO_CONTEXT
+    return news if news.item_names else NO_CONTEXT
 
 
 def _compose(head: list[str], memory: ProjectMemory, icons: Icons, budget_tokens: int) -> ComposedContext:

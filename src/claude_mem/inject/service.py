@@ -35,11 +35,11 @@ MOST_SESSIONS = 500
 
 @dataclass(slots=True)
 class SessionInjections:
-    """What was injected into one session. `loaded`: the ids stored in the database are included."""
+    """What was injected into one session. `is_loaded`: the ids stored in the database are included."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     injected_ids: set[str] = field(default_factory=set)
-    loaded: bool = False
+    is_loaded: bool = False
 
 
 class InjectionCache:
@@ -100,13 +100,15 @@ class ContextService:
         notice_keys: Sequence[str] = (),
     ) -> None:
         """Record that a session was given its start context, covering observations up to `upto`, and these notices."""
-        injection_ids = ["start", *dict.fromkeys((*start.told, *start.repeated))]
+        injection_ids = ["start", *dict.fromkeys((*start.item_names, *start.repeated_names))]
         entry = self.injection_cache.get(host, content_session_id)
         if is_new_conversation:  # empty or compacted: earlier injections are gone
-            entry.injected_ids, entry.loaded = set(), True
+            entry.injected_ids, entry.is_loaded = set(), True
         entry.injected_ids.update(injection_ids)
         failpoint("inject.noted")
-        record = InjectionRecord(trigger="start", at=ids.now_ms(), tokens=estimate_tokens(start.text), names=start.told)
+        record = InjectionRecord(
+            trigger="start", at=ids.now_ms(), tokens=estimate_tokens(start.text), names=start.item_names
+        )
         write = partial(
             _store_start,
             injection_ids=injection_ids,
@@ -152,7 +154,7 @@ class ContextService:
         entry = self.injection_cache.get(moment.host, moment.content_session_id)
         async with entry.lock:
             injection = await self._compose(moment, row, frozenset(await self._injected_ids(moment, row["id"], entry)))
-            entry.injected_ids.update(injection.told)
+            entry.injected_ids.update(injection.item_names)
         return injection
 
     async def _compose(self, moment: Trigger, project: Row, seen_ids: frozenset[str]) -> Injection:
@@ -185,17 +187,17 @@ class ContextService:
 
         If the worker did not serve its start, the hook used the file on disk: the current start context is assumed.
         """
-        if not entry.loaded:
+        if not entry.is_loaded:
             entry.injected_ids |= await self.db.read(
                 injections.list_injected_items, moment.host, moment.content_session_id
             )
-            entry.loaded = True
+            entry.is_loaded = True
         if "start" not in entry.injected_ids:
             limit, budget = self.config.context_observations, self.config.context_tokens
             start = await self.db.read(brief.gather_memory, [project_id], limit=limit)
             if start:
                 composed = await asyncio.to_thread(brief.compose_brief, start, budget_tokens=budget)
-                entry.injected_ids.update((*composed.told, *composed.repeated))
+                entry.injected_ids.update((*composed.item_names, *composed.repeated_names))
             entry.injected_ids.add("start")
         return entry.injected_ids
 
@@ -203,7 +205,7 @@ class ContextService:
         """Record an injection after the response was sent: a busy database must not delay the session."""
         await self.db.write(_store_injection, moment, injection, now=ids.now_ms())
         record = InjectionRecord(
-            trigger=moment.kind, at=ids.now_ms(), tokens=estimate_tokens(injection.text), names=injection.told
+            trigger=moment.kind, at=ids.now_ms(), tokens=estimate_tokens(injection.text), names=injection.item_names
         )
         await self._audit_injection(moment.host, moment.content_session_id, record)
 
@@ -266,12 +268,12 @@ def _store_start(
 
 def _store_injection(conn: Connection, moment: Trigger, injection: Injection, *, now: int) -> None:
     session_key = (moment.host, moment.content_session_id)
-    injections.record_injected_items(conn, *session_key, injection.told, trigger=moment.kind, now=now)
+    injections.record_injected_items(conn, *session_key, injection.item_names, trigger=moment.kind, now=now)
     record = InjectionRecord(
         trigger=moment.kind,
         at=now,
         tokens=estimate_tokens(injection.text),
-        names=injection.told,
+        names=injection.item_names,
         about=triggers.injected_file(injection),
     )
     injections.add_injection_record(conn, *session_key, record)

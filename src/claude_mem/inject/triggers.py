@@ -41,7 +41,7 @@ class Injection:
     """The injected text, and the names of the items that count as injected from then on."""
 
     text: str = ""
-    told: tuple[str, ...] = ()
+    item_names: tuple[str, ...] = ()
 
 
 NO_INJECTION = Injection()
@@ -53,9 +53,9 @@ def item_name(kind: str, row_id: int) -> str:
     return f"{kind[0]}{row_id}"
 
 
-def injected_file(speech: Injection) -> str:
+def injected_file(injection: Injection) -> str:
     """Return the file that an injection is about, or "" if the trigger was not a file."""
-    return next((name.removeprefix(FILE_PREFIX) for name in speech.told if name.startswith(FILE_PREFIX)), "")
+    return next((name.removeprefix(FILE_PREFIX) for name in injection.item_names if name.startswith(FILE_PREFIX)), "")
 
 
 # --- at a prompt -----------------------------------------------------------------------------------------------------
@@ -151,7 +151,9 @@ def inject_at_file(
     )
     lines = [(_row_line(row, icons), [item_name("observation", row["id"])], is_user_approved(row)) for row in fresh]
     injection = _compose(head, lines, FILE_TOKENS)
-    return Injection(injection.text, (*injection.told, f"{FILE_PREFIX}{path}")) if injection.text else NO_INJECTION
+    return (
+        Injection(injection.text, (*injection.item_names, f"{FILE_PREFIX}{path}")) if injection.text else NO_INJECTION
+    )
 
 
 def _relative_path(path: str, roots: Sequence[str]) -> str:

@@ -93,7 +93,7 @@ class SelfCheck:
     def __init__(self, db: Database, spool: Spool, recorder: AuditRecorder) -> None:
         self.db, self.spool, self.recorder = db, spool, recorder
         self.at = 0
-        self.wrong: list[CheckResult] = []
+        self.problems: list[CheckResult] = []
         self._after = 0  # the last observation that was checked
 
     async def run(self) -> None:
@@ -102,7 +102,7 @@ class SelfCheck:
         if altered:
             text = f"{len(altered):,} observations do not match their hash"
             findings.append(CheckResult("hashes", False, text, "run `claude-mem audit`"))
-        self.wrong = [item for item in (*findings, *self._lost_lines()) if not item.ok]
+        self.problems = [item for item in (*findings, *self._lost_lines()) if not item.ok]
         self.at = ids.now_ms()
 
     def _lost_lines(self) -> list[CheckResult]:
@@ -116,10 +116,10 @@ class SelfCheck:
         )
 
     def as_row(self) -> Row:
-        return {"at": self.at or None, "ok": not self.wrong, "wrong": [asdict(item) for item in self.wrong]}
+        return {"at": self.at or None, "ok": not self.problems, "wrong": [asdict(item) for item in self.problems]}
 
     def line(self) -> str:
         """Return the result as one line for the user."""
         if not self.at:
             return "not checked yet"
-        return "; ".join(f"{item.name}: {item.found}" for item in self.wrong) or "all periodic checks passed"
+        return "; ".join(f"{item.name}: {item.found}" for item in self.problems) or "all periodic checks passed"

@@ -127,7 +127,7 @@ class Maintenance:
         self.on_damage = on_damage
         self.stopping = stopping
         self.started_at = started_at
-        self.copying = asyncio.Lock()  # an erasure takes it too, so as not to miss a copy being made
+        self.copy_lock = asyncio.Lock()  # an erasure takes it too, so as not to miss a copy being made
         self.reserve_file = ReserveFile(config.ballast)
         self.dropped_events = DroppedEventCounter(config.data_dir / "missed")
         self.last_run = LastRun()
@@ -255,7 +255,7 @@ class Maintenance:
         if disk.free_disk_bytes(self.config.data_dir) < needed_bytes:
             problem = "not enough free disk space"
         else:
-            async with self.copying:
+            async with self.copy_lock:
                 problem = await asyncio.to_thread(self._make_and_test, now)
         if problem:
             self.last_run.backup_failed = now
@@ -296,7 +296,7 @@ class Maintenance:
         ):
             if disk.free_disk_bytes(self.config.data_dir) < 2 * path.stat().st_size + SPARE_BYTES:
                 return
-            async with self.copying:
+            async with self.copy_lock:
                 problem = await asyncio.to_thread(backup.verify_backup, path, self.config.backups, halted=self.stopping)
             if self.stopping():
                 return

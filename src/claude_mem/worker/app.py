@@ -1,11 +1,14 @@
-"""The worker's service: open every part, run the loops, close in reverse order. All wiring is done here."""
+"""The worker's service: create every part, run the loops, and close the parts again.
+
+All wiring is done here. Routes use the parts directly; the methods of `Service` are the operations that involve
+several parts, such as writing to the database and then waking a runner.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-import os
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,7 +24,7 @@ from claude_mem.config import Config
 from claude_mem.curate import erasure, saving
 from claude_mem.curate.deletion import DeletionProgress, DeletionService
 from claude_mem.curate.redaction import Scrubber
-from claude_mem.curate.reprocess import TranscriptReader, is_readable, reprocess_turn
+from claude_mem.curate.reprocess import TranscriptReader, count_reprocessable, reprocess_turn
 from claude_mem.digest import modes
 from claude_mem.digest.compress import compress
 from claude_mem.digest.models.base import Compressor
@@ -29,7 +32,6 @@ from claude_mem.digest.models.chain import ProviderChain
 from claude_mem.digest.refine import Refiner
 from claude_mem.digest.writer import LocalCompressor
 from claude_mem.domain import ids
-from claude_mem.domain.errors import NotFound
 from claude_mem.domain.records import Job, ObservationType, Receipt, StreamEvent
 from claude_mem.inject.render import render
 from claude_mem.inject.service import ContextService
@@ -37,7 +39,7 @@ from claude_mem.maintain.audit import AuditRecorder, SelfCheck
 from claude_mem.maintain.clock import Clock
 from claude_mem.maintain.maintenance import MAINTENANCE_POLL_SECONDS, Maintenance
 from claude_mem.privacy import secret_rules, secrets
-from claude_mem.recall import embed, rank
+from claude_mem.recall import embed
 from claude_mem.recall.embed import Embedder
 from claude_mem.recall.matrix import Indexer
 from claude_mem.storage.sqlite import backup, damage, external_db
@@ -46,11 +48,8 @@ from claude_mem.storage.sqlite.deletion.scopes import DeletionScope
 from claude_mem.storage.sqlite.engine import Connection, Database, Row, resolve_database_path
 from claude_mem.storage.sqlite.journal import accounting, backfills, events, jobs, notices, reprocessing
 from claude_mem.storage.sqlite.journal.jobs import ClaimOrder
-from claude_mem.storage.sqlite.memory import browse, edits, projects, sessions
-from claude_mem.storage.sqlite.memory.browse import TimelinePoint
-from claude_mem.storage.sqlite.memory.search import SearchFilter
+from claude_mem.storage.sqlite.memory import edits, projects, sessions
 from claude_mem.system import data_directory, process
-from claude_mem.system.audit_log import AuditValue
 from claude_mem.system.failpoints import failpoint
 from claude_mem.system.project_folders import ResolvedProject
 from claude_mem.system.spool import Spool, write_private
@@ -62,17 +61,18 @@ log = logging.getLogger(__name__)
 
 DRAIN_POLL_SECONDS = 2.0
 SWEEP_SECONDS = 30.0
-STALE_TEMP_SECONDS = 600.0
-SETTLE_SECONDS = 0.1
+STALE_TEMP_SECONDS = 600.0  # after which a partial spool file was left by a process that died
+SETTLE_SECONDS = 0.1  # that the start of a session waits for events captured just before
+SETTLE_POLL_SECONDS = 0.004
 REFINE_SECONDS = 150.0  # longer than a request's own deadline
 REFINE_GRACE_SECONDS = 0.5
 INDEX_REST_SECONDS = 0.005
 INDEX_POLL_SECONDS = 5.0
 BACKFILL_REST_SECONDS = 0.5
-REWRITE_REST_SECONDS = 0.02
+REPROCESS_REST_SECONDS = 0.02
 YIELD_SECONDS, YIELD_POLL_SECONDS = 2.0, 0.005
-TROUBLE_SECONDS = 2.0
-FILES_AT_ONCE = 500
+DISK_RETRY_SECONDS = 2.0
+BACKFILL_BATCH_FILES = 500
 
 
 class Service:
@@ -102,7 +102,7 @@ class Service:
         erasure.erase_unfinished_copies(config)
         self.db = Database(resolve_database_path(config.database), backups=config.backups)
         self.db.write_now(_repair_own_files, config.data_dir)
-        self.keeper = Maintenance(
+        self.maintenance = Maintenance(
             self.db,
             config,
             self.spool,
@@ -110,7 +110,7 @@ class Service:
             stopping=self.stop.is_set,
             started_at=self.started_at,
         )
-        self.db.free_disk_space = self.keeper.reserve_file.release
+        self.db.free_disk_space = self.maintenance.reserve_file.release
         self.stream = Stream()
         self.response_times: dict[str, deque[float]] = {}  # milliseconds of the last responses, by trigger
         self.mode, self.mode_problem = modes.load_mode_lenient(config.mode, config.modes)
@@ -119,7 +119,7 @@ class Service:
         self.icons = modes.type_icons(self.mode)
         self.chain = chain or ProviderChain(config)
         self.refiner = Refiner(self.db, self.chain, config, self.mode, runtime=ids.new_event_id())
-        self.indexer = Indexer(self.db, embedder or _embedder(config))
+        self.indexer = Indexer(self.db, embedder or _load_embedder(config))
         self.scrubber = Scrubber(self.db, self.indexer, config)
         self.index_wake = asyncio.Event()
         self.recorder = AuditRecorder(self.db, config.data_dir)
@@ -128,15 +128,15 @@ class Service:
             self.db, config, self.indexer, self.recorder, self.icons, ready=self._settle_briefly
         )
         self.self_check = SelfCheck(self.db, self.spool, self.recorder)
-        self.forgetter = DeletionService(
+        self.deletion_service = DeletionService(
             self.db,
             config,
             drain=self.drain_once,
             after=self._after_deletion,
             tidy=self._purge_derived,
-            record=self.record,
+            record=self.recorder.record,
         )
-        self.keeper.copying = self.scrubber.copying = self.forgetter.lock
+        self.maintenance.copy_lock = self.scrubber.copy_lock = self.deletion_service.lock
         self._create_runners(compressor or LocalCompressor(config.foreign_text))
         failpoint("serve.opened")
 
@@ -178,10 +178,11 @@ class Service:
             self._publish_backfill,
             order=ClaimOrder.SUBJECT,
             gate=self._yield_to_all_work,
-            lock=self.forgetter.lock,
+            lock=self.deletion_service.lock,
         )
 
     def close(self) -> None:
+        """Disconnect the listeners of the stream and close the database."""
         self.stream.close()
         self.db.close()
 
@@ -200,14 +201,19 @@ class Service:
     async def prepare(self) -> None:
         """Apply pending deletions before the first request is accepted, so that no request can read deleted content."""
         loop = asyncio.get_running_loop()
-        self.db.on_damage = lambda error: _call_soon(loop, partial(self.report_damage, str(error)))
-        await self._retry_disk_errors(self.forgetter.recover)
+
+        def report(error: BaseException) -> None:  # called from the database's threads
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the worker has stopped already
+                loop.call_soon_threadsafe(self.report_damage, str(error))
+
+        self.db.on_damage = report
+        await self._retry_disk_errors(self.deletion_service.recover)
 
     async def run(self) -> None:
         """Run until `stop` is set. If a loop fails, the whole worker exits with its error rather than run in part."""
         await self.prepare()
         await self._retry_disk_errors(self.recover)
-        self.forgetter.finish()
+        self.deletion_service.finish()
         try:
             async with asyncio.TaskGroup() as group:
                 for work in (self._drain_loop, self._sweep_loop, self._index_loop, self._maintenance_loop):
@@ -217,7 +223,7 @@ class Service:
                 group.create_task(self._refine_loop())
         finally:
             await self.scrubber.stop()  # not resumed: it can be requested again
-            await self.forgetter.stop()
+            await self.deletion_service.stop()
 
     async def _retry_disk_errors(self, work: Callable[[], Awaitable[None]]) -> None:
         """Run `work`, retrying while the disk is full, busy or failing. What could not be written is still pending."""
@@ -233,12 +239,12 @@ class Service:
                 last_error = str(error)
                 if self.stop.is_set():
                     return None
-                await wait_any(self.stop, seconds=TROUBLE_SECONDS)
+                await wait_any(self.stop, seconds=DISK_RETRY_SECONDS)
 
     async def _maintenance_loop(self) -> None:
-        await self.keeper.start()
+        await self.maintenance.start()
         while not self.stop.is_set():
-            await self.keeper.step(now=ids.now_ms())
+            await self.maintenance.step(now=ids.now_ms())
             await wait_any(self.stop, seconds=MAINTENANCE_POLL_SECONDS)
 
     async def _refine_loop(self) -> None:
@@ -258,7 +264,7 @@ class Service:
     async def recover(self) -> None:
         """Recover at start: release all leases, delete partial spool files, reconcile transcripts that have grown."""
         now = ids.now_ms()
-        await self.forgetter.recover()
+        await self.deletion_service.recover()
         await self.db.write(jobs.release_all_leases, now=now)
         self.spool.sweep(older_than_seconds=STALE_TEMP_SECONDS, now=time.time())
         await self.close_orphaned_turns()  # first: the turn of a dead agent is over, and its closing message counts
@@ -267,7 +273,7 @@ class Service:
     async def run_until_idle(self) -> None:
         """Process everything that is waiting, then return. Used by `claude-mem drain` and the tests."""
         await self.recover()
-        await self.forgetter.finish()
+        await self.deletion_service.finish()
         while await self.drain_once():
             pass
         await self.sweep()
@@ -292,8 +298,8 @@ class Service:
         deadline = time.monotonic() + YIELD_SECONDS
         await self._yield_to_current_work()
         while time.monotonic() < deadline and any(runner.busy for runner in self.backfill_runners):
-            await asyncio.sleep(REWRITE_REST_SECONDS)
-        await wait_any(self.stop, seconds=REWRITE_REST_SECONDS)
+            await asyncio.sleep(REPROCESS_REST_SECONDS)
+        await wait_any(self.stop, seconds=REPROCESS_REST_SECONDS)
 
     async def _index_loop(self) -> None:
         """Index in small steps with a pause after each, so that captures and queries go first.
@@ -315,11 +321,14 @@ class Service:
             await wait_any(self.wake, self.stop, seconds=DRAIN_POLL_SECONDS)
 
     async def drain_once(self) -> int:
+        """Store one batch of spooled events. Return their number."""
         if not self.is_in_place():
             return 0  # these events belong to another worker; storing them in our unlinked database would lose them
         count, stream_events = await drain.drain_spool(self.db, self.spool, self.config)
         if count:
-            self._show_activity(stream_events)
+            prompts_and_ends = ("new_prompt", "turn_ended", "session_completed")
+            if activity := [item for item in stream_events if item.type in prompts_and_ends]:
+                self.write_activity_flag(activity[-1].type == "new_prompt", activity[-1].data["project"])
             await self.publish(stream_events)
             self.runner.wake.set()
         return count
@@ -335,10 +344,9 @@ class Service:
             log.warning("the system clock was set back by %d seconds", set_back_ms // 1000)
             await self.db.write(timeouts.shift_due_times, by=set_back_ms)
         now = ids.now_ms()
-        closed = await self.db.write(
-            timeouts.close_silent_turns, now=now, silence_ms=self.config.silence_minutes * 60_000
-        )
-        closed += await self.close_orphaned_turns()
+        silence_ms = self.config.silence_minutes * 60_000
+        closed_count = await self.db.write(timeouts.close_silent_turns, now=now, silence_ms=silence_ms)
+        closed_count += await self.close_orphaned_turns()
         await self.db.write(sessions.interrupt_idle_sessions, before=now - self.config.session_hours * 3_600_000)
         await self._erase_expired(now)
         if await self.db.read(reprocessing.has_outdated_turns):
@@ -346,7 +354,7 @@ class Service:
             self.reprocess_runner.wake.set()
         await self.self_check.run()
         failpoint("sweep.stale")
-        if closed:
+        if closed_count:
             self.runner.wake.set()
 
     async def _erase_expired(self, now: int) -> None:
@@ -354,29 +362,21 @@ class Service:
         if await self.db.read(edits.has_expired_deletions, now=now):
             await self.db.write(edits.erase_expired_deletions, now=now)
             await self.db.truncate_wal()
-        await self.forgetter.expire(now)
+        await self.deletion_service.expire(now)
         if self.db.has_untruncated_wal:
             await self.db.truncate_wal()
 
     async def close_orphaned_turns(self) -> int:
         """Close turns whose agent process has exited, without waiting for the silence timeout. Return how many."""
-        dead_sessions = [
-            session
-            for session in await self.db.read(sessions.list_unfinished_sessions)
-            if timeouts.has_agent_exited(session)
-        ]
-        closed = (
-            await self.db.write(
-                timeouts.close_orphaned_turns, [session.id for session in dead_sessions], now=ids.now_ms()
-            )
-            if dead_sessions
-            else 0
-        )
-        if closed:
+        unfinished = await self.db.read(sessions.list_unfinished_sessions)
+        session_ids = [session.id for session in unfinished if timeouts.has_agent_exited(session)]
+        if not session_ids:
+            return 0
+        if count := await self.db.write(timeouts.close_orphaned_turns, session_ids, now=ids.now_ms()):
             self.runner.wake.set()
-        return closed
+        return count
 
-    # --- used by the API -------------------------------------------------------------------------------------
+    # --- operations for routes and tools ---------------------------------------------------------------------
 
     @property
     def _runners(self) -> tuple[Runner, ...]:
@@ -410,7 +410,7 @@ class Service:
         while self.spool.pending(1) or await self.db.read(jobs.count_urgent_jobs) > 0:
             if time.monotonic() > deadline:
                 return False
-            await asyncio.sleep(0.004)
+            await asyncio.sleep(SETTLE_POLL_SECONDS)
         return True
 
     async def _settle_briefly(self) -> None:
@@ -421,9 +421,9 @@ class Service:
     async def wait_for_receipt(self, event_id: str, seconds: float) -> Receipt | None:
         """Return the receipt of an event as soon as there is one, or None after `seconds`."""
         deadline = time.monotonic() + seconds
-        while (outcome := await self.db.read(events.find_receipt, event_id)) is None and time.monotonic() < deadline:
-            await asyncio.sleep(0.004)
-        return outcome
+        while (receipt := await self.db.read(events.find_receipt, event_id)) is None and time.monotonic() < deadline:
+            await asyncio.sleep(SETTLE_POLL_SECONDS)
+        return receipt
 
     async def accept_event(self, header: dict[str, str], payload: bytes) -> str:
         """Write an event received over HTTP to the spool, so that it is on disk before it is acknowledged."""
@@ -452,15 +452,15 @@ class Service:
 
     async def forget(self, row_id: int, *, by: str = edits.PERSON) -> int:
         """Delete an observation so that it is neither injected nor found. Return until when that can be undone."""
-        until = await self.forgetter.forget_one(row_id, by=by)
+        until = await self.deletion_service.forget_one(row_id, by=by)
         await self.publish_correction(await self.db.read(edits.get_observation_project_id, row_id), row_id=row_id)
-        await self.record("forgotten", ids=[row_id], by=by)
+        await self.recorder.record("forgotten", ids=[row_id], by=by)
         return until
 
     async def erase(self, row_id: int) -> list[int]:
         """Erase an observation irreversibly from every file. Return the ids of all observations erased with it."""
         erased_ids = await self.db.read(edits.list_ids_to_erase, row_id)
-        await self.forgetter.forget(DeletionScope(ids=tuple(erased_ids)), DeletionProgress(erased=True))
+        await self.deletion_service.forget(DeletionScope(ids=tuple(erased_ids)), DeletionProgress(erased=True))
         await self.publish_correction(await self.db.read(edits.get_observation_project_id, row_id), row_id=row_id)
         return erased_ids
 
@@ -476,10 +476,6 @@ class Service:
             pass
         await self.chain.tidy(keep=await self.db.read(sessions.list_resumable_memory_sessions, self.refiner.runtime))
 
-    async def record(self, action: str, **facts: AuditValue) -> None:
-        """Append an operation that was carried out to the audit log: names and numbers, never content."""
-        await self.recorder.record(action, **facts)
-
     async def publish_correction(self, project_id: int, *, kind: str = "observation", row_id: int = 0) -> None:
         """Publish that a memory was corrected, and refresh the index and the start context."""
         self.index_wake.set()
@@ -488,11 +484,11 @@ class Service:
 
     async def merge_projects(self, source: int, target: int) -> Row:
         """Merge two projects in the database, the index and the start contexts on disk."""
-        moved = await self.db.write(projects.merge_project_into, source, target)
+        result = await self.db.write(projects.merge_project_into, source, target)
         await self.indexer.moved(source, target)
         self.index_wake.set()
         await self.enqueue_renders([target])
-        return moved
+        return result
 
     async def enqueue_renders(self, project_ids: Sequence[int]) -> None:
         """Render start contexts on disk again: they must not show deleted or outdated content, nor miss new content."""
@@ -504,60 +500,29 @@ class Service:
         """Enqueue old transcripts for reading, except those that were read before and have not changed."""
         files = await asyncio.to_thread(lambda: list(backfills.stat_transcripts(paths)))
         result: Row = {"backfill": None, "unchanged": 0}
-        for begin in range(0, len(files), FILES_AT_ONCE):
-            batch = files[begin : begin + FILES_AT_ONCE]
+        for start in range(0, len(files), BACKFILL_BATCH_FILES):
+            batch = files[start : start + BACKFILL_BATCH_FILES]
             enqueued = await self.db.write(backfills.enqueue_transcripts, batch, now=ids.now_ms())
             result = {**enqueued, "unchanged": result["unchanged"] + enqueued["unchanged"]}
         for runner in self.backfill_runners:
             runner.wake.set()
         return result
 
-    async def rewritable(self, selection: reprocessing.ReprocessFilter) -> Row:
-        """Count turns that can be reprocessed, from events or from a transcript, and turns that stay as they are."""
-        counts = await self.db.read(reprocessing.count_reprocessable_turns, selection)
-        sources = await self.db.read(reprocessing.list_transcript_sources, selection)
-        from_transcripts = await asyncio.to_thread(
-            lambda: sum(turns for source, turns in sources if is_readable(source))
-        )
-        return {
-            **counts,
-            "rewritable": counts["rewritable"] + from_transcripts,
-            "events_gone": counts["events_gone"] - from_transcripts,
-        }
-
     async def reprocess(self, selection: reprocessing.ReprocessFilter) -> Row:
-        """Enqueue memories of earlier versions for reprocessing. Return the counts of `rewritable` and `asked`."""
-        counts = await self.rewritable(selection)
+        """Enqueue memories of earlier versions for reprocessing.
+
+        Return the counts of `count_reprocessable` and, as `asked`, the number of jobs.
+        """
+        counts = await count_reprocessable(self.db, selection)
         enqueued = await self.db.write(reprocessing.enqueue_reprocessing, selection, now=ids.now_ms())
         self.reprocess_runner.wake.set()
         return {**counts, "asked": enqueued}
 
-    async def anchor(self, name: str, query: str, project_ids: list[int] | None) -> TimelinePoint:
-        """Return a timeline position by its name, or else the best hit of a query."""
-        if name.strip():
-            return await self.db.read(browse.parse_timeline_point, name)
-        await self.indexer.catch_up()
-        where = SearchFilter(
-            project_ids=tuple(project_ids) if project_ids is not None else None, kinds=tuple(browse.ID_PREFIXES)
-        )
-        hits = await rank.find_hits(self.db, self.indexer, rank.SearchQuery(text=query, where=where, limit=1))
-        if not query.strip() or not hits:
-            raise NotFound("nothing matches the query", hint="name an anchor (ID, S12, date) or use other words")
-        return await self.db.read(browse.get_timeline_point, hits[0].kind, hits[0].id)
-
-    async def totals(self) -> Row:
+    async def event_account(self) -> Row:
+        """Return how many events were captured, and how many of them are in each state."""
         return await self.db.read(accounting.count_event_account, in_spool=len(self.spool.pending()))
 
-    async def reprocess_count(self) -> int:
-        """Return how many turns of earlier versions still wait to be reprocessed."""
-        return await self.db.read(reprocessing.count_outdated_turns)
-
-    def _show_activity(self, stream_events: Sequence[StreamEvent]) -> None:
-        relevant = [item for item in stream_events if item.type in ("new_prompt", "turn_ended", "session_completed")]
-        if relevant:
-            self.show_activity(relevant[-1].type == "new_prompt", relevant[-1].data["project"])
-
-    def show_activity(self, active: bool, project: str) -> None:
+    def write_activity_flag(self, active: bool, project: str) -> None:
         """Write the activity file, which status lines read without asking the worker."""
         flag = {"active": active, "project": project, "timestamp": ids.now_ms()}
         with contextlib.suppress(OSError):  # for example a full disk: nothing depends on this file
@@ -578,25 +543,8 @@ def _repair_own_files(conn: Connection, folder: Path) -> None:
         notices.add_notice(conn, f"file:{moved.at}:{moved.name}", text, now=now)
 
 
-def _call_soon(loop: asyncio.AbstractEventLoop, do: Callable[[], None]) -> None:
-    """Call `do` on the loop from another thread. A closed loop is ignored: the worker has stopped already."""
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(do)
-
-
-def _embedder(config: Config) -> Embedder | None:
+def _load_embedder(config: Config) -> Embedder | None:
     """Return the embedding model if it is known and downloaded; without one, search uses words alone."""
-    return (
-        embed.load_embedder(config.models, config.embedding_model) if config.embedding_model in embed.MODELS else None
-    )
-
-
-def create_fifo(data_dir: Path) -> int:
-    """Create the pipe by which hooks wake the worker, and open it.
-
-    It is opened for reading and writing, so that it neither blocks nor reports end of file when a hook closes it.
-    """
-    path = data_dir / "worker.fifo"
-    path.unlink(missing_ok=True)
-    os.mkfifo(path, 0o600)
-    return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    if config.embedding_model not in embed.MODELS:
+        return None
+    return embed.load_embedder(config.models, config.embedding_model)

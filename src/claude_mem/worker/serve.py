@@ -1,10 +1,7 @@
-"""Detects that another version was installed over the code this worker was started from.
+"""`claude-mem serve`: the worker process with its lock, signal handlers, HTTP server and service.
 
-A package manager replaces files one by one, so a new version in `__init__.py` means nothing until the whole package has
-stopped changing and can be imported. Until then the worker continues as it is. Only the worker's own package counts,
-never another installation that uses the same data directory.
-
-`claude-mem serve`: the worker process with its lock, signal handlers, HTTP server and service.
+The process restarts its service when settings change or the database seems damaged, and hands over to a new process
+when another version was installed over its code.
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ from claude_mem.system.failpoints import failpoint
 from claude_mem.system.log_format import LogFormatter
 from claude_mem.system.process import DataDirLock, WorkerInfo, take_lock, write_launcher
 from claude_mem.worker import startup
-from claude_mem.worker.app import Service, create_fifo
+from claude_mem.worker.app import Service
 from claude_mem.worker.http import limits
 from claude_mem.worker.http.api import build_app
 from claude_mem.worker.http.auth import BrowserSessions
@@ -42,111 +39,17 @@ from claude_mem.worker.runner import wait_any
 
 log = logging.getLogger(__name__)
 
-PACKAGE = Path(hook.__file__).parent
-SETTLED_SECONDS = 1.0  # without a change, after which the package counts as complete
-PROBE_SECONDS = 60.0
-RETRY_SECONDS = 60.0  # after which code that could not be imported is tried again
-PROBE = (
-    "-E",
-    "-P",
-    "-c",
-    "import claude_mem.worker.serve; print(claude_mem.__version__)",
-)  # the way hooks start the worker
-
-Fingerprint = frozenset[tuple[str, int, int]]
-
-
-class Upgrade:
-    """Watches the package on disk. `pending` while it differs and is not known to be complete."""
-
-    def __init__(self) -> None:
-        self.pending = False
-        self._seen: os.stat_result | None = None
-        self._print: Fingerprint = frozenset()
-        self._settled_from = 0.0
-        self._refused_until = 0.0
-
-    async def is_complete(self) -> bool:
-        """Return whether another version is completely installed and can take over. Costs one `stat` if unchanged."""
-        if not self._differs():
-            return False
-        fingerprint, now = await asyncio.to_thread(_fingerprint, PACKAGE), time.monotonic()
-        if fingerprint != self._print:
-            self._print, self._settled_from, self._refused_until = fingerprint, now, 0.0
-        if now - self._settled_from < SETTLED_SECONDS or now < self._refused_until:
-            return False
-        version = hook.installed_version()
-        problem = await _probe(version)
-        if problem:
-            log.error("version %s is installed but cannot be started: %s", version, problem)
-            self._refused_until = time.monotonic() + RETRY_SECONDS
-            return False
-        return await asyncio.to_thread(_fingerprint, PACKAGE) == fingerprint
-
-    def _differs(self) -> bool:
-        try:
-            info = (PACKAGE / "__init__.py").stat()
-        except OSError:
-            self._seen, self.pending = None, False
-            return False  # removed; it may be about to be replaced
-        if self._seen is None or _identity(info) != _identity(self._seen):
-            self._seen = info
-            self.pending = hook.installed_version() != __version__
-        return self.pending and bool(hook.installed_version())
-
-
-def _identity(info: os.stat_result) -> tuple[int, int, int]:
-    return info.st_ino, info.st_size, info.st_mtime_ns
-
-
-def _fingerprint(folder: Path) -> Fingerprint:
-    """Return path, inode and time of every module; two equal results mean that no file was written in between."""
-    entries = set()
-    for path in folder.rglob("*.py"):
-        with contextlib.suppress(OSError):  # removed in this moment
-            info = path.stat()
-            entries.add((str(path), info.st_ino, info.st_mtime_ns))
-    return frozenset(entries)
-
-
-async def _probe(version: str) -> str:
-    """Return why the code on disk cannot take over; "" if it can be imported and has this version."""
-    child = await asyncio.create_subprocess_exec(hook.interpreter(), *PROBE, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
-    try:
-        async with asyncio.timeout(PROBE_SECONDS):
-            stdout, stderr = await child.communicate()
-    except TimeoutError:
-        return f"it did not answer within {PROBE_SECONDS:.0f} seconds"
-    finally:
-        if child.returncode is None:
-            child.kill()
-            await child.wait()
-    if child.returncode:
-        return (stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {child.returncode}"])[-1]
-    return "" if stdout.decode("ascii", "replace").strip() == version else "another installation was imported"
-
-
-def hand_over(data_dir: Path) -> None:
-    """Start a worker of the installed version with the settings this one was started with.
-
-    The caller must have closed everything and released the lock. If this fails, the next hook starts a worker.
-    """
-    log.info("worker of version %s hands over to %s", __version__, hook.installed_version())
-    hook.start_worker(str(data_dir), pause=0, by_user=True)
-
-
-# --- serve -----------------------------------------------------------------------------------------------------------
-
-
 LOG_BYTES = 2 << 20
 LOG_FILES = 5
 GRACE_SECONDS = 3
-LAST_CALL_SECONDS = 0.05
+LAST_CALL_SECONDS = 0.05  # between closing the port and closing idle connections
 CHECK_SECONDS = 2.0  # between checks of the lock and of the installed version, unless a hook wakes the worker
 INSTALLING_CHECK_SECONDS = 0.25  # the same while another version is being installed
 
 
 class LogFile(logging.handlers.RotatingFileHandler):
+    """The rotating log, opened so that only the user can read it."""
+
     def _open(self) -> io.TextIOWrapper:
         return open(
             self.baseFilename, "a", encoding=self.encoding, errors=self.errors, opener=data_directory.open_for_append
@@ -154,9 +57,11 @@ class LogFile(logging.handlers.RotatingFileHandler):
 
 
 class HttpServer(uvicorn.Server):
+    """uvicorn's server without its signal handlers and with a gentler shutdown."""
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to `Life`, which stops the loops first and then this server."""
+        """leave signals to `WorkerProcess`, which stops the loops first and then this server."""
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -181,21 +86,22 @@ def serve(config: Config) -> None:
     try:
         log.info("worker %s starts, process %d", __version__, os.getpid())
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            is_handed_over = runner.run(_serve(config, lock))
+            starts_successor = runner.run(_run_process(config, lock))
         log.info("worker stopped")
     except BaseException:
         log.exception("worker failed")
         raise
     finally:
         lock.release()
-    if is_handed_over:
+    if starts_successor:
         hand_over(config.data_dir)
 
 
-async def _serve(config: Config, lock: DataDirLock) -> bool:
-    life = WorkerProcess(config, lock)
-    await life.run()
-    return life.hand_over
+async def _run_process(config: Config, lock: DataDirLock) -> bool:
+    """Run until the process ends. Return whether to start a worker of the installed version."""
+    worker = WorkerProcess(config, lock)
+    await worker.run()
+    return worker.start_successor
 
 
 class WorkerProcess:
@@ -208,22 +114,23 @@ class WorkerProcess:
     def __init__(self, config: Config, lock: DataDirLock | None = None) -> None:
         self.config = config
         self.lock = lock
-        self.ending = False
-        self.hand_over = False  # after the end, start a worker of the installed version
-        self.upgrade = Upgrade()
+        self.is_ending = False
+        self.start_successor = False  # after the end, start a worker of the installed version
+        self.upgrade_watcher = UpgradeWatcher()
         self.nudge = asyncio.Event()
         self.service: Service | None = None
-        self.visits: BrowserSessions | None = None  # browsers stay logged in while this process lives
+        self.browser_sessions: BrowserSessions | None = None  # browsers stay logged in while this process lives
         self.fifo = create_fifo(config.data_dir)
         self.listener = _listen(config.worker_port)
 
     async def run(self) -> None:
+        """Run services, one after the other, until a signal, a moved data directory or an upgrade ends the process."""
         loop = asyncio.get_running_loop()
         loop.add_reader(self.fifo, self.on_nudge)
         for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(signum, self.on_signal)
         try:
-            while await self.run_service() and not self.ending:
+            while await self.run_service() and not self.is_ending:
                 self.reload_config()
         finally:
             loop.remove_reader(self.fifo)
@@ -239,11 +146,11 @@ class WorkerProcess:
         service.is_in_place = self.is_in_place
         port, token = self.listener.getsockname()[1], process.get_or_create_token(self.config.data_dir)
         secrets.add_known_secret(token)  # the service registered only a token that existed before
-        if self.visits is None or self.visits.token != token:
-            self.visits = BrowserSessions(token, port)
+        if self.browser_sessions is None or self.browser_sessions.token != token:
+            self.browser_sessions = BrowserSessions(token, port)
         server = HttpServer(
             uvicorn.Config(
-                build_app(service, token=token, port=port, visits=self.visits),
+                build_app(service, token=token, port=port, browser_sessions=self.browser_sessions),
                 http=limits.LimitedHttpProtocol,
                 log_config=None,
                 lifespan="off",
@@ -285,18 +192,21 @@ class WorkerProcess:
         """Stop when the data directory was moved or removed, or when another version was installed."""
         while not service.stop.is_set():
             self.nudge.clear()
-            seconds = INSTALLING_CHECK_SECONDS if self.upgrade.pending else CHECK_SECONDS
+            seconds = INSTALLING_CHECK_SECONDS if self.upgrade_watcher.pending else CHECK_SECONDS
             await wait_any(self.nudge, service.stop, seconds=seconds)
             if not self.is_in_place():
                 log.error("%s is no longer the folder that this worker was started for; stopping", self.config.data_dir)
                 self.end()
-            elif not service.stop.is_set() and await self.upgrade.is_complete():
-                self.hand_over = True
+            elif not service.stop.is_set() and await self.upgrade_watcher.is_complete():
+                self.start_successor = True
                 self.end()
 
     def reload_config(self) -> None:
-        """Load the current settings. Invalid settings fall back to their defaults: capturing must not stop over them.
-        The port stays the same, since clients know it."""
+        """Load the current settings.
+
+        Invalid settings fall back to their defaults, since capturing must not stop over them. The port stays the same,
+        since clients know it.
+        """
         loaded = load_lenient(data_dir=self.config.data_dir)
         for problem in loaded.problems:
             log.error("%s; using the default", problem)
@@ -306,21 +216,33 @@ class WorkerProcess:
 
     def on_signal(self) -> None:
         """Handle a stop signal: no worker of another version may take over either."""
-        self.hand_over = False
+        self.start_successor = False
         self.end()
 
     def end(self) -> None:
         """Stop the process. May be called while no service is running."""
-        self.ending = True
+        self.is_ending = True
         if self.service is not None:
             self.service.stop.set()
 
     def on_nudge(self) -> None:
+        """Handle a wake-up by a hook."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.fifo, 1 << 16)
         self.nudge.set()
         if self.service is not None:
             self.service.wake.set()
+
+
+def create_fifo(data_dir: Path) -> int:
+    """Create the pipe by which hooks wake the worker, and open it.
+
+    It is opened for reading and writing, so that it neither blocks nor reports end of file when a hook closes it.
+    """
+    path = data_dir / "worker.fifo"
+    path.unlink(missing_ok=True)
+    os.mkfifo(path, 0o600)
+    return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _listen(port: int) -> socket.socket:
@@ -357,3 +279,97 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return uvloop.new_event_loop
+
+
+# --- upgrades --------------------------------------------------------------------------------------------------------
+# A package manager replaces files one by one, so a new version in `__init__.py` means nothing until the whole package
+# has stopped changing and can be imported. Until then the worker continues as it is. Only the worker's own package
+# counts, never another installation that uses the same data directory.
+
+PACKAGE = Path(hook.__file__).parent
+SETTLED_SECONDS = 1.0  # without a change, after which the package counts as complete
+PROBE_SECONDS = 60.0
+RETRY_SECONDS = 60.0  # after which code that could not be imported is tried again
+# Imports the worker in the way hooks start it.
+PROBE = ("-E", "-P", "-c", "import claude_mem.worker.serve; print(claude_mem.__version__)")
+
+Fingerprint = frozenset[tuple[str, int, int]]
+
+
+class UpgradeWatcher:
+    """Watches the package on disk. `pending`: it differs from the running code and is not known to be complete."""
+
+    def __init__(self) -> None:
+        self.pending = False
+        self._last_stat: os.stat_result | None = None
+        self._last_fingerprint: Fingerprint = frozenset()
+        self._unchanged_since = 0.0
+        self._retry_at = 0.0
+
+    async def is_complete(self) -> bool:
+        """Return whether another version is completely installed and can take over. Costs one `stat` if unchanged."""
+        if not self._differs():
+            return False
+        fingerprint, now = await asyncio.to_thread(_fingerprint, PACKAGE), time.monotonic()
+        if fingerprint != self._last_fingerprint:
+            self._last_fingerprint, self._unchanged_since, self._retry_at = fingerprint, now, 0.0
+        if now - self._unchanged_since < SETTLED_SECONDS or now < self._retry_at:
+            return False
+        version = hook.installed_version()
+        problem = await _probe(version)
+        if problem:
+            log.error("version %s is installed but cannot be started: %s", version, problem)
+            self._retry_at = time.monotonic() + RETRY_SECONDS
+            return False
+        return await asyncio.to_thread(_fingerprint, PACKAGE) == fingerprint
+
+    def _differs(self) -> bool:
+        try:
+            info = (PACKAGE / "__init__.py").stat()
+        except OSError:
+            self._last_stat, self.pending = None, False
+            return False  # removed; it may be about to be replaced
+        if self._last_stat is None or _identity(info) != _identity(self._last_stat):
+            self._last_stat = info
+            self.pending = hook.installed_version() != __version__
+        return self.pending and bool(hook.installed_version())
+
+
+def _identity(info: os.stat_result) -> tuple[int, int, int]:
+    return info.st_ino, info.st_size, info.st_mtime_ns
+
+
+def _fingerprint(folder: Path) -> Fingerprint:
+    """Return path, inode and time of every module. Two equal results mean that no file was written in between."""
+    entries = set()
+    for path in folder.rglob("*.py"):
+        with contextlib.suppress(OSError):  # removed in this moment
+            info = path.stat()
+            entries.add((str(path), info.st_ino, info.st_mtime_ns))
+    return frozenset(entries)
+
+
+async def _probe(version: str) -> str:
+    """Return why the code on disk cannot take over; "" if it can be imported and has this version."""
+    child = await asyncio.create_subprocess_exec(hook.interpreter(), *PROBE, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            stdout, stderr = await child.communicate()
+    except TimeoutError:
+        return f"it did not answer within {PROBE_SECONDS:.0f} seconds"
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+    if child.returncode:
+        return (stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {child.returncode}"])[-1]
+    return "" if stdout.decode("ascii", "replace").strip() == version else "another installation was imported"
+
+
+def hand_over(data_dir: Path) -> None:
+    """Start a worker of the installed version with the settings this one was started with.
+
+    The caller must have closed everything and released the lock. If this fails, the next hook starts a worker.
+    """
+    log.info("worker of version %s hands over to %s", __version__, hook.installed_version())
+    hook.start_worker(str(data_dir), pause=0, by_user=True)

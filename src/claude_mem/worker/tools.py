@@ -1,7 +1,7 @@
 """Memory as tools for agents: search, timeline, get_observations, save_memory, forget, session_context.
 
-Plain functions over the service, served by `mcp.py`. Results contain stored text, so they are fenced (capture removes
-the fenced part again) and escaped so that no text can be mistaken for a tag.
+`Tools` has a method for each tool; `mcp.py` serves them. Results contain stored text, so they are fenced (capture
+removes the fenced part again) and escaped so that no text can be mistaken for a tag.
 """
 
 from __future__ import annotations
@@ -24,19 +24,18 @@ from claude_mem.inject.brief import fenced
 from claude_mem.privacy import display
 from claude_mem.privacy.display import safe_line, trust_suffix, with_external_note
 from claude_mem.privacy.trust import held_closing_origin
-from claude_mem.recall import rank
+from claude_mem.recall import rank, timeline
 from claude_mem.storage.sqlite.engine import Connection, Row
-from claude_mem.storage.sqlite.memory import browse, observations
-from claude_mem.storage.sqlite.memory import projects as project_rows
-from claude_mem.storage.sqlite.memory import search as documents
+from claude_mem.storage.sqlite.memory import browse, observations, projects, search
 from claude_mem.storage.sqlite.memory.search import SearchFilter
 from claude_mem.system import project_folders
 from claude_mem.system.project_folders import ResolvedProject
 from claude_mem.worker.app import Service
 
 MAX_RESULT_CHARS = 60_000  # of one result: agents cut it at about 25,000 tokens
-MOST_CLOSING = 40_000  # of one closing message; `claude-mem show` prints all of it
-MOST_PARTS = 20  # of one turn's text
+MAX_CLOSING_CHARS = 40_000  # of one closing message; `claude-mem show` prints the whole message
+MAX_TURN_PASSAGES = 20  # of one turn's text
+MAX_QUERY_CHARS = 20_000
 ID_PREFIXES = {**browse.ID_PREFIXES, "turn": "T"}
 _KINDS = {"": "observation", "#": "observation", "S": "summary", "P": "prompt", "T": "turn"}
 _SUMMARY_FIELDS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
@@ -49,6 +48,8 @@ Depth = Annotated[int, Meta(ge=0, le=50)]
 
 
 class Search(msgspec.Struct, forbid_unknown_fields=True):
+    """Arguments of `search`."""
+
     query: Annotated[str, Meta(description="Words, a file, an error or a commit; empty: the newest.")]
     project: Annotated[str, Meta(description=f"{PROJECT} Default: all.")] = ""
     limit: Annotated[int, Meta(ge=1, le=50, description="How many at most.")] = 20
@@ -63,6 +64,8 @@ class Search(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Timeline(msgspec.Struct, forbid_unknown_fields=True):
+    """Arguments of `timeline`."""
+
     anchor: Annotated[
         str | int, Meta(description='An ID as `search` prints it (12, "S12", "P12", "T12"), or a date (2026-01-31).')
     ] = ""
@@ -73,6 +76,8 @@ class Timeline(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class GetObservations(msgspec.Struct, forbid_unknown_fields=True):
+    """Arguments of `get_observations`."""
+
     ids: Annotated[
         list[int | str],
         Meta(min_length=1, max_length=50, description='IDs as `search` prints them, such as [12, "S3"].'),
@@ -80,16 +85,22 @@ class GetObservations(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class SaveMemory(msgspec.Struct, forbid_unknown_fields=True):
+    """Arguments of `save_memory`."""
+
     text: Annotated[str, Meta(min_length=1, max_length=20_000, description="What later sessions should know.")]
     title: Annotated[str, Meta(max_length=200, description="One line. Default: the first sentence.")] = ""
     project: Annotated[str, Meta(max_length=100, description="By name. Default: the one you work in.")] = ""
 
 
 class Forget(msgspec.Struct, forbid_unknown_fields=True):
+    """Arguments of `forget`."""
+
     id: Annotated[int, Meta(ge=1, le=1 << 53, description="The observation's ID.")]
 
 
 class SessionContext(msgspec.Struct, forbid_unknown_fields=True):
+    """Arguments of `session_context`."""
+
     project: Annotated[str, Meta(description="By name. Default: where you work, or the last one.")] = ""
 
 
@@ -142,6 +153,7 @@ class Tools:
     folder: str = ""
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """Validate the arguments, call the tool and return its text."""
         if name not in TOOLS:
             raise InvalidRequest(f"there is no tool {name!r}", hint="use " + ", ".join(TOOLS))
         values = {key: item for key, item in arguments.items() if item is not None}
@@ -154,11 +166,12 @@ class Tools:
         return text
 
     async def search(self, args: Search) -> str:
+        """Return one line per hit, best first."""
         read, icons = self.service.db.read, self.service.icons
         if args.type and args.type not in icons:
             raise InvalidRequest(f"there is no type {args.type!r}", hint="use " + ", ".join(icons))
         where = SearchFilter(
-            project_ids=tuple(await read(_project_ids_named, args.project)) if args.project else None,
+            project_ids=tuple(await read(_find_project_ids, args.project)) if args.project else None,
             kinds=(args.kind,) if args.kind else (),
             types=(args.type,) if args.type else (),
             concepts=tuple(map(make_storable, args.concepts)),
@@ -167,7 +180,7 @@ class Tools:
             until=_date("date_end", args.date_end, end=True),
         )
         await self.service.indexer.catch_up()
-        question = rank.SearchQuery(text=make_storable(args.query[:20_000]), where=where, limit=args.limit + 1)
+        question = rank.SearchQuery(text=make_storable(args.query[:MAX_QUERY_CHARS]), where=where, limit=args.limit + 1)
         hits = await rank.find_hits(self.service.db, self.service.indexer, question)
         page = hits[: args.limit]
         return with_external_note(
@@ -175,31 +188,37 @@ class Tools:
         )
 
     async def timeline(self, args: Timeline) -> str:
+        """Return the records around an anchor or the best hit of a query."""
         read, anchor = self.service.db.read, make_storable(str(args.anchor))
         if not anchor.strip() and not args.query.strip():
             raise InvalidRequest(
                 "`anchor` or `query` is required", hint="use an ID (12, S12, P12) or a date (2026-01-31)"
             )
-        project_ids = await read(_project_ids_named, args.project) if args.project else None
+        project_ids = await read(_find_project_ids, args.project) if args.project else None
         if turn := re.fullmatch(r"\s*[tT](\d{1,15})\s*", anchor):
             center = await read(_turn_anchor, int(turn[1]))
         else:
-            center = await self.service.anchor(anchor, make_storable(args.query[:20_000]), project_ids)
+            query = make_storable(args.query[:MAX_QUERY_CHARS])
+            center = await timeline.find_center(
+                self.service.db, self.service.indexer, anchor=anchor, query=query, project_ids=project_ids
+            )
         depth = {"before": args.depth_before, "after": args.depth_after}
         rows = await read(browse.list_timeline, center, **depth, project_ids=project_ids)
         return with_external_note(fenced([brief.format_timeline(rows, center, self.service.icons).rstrip("\n")]), rows)
 
     async def get_observations(self, args: GetObservations) -> str:
+        """Return the records with these IDs in full, as far as they fit."""
         identities = [_parse_id(item) for item in args.ids]
         rows = await self.service.db.read(_read_records, identities)
         if not rows:
             raise NotFound("no records with these IDs", hint="`search` lists IDs")
         texts = {name: "\n".join(_record_lines(row, self.service.icons)) for name, row in rows.items()}
         return with_external_note(
-            fenced(_fit_answer(texts, [_name(*item) for item in identities])), list(rows.values())
+            fenced(_fit_result(texts, [_name(*item) for item in identities])), list(rows.values())
         )
 
     async def save_memory(self, args: SaveMemory) -> str:
+        """Save a memory and say under which ID, and whether it needs approval."""
         place = await self._place()
         if place and not place.enabled:
             raise InvalidRequest("memory is switched off in this folder; nothing was saved")
@@ -216,11 +235,13 @@ class Tools:
         return f"Saved as {row_id} in project {safe_line(project.name)}: {safe_line(title)}{approval_note}"
 
     async def forget(self, args: Forget) -> str:
+        """Forget an observation and say until when that can be undone."""
         until = await self.service.forget(args.id, by="agent")
         back = f"`claude-mem forget --undo {args.id}` restores it until {local_time(until):%Y-%m-%d}"
         return f"Observation {args.id} is forgotten. {back}."
 
     async def session_context(self, args: SessionContext) -> str:
+        """Return the brief that a new session of the project is given."""
         config, place = self.service.config, await self._place()
         if not args.project.strip() and place and not place.enabled:
             return "Memory is switched off in this folder."
@@ -238,21 +259,21 @@ class Tools:
         )
 
 
-def _project_ids_named(conn: Connection, name: str) -> list[int]:
-    if project_ids := project_rows.list_project_ids_by_name(conn, name.strip()):
+def _find_project_ids(conn: Connection, name: str) -> list[int]:
+    if project_ids := projects.list_project_ids_by_name(conn, name.strip()):
         return project_ids
-    names = ", ".join(safe_line(shorten(row["name"], 60)) for row in project_rows.list_projects_with_counts(conn)[:20])
+    names = ", ".join(safe_line(shorten(row["name"], 60)) for row in projects.list_projects_with_counts(conn)[:20])
     raise NotFound(f"there is no project {name!r}", hint=f"projects: {names or 'none yet'}")
 
 
 def _select_project_ids(conn: Connection, name: str, place: ResolvedProject | None) -> list[int]:
     """Return the projects of that name, else the folder's project, else the one last worked in."""
     if name:
-        return _project_ids_named(conn, name)
+        return _find_project_ids(conn, name)
     if place:
-        project_id = project_rows.find_project_id(conn, place)
+        project_id = projects.find_project_id(conn, place)
         return [project_id] if project_id else []
-    return [row["id"] for row in project_rows.list_projects_with_counts(conn)[:1]]
+    return [row["id"] for row in projects.list_projects_with_counts(conn)[:1]]
 
 
 def _date(name: str, text: str, *, end: bool = False) -> int | None:
@@ -285,8 +306,8 @@ def _turn_anchor(conn: Connection, turn_id: int) -> browse.TimelinePoint:
 
 
 def _turn_documents(conn: Connection, turn_id: int) -> list[Row]:
-    siblings = documents.list_turn_documents(conn, [turn_id], SearchFilter()).get(turn_id, [])
-    return list(documents.load_hits(conn, [document_id for document_id, _ in siblings]).values())
+    siblings = search.list_turn_documents(conn, [turn_id], SearchFilter()).get(turn_id, [])
+    return list(search.load_hits(conn, [document_id for document_id, _ in siblings]).values())
 
 
 def _read_records(conn: Connection, identities: Sequence[tuple[str, int]]) -> dict[str, Row]:
@@ -305,11 +326,11 @@ def _turn(conn: Connection, turn_id: int) -> Row:
     row = next((row for row in _turn_documents(conn, turn_id) if row["kind"] == "turn"), None)
     if row is None:
         raise NotFound(f"there is no turn {turn_id}")
-    parts = (documents.get_passage_text(conn, row["document_id"], part) for part in range(MOST_PARTS))
+    parts = (search.get_passage_text(conn, row["document_id"], part) for part in range(MAX_TURN_PASSAGES))
     return {**row, "id": turn_id, "text": "\n".join(part[1] for part in parts if part)}
 
 
-# --- formatting (pure) -----------------------------------------------------------------------------------------------
+# --- formatting ------------------------------------------------------------------------------------------------------
 
 
 def _hit_lines(hits: Sequence[rank.Hit], icons: Mapping[str, str], *, more: bool) -> Iterator[str]:
@@ -355,7 +376,7 @@ def _closing(row: Row) -> Iterator[str]:
     if row.get("closing"):
         trust = held_closing_origin(row)
         yield f"the agent's closing message{f' ⟨{safe_line(trust)}⟩' if trust else ''}:"
-        yield _lines(clip(row["closing"], MOST_CLOSING))
+        yield _lines(clip(row["closing"], MAX_CLOSING_CHARS))
 
 
 def _origin(row: Row) -> str:
@@ -375,7 +396,7 @@ def _lines(text: str) -> str:
     return "\n".join(line[: len(line) - len(line.lstrip(" \t"))] + safe_line(line) for line in lines)
 
 
-def _fit_answer(texts: Mapping[str, str], names: Sequence[str]) -> Iterator[str]:
+def _fit_result(texts: Mapping[str, str], names: Sequence[str]) -> Iterator[str]:
     """Yield as many texts as an agent accepts, but at least one, and then the IDs that were left out or not found."""
     room, omitted = MAX_RESULT_CHARS, list[str]()
     for name, text in texts.items():

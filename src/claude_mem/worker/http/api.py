@@ -36,7 +36,7 @@ from claude_mem.domain.errors import (
 from claude_mem.domain.text import make_storable, map_strings, parse_time
 from claude_mem.storage.sqlite import damage
 from claude_mem.storage.sqlite.engine import Connection, Row
-from claude_mem.storage.sqlite.journal import accounting, jobs, ledger
+from claude_mem.storage.sqlite.journal import accounting, jobs, ledger, reprocessing
 from claude_mem.storage.sqlite.memory import observations as memory_observations
 from claude_mem.storage.sqlite.memory import projects as memory_projects
 from claude_mem.storage.sqlite.memory.search import (
@@ -59,16 +59,16 @@ from claude_mem.worker.http.routes.health import with_timing
 log = logging.getLogger(__name__)
 
 
-def build_app(service: Service, *, token: str, port: int, visits: BrowserSessions | None = None) -> Starlette:
-    """Return the app for an open service. `visits`: browser sessions of an earlier app in the same process."""
+def build_app(service: Service, *, token: str, port: int, browser_sessions: BrowserSessions | None = None) -> Starlette:
+    """Return the app for an open service. `browser_sessions`: those of an earlier app in the same process."""
     routes = [Route(path, _endpoint(service, handlers), methods=list(handlers)) for path, handlers in ROUTES.items()]
-    visits = visits or BrowserSessions(token, port)
+    browser_sessions = browser_sessions or BrowserSessions(token, port)
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, visits=visits, public=viewer.PUBLIC)],
+        middleware=[Middleware(Guard, browser_sessions=browser_sessions, public=viewer.PUBLIC)],
         exception_handlers={HTTPException: _http_error},
     )
-    app.state.visits = visits
+    app.state.browser_sessions = browser_sessions
     return app
 
 
@@ -138,8 +138,8 @@ async def health(service: Service, request: Request) -> Any:
         "started_at": service.started_at,
         "uptime_ms": ids.now_ms() - service.started_at,
         "listeners": service.stream.listeners,
-        **await service.totals(),
-        "to_rewrite": await service.reprocess_count(),
+        **await service.event_account(),
+        "to_rewrite": await service.db.read(reprocessing.count_outdated_turns),
         "audit": service.self_check.as_row(),
         "door": [alert.text for alert in viewer.browser_sessions_of(request).alerts],
     }
@@ -213,7 +213,7 @@ async def stats(service: Service, _: Request) -> Any:
     return {
         "worker": {"version": __version__, "uptime_ms": ids.now_ms() - service.started_at, "pid": os.getpid()},
         "database": {"size": size, **await service.db.read(accounting.count_all_rows)},
-        "events": await service.totals(),
+        "events": await service.event_account(),
         "index": await service.indexer.counts(),
     }
 
@@ -222,7 +222,7 @@ async def line(service: Service, request: Request) -> Any:
     """Counts for a status line: `known` in the project of the folder `cwd`, `all`, `today`, `queued`, `set_aside`."""
     cwd = request.query_params.get("cwd", "")
     project = await _place(service, cwd)
-    totals = await service.totals()
+    totals = await service.event_account()
     return {
         **await service.db.read(_line_counts, project),
         "queued": totals["queued"],
@@ -267,7 +267,7 @@ async def queue(service: Service, _: Request) -> Any:
         "spool": len(service.spool.pending()),
         "waiting": await service.db.read(jobs.count_urgent_jobs),
         "jobs": await service.db.read(jobs.list_jobs),
-        **await service.totals(),
+        **await service.event_account(),
     }
 
 

@@ -20,7 +20,7 @@ from claude_mem.domain.records import SessionStarted
 from claude_mem.domain.text import make_storable
 from claude_mem.inject import brief
 from claude_mem.privacy import display
-from claude_mem.recall import rank
+from claude_mem.recall import rank, timeline
 from claude_mem.storage.sqlite.engine import Connection
 from claude_mem.storage.sqlite.memory import browse
 from claude_mem.storage.sqlite.memory import projects as project_rows
@@ -100,7 +100,7 @@ async def inject_at_trigger(service: Service, request: Request) -> Any:
     """A hook's record of a prompt, file or failure; the response is what the agent expects."""
     moment = payload.read_trigger(spool.parse_envelope(ids.new_event_id(), await read_body(request)))
     injection = await service.context_service.inject(moment)
-    is_delivered = injection.told and not await request.is_disconnected()
+    is_delivered = injection.item_names and not await request.is_disconnected()
     background = (
         BackgroundTask(_record_quietly, partial(service.context_service.record_injection, moment, injection))
         if is_delivered
@@ -198,11 +198,15 @@ async def show_timeline(service: Service, request: Request) -> Any:
     before, after = int_query(request, "depth_before", 5, high=50), int_query(request, "depth_after", 5, high=50)
     name = params.get("project", "")
     project_ids = await service.db.read(project_rows.list_project_ids_by_name, name) if name else None
-    anchor = await service.anchor(
-        make_storable(params.get("anchor", "")), make_storable(params.get("query", "")), project_ids
+    center = await timeline.find_center(
+        service.db,
+        service.indexer,
+        anchor=make_storable(params.get("anchor", "")),
+        query=make_storable(params.get("query", "")),
+        project_ids=project_ids,
     )
-    rows = await service.db.read(browse.list_timeline, anchor, before=before, after=after, project_ids=project_ids)
+    rows = await service.db.read(browse.list_timeline, center, before=before, after=after, project_ids=project_ids)
     if params.get("format") == "text":
-        text = brief.format_timeline(rows, anchor, service.icons).rstrip("\n")
+        text = brief.format_timeline(rows, center, service.icons).rstrip("\n")
         return PlainTextResponse(display.with_external_note(text, rows) + "\n")
-    return {"items": rows, "anchor": {"kind": anchor.kind, "id": anchor.id, "at": anchor.at}}
+    return {"items": rows, "anchor": {"kind": center.kind, "id": center.id, "at": center.at}}

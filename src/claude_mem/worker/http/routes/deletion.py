@@ -30,7 +30,7 @@ async def preview_deletion(service: Service, request: Request) -> Any:
     """Preview a deletion: `{ids, session, project, before, after, source, matching, now}`, combined with AND →
     `{counts, first, made_again, empty}`."""
     body = await read_json_body(request)
-    return await service.forgetter.preview(await _scope(service, body), erase=body.get("now") is True)
+    return await service.deletion_service.preview(await _scope(service, body), erase=body.get("now") is True)
 
 
 async def start_deletion(service: Service, request: Request) -> Any:
@@ -38,20 +38,20 @@ async def start_deletion(service: Service, request: Request) -> Any:
     irreversible and covers every file; otherwise POST /api/forget/{number}/undo restores it within 30 days. GET shows
     the progress."""
     body = await read_json_body(request)
-    progress = service.forgetter.start(await _scope(service, body), erase=body.get("now") is True)
-    assert service.forgetter.task is not None
-    await asyncio.wait({service.forgetter.task}, timeout=WAIT_SECONDS)
+    progress = service.deletion_service.start(await _scope(service, body), erase=body.get("now") is True)
+    assert service.deletion_service.task is not None
+    await asyncio.wait({service.deletion_service.task}, timeout=WAIT_SECONDS)
     return progress
 
 
 async def show_progress(service: Service, _: Request) -> Any:
     """Progress or result of the last deletion."""
-    return service.forgetter.progress_as_dict()
+    return service.deletion_service.progress_as_dict()
 
 
 async def undo_deletion(service: Service, request: Request) -> Any:
     """Restore what the deletion with that number removed → `{number, counts}`."""
-    return await service.forgetter.undo(path_id(request))
+    return await service.deletion_service.undo(path_id(request))
 
 
 async def _scope(service: Service, body: dict[str, Any]) -> DeletionScope:
@@ -79,12 +79,12 @@ async def start_scrub(service: Service, request: Request) -> Any:
     """Apply the current secret rules to everything stored: `{dry_run?}` → its progress. Only one runs at a time."""
     dry_run = (await read_json_body(request)).get("dry_run") is True
     service.scrubber.start(dry_run=dry_run, after=service.runner.wake.set)
-    return service.scrubber.told()
+    return service.scrubber.status()
 
 
 async def show_scrub(service: Service, _: Request) -> Any:
     """Progress of scrubbing: `doing`, `done` of `total`, rows `changed` by table, `kept` copies, whether `busy`."""
-    return service.scrubber.told()
+    return service.scrubber.status()
 
 
 # --- auditing --------------------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ async def show_health(service: Service, request: Request) -> Any:
     """The state of the worker: `account`, `jobs`, `aside`, `backup`, `disk`, `process`, `times`, `refining`, and
     current problems (`concerns`: `{level, text, hint}`, empty if there are none)."""
     config, now = service.config, ids.now_ms()
-    account = await service.totals()
+    account = await service.event_account()
     settings = await asyncio.to_thread(load_lenient, data_dir=config.data_dir)
     status = {
         "at": now,

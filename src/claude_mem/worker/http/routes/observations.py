@@ -212,7 +212,7 @@ def judge(kind: str, verdict: str) -> Handler:
         require_user(request)
         new_verdict = "right" if request.method == "DELETE" else verdict
         row = await service.db.write(edits.set_verdict, kind, path_id(request), new_verdict, now=ids.now_ms())
-        await service.record("judged", kind=kind, id=row["id"], verdict=new_verdict)
+        await service.recorder.record("judged", kind=kind, id=row["id"], verdict=new_verdict)
         return await _publish_change(service, row)
 
     handler.__doc__ = {
@@ -236,8 +236,8 @@ async def merge(service: Service, request: Request) -> Any:
 async def undo(service: Service, request: Request) -> Any:
     """Undo the last edit, merge, verdict or deletion, within 30 days → `{undone, ids, observation}`."""
     observation_id = path_id(request)
-    result = await service.forgetter.undo_one(observation_id, by=requested_by(request))
-    await service.record("undone", deed=result["undone"], ids=result["ids"])
+    result = await service.deletion_service.undo_one(observation_id, by=requested_by(request))
+    await service.recorder.record("undone", deed=result["undone"], ids=result["ids"])
     row = await service.db.read(observations.get_memory, "observation", observation_id)
     return {**result, "observation": await _publish_change(service, row)}
 
@@ -310,7 +310,7 @@ async def _folders_injecting(service: Service, observation_id: int, project_id: 
         return []
     injected_ids = (
         await asyncio.to_thread(brief.compose_brief, memory, budget_tokens=budget, icons=service.icons)
-    ).told
+    ).item_names
     return (
         await service.db.read(projects.list_project_folders, project_id) if f"o{observation_id}" in injected_ids else []
     )
@@ -400,7 +400,9 @@ async def judge_source(service: Service, request: Request) -> Any:
     while batch := await service.db.read(find):
         await service.db.write(_judge_all, batch, verdict)
         count += len(batch)
-    await service.record("judged", kind="source", trust=trust, project=project_id, verdict=verdict, count=count)
+    await service.recorder.record(
+        "judged", kind="source", trust=trust, project=project_id, verdict=verdict, count=count
+    )
     await service.publish_correction(project_id)
     return {"count": count}
 

@@ -213,7 +213,7 @@ async def preview(service: Service, request: Request) -> Any:
         "text": start.text,
         "tokens": estimate_tokens(start.text),
         "room": budget - estimate_tokens(start.text),
-        "told": await service.db.read(_injected_items, start.told),
+        "told": await service.db.read(_injected_items, start.item_names),
         "settings": {"context_tokens": budget, "context_observations": most},
         "stored": {name: getattr(stored, name) for name in ("context_tokens", "context_observations")},
         "switch": await asyncio.to_thread(_switch, project, stored.excluded_projects),
@@ -270,7 +270,7 @@ async def trust_source(service: Service, request: Request) -> Any:
         raise InvalidRequest("`project_id` is missing", hint="`GET /api/projects` lists the ids")
     text = str_field(body, "source", required=True, limit=MOST_CHARS).strip()
     result = await service.db.write(_add, project_id, text)
-    await service.record("trusted", project=project_id, source=result["source"], count=result["approved"])
+    await service.recorder.record("trusted", project=project_id, source=result["source"], count=result["approved"])
     await service.publish_correction(project_id)
     return result
 
@@ -298,5 +298,5 @@ async def distrust_source(service: Service, request: Request) -> Any:
     project_id = id_param(request.query_params, "project_id")
     source = trust.normalize_source(request.query_params.get("source", "")[:MOST_CHARS].strip())
     await service.db.write(trusted_sources.remove_trusted_source, project_id, source)
-    await service.record("distrusted", project=project_id, source=source)
+    await service.recorder.record("distrusted", project=project_id, source=source)
     return {"project_id": project_id, "source": source}

@@ -184,7 +184,7 @@ async def processing(service: Service, request: Request) -> Any:
     """Report that an editor is working or has finished, for status lines and the stream."""
     body = await read_json_body(request)
     active = body.get("isProcessing") is True
-    service.show_activity(active, str_field(body, "project", limit=100))
+    service.write_activity_flag(active, str_field(body, "project", limit=100))
     await service.publish([StreamEvent("processing_status", {"isProcessing": active})])
     return {"status": "ok", "isProcessing": active}
 

@@ -131,7 +131,7 @@ async def store_settings(service: Service, changes: Row, *, by_token: bool) -> t
         "restarts": _effective_values(after.config) != _effective_values(service.config),
         "started_at": service.started_at,
     }
-    await service.record("settings", names=changed)
+    await service.recorder.record("settings", names=changed)
     return answer, after.config
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from claude_mem.curate import refine_on_demand
+from claude_mem.curate import refine_on_demand, reprocess
 from claude_mem.domain import ids
 from claude_mem.domain.errors import InvalidRequest, NotFound
 from claude_mem.domain.text import make_storable
@@ -78,7 +78,7 @@ async def start_reprocess(service: Service, request: Request) -> Any:
     body = await read_json_body(request)
     selection = await _reprocess_selection(service, body)
     if body.get("dry_run") is True:
-        return {**await service.rewritable(selection), "asked": 0}
+        return {**await reprocess.count_reprocessable(service.db, selection), "asked": 0}
     return await service.reprocess(selection)
 
 
@@ -124,7 +124,7 @@ async def export_memories(service: Service, request: Request) -> Any:
         since=date_param(dict(params), "since"),
         until=date_param(dict(params), "until", end=True),
     )
-    await service.record("exported", whole=scope.whole)
+    await service.recorder.record("exported", whole=scope.whole)
     return StreamingResponse(export.export_lines(service.db, scope), media_type="application/x-ndjson")
 
 
@@ -145,7 +145,7 @@ async def start_import(service: Service, request: Request) -> Any:
         now=ids.now_ms(),
     )
     service.runner.wake.set()
-    await service.record("imported", number=import_id, source=source, untrusted=body.get("untrusted") is True)
+    await service.recorder.record("imported", number=import_id, source=source, untrusted=body.get("untrusted") is True)
     return {"id": import_id, "source": source}
 
 
@@ -167,7 +167,7 @@ async def create_backup(service: Service, request: Request) -> Any:
     """Back up the database to `backups/`: `{digest?}` → its path and row counts."""
     digest = (await read_json_body(request)).get("digest") is True
     folder = service.config.backups
-    async with service.forgetter.lock:  # a copy made during an erase would still contain what is erased
+    async with service.deletion_service.lock:  # a copy made during an erase would still contain what is erased
         copy = await asyncio.to_thread(backup.write_backup, service.db.path, folder, digest=digest)
-    await service.record("copied", bytes=copy.size)
+    await service.recorder.record("copied", bytes=copy.size)
     return asdict(copy)

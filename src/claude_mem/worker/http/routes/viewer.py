@@ -102,9 +102,12 @@ async def create_link(_: Service, request: Request) -> Any:
     path = str_field(body, "path", limit=2_000) or "/"
     if not path.startswith("/") or path.startswith("//") or "\\" in path:
         raise InvalidRequest("`path` is not a page of the viewer", hint="for example /search?q=rounding")
-    visits, seconds = browser_sessions_of(request), PRINTED_SECONDS if body.get("printed") is True else OPENED_SECONDS
-    link_id, code = visits.create_link(path, seconds=seconds)
-    return {"id": link_id, "url": f"http://127.0.0.1:{visits.port}{OPEN}#{code}", "seconds": seconds}
+    browser_sessions, seconds = (
+        browser_sessions_of(request),
+        PRINTED_SECONDS if body.get("printed") is True else OPENED_SECONDS,
+    )
+    link_id, code = browser_sessions.create_link(path, seconds=seconds)
+    return {"id": link_id, "url": f"http://127.0.0.1:{browser_sessions.port}{OPEN}#{code}", "seconds": seconds}
 
 
 async def show_link(_: Service, request: Request) -> Any:
@@ -172,6 +175,6 @@ async def rotate_token(service: Service, request: Request) -> Any:
 
 def browser_sessions_of(request: Request) -> BrowserSessions:
     """Return the browser sessions of the request's app."""
-    visits = request.app.state.visits
-    assert isinstance(visits, BrowserSessions)
-    return visits
+    browser_sessions = request.app.state.browser_sessions
+    assert isinstance(browser_sessions, BrowserSessions)
+    return browser_sessions
