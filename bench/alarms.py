@@ -79,7 +79,7 @@ def main() -> int:
     print(figures.as_text(measured))
     whole = all(any(figure.name.startswith(f"{project}:") for figure in measured) for project in PROJECTS)
     if target := options.out or (RESULTS if whole else None):
-        figures.write(target / "alarms", "What is held back of ordinary work", measured, setting)
+        figures.write(target / "alarms", "Ordinary records held for approval", measured, setting)
     return int(any(figure.missed for figure in measured))
 
 

@@ -76,7 +76,7 @@ def main() -> int:
     print(figures.as_text(found))
     whole = not options.quick and (options.data / "sessions").is_dir()
     if folder := options.out or (RESULTS if whole else None):
-        figures.write(folder / "backfill", "The back-fill, measured", found, {**setting, "quick": options.quick})
+        figures.write(folder / "backfill", "Back-fill throughput", found, {**setting, "quick": options.quick})
     missed = [figure for figure in found if figure.missed]
     for figure in missed:
         print(f"missed: {figure.name} is {figure.value:.2f} {figure.unit}, goal {figure.goal}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""From nothing to a connected agent: how long it takes, and how much room it needs.
+"""Measure an installation: how long it takes, and how much disk space it needs.
 
     python bench/install.py [--out FOLDER]
 
@@ -31,7 +31,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="install-") as folder:
         found = list(_measure(Path(folder)))
     print(figures.as_text(found))
-    figures.write(options.out / "install", "From nothing to a connected agent", found, setting)
+    figures.write(options.out / "install", "Installation time and size", found, setting)
     return 1 if any(figure.missed for figure in found) else 0
 
 

@@ -131,9 +131,9 @@ def _count(turn: Turn, made: Digest, carried: Counter[str], all_: Counter[str]) 
 
 def page(figures: dict[str, dict[str, float]], found: dict[str, float]) -> list[str]:
     lines = [
-        "# What the memories are worth",
+        "# Quality of memories",
         "",
-        "Written by `make bench`, on the real sessions of two projects; rules only, no model.",
+        "Written by `make bench`, on the real sessions of two projects; local writer only, no model.",
         "",
     ]
     if found:

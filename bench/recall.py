@@ -226,7 +226,7 @@ def measure_scale(lab: Lab, options: argparse.Namespace) -> list[Table]:
         ("p50 ms", "p95 ms", "processor ms", "at a prompt, p95 ms", "at a start, p95 ms", "worker MB"),
         recall_scale.measure(lab, options.model),
         ("", "≤ 20 at 10,000, ≤ 60 at 100,000", "", "≤ 40", "≤ 20", "≤ 350"),
-        "On a machine that others use at the same time, see the load; the processor's time does not depend on them.",
+        "The machine was shared while this was measured (see the load); processor time does not depend on that.",
     )
     return [table]
 
@@ -303,7 +303,7 @@ def _record(found: dict[str, Any]) -> None:
     known = json.loads(path.read_text("utf-8")) if path.exists() else {}
     parts = {name: {**known, **found}[name] for name in PARTS if name in {**known, **found}}
     path.write_text(json.dumps(parts, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    text = "# Finding it, measured\n\nWritten by `python bench/recall.py`. Rows in bold are ours.\n"
+    text = "# Search quality and speed\n\nWritten by `python bench/recall.py`. Rows in bold are ours.\n"
     for part in parts.values():
         tables = [Table(**{**table, "rows": [tuple(row) for row in table["rows"]]}) for table in part["tables"]]
         about = ", ".join(f"{name} {value}" for name, value in part["setting"].items())

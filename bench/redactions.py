@@ -170,7 +170,7 @@ def main() -> int:
             show(tally)
     if not options.project:
         setting = {"date": figures.setting(HERE)["date"], "data": "every text of the records, line by line"}
-        figures.write(HERE / "results" / "redactions", "Lines that the rules for secrets alter", found, setting)
+        figures.write(HERE / "results" / "redactions", "Lines altered by redaction", found, setting)
         figures.note("redactions", found, of="P1b")
     print(figures.as_text(found))
     return int(any(figure.missed for figure in found))

@@ -42,7 +42,7 @@ def main() -> int:
     whole = not options.only and not options.quick
     if folder := options.out or (RESULTS if whole else None):
         told = {**setting, "quick": options.quick, "parts": ", ".join(parts)}
-        figures.write(folder / "spine", "The spine, measured", found, told)
+        figures.write(folder / "spine", "Capture, session start and throughput", found, told)
     missed = [figure for figure in found if figure.missed]
     for figure in missed:
         print(f"missed: {figure.name} is {figure.value:.2f} {figure.unit}, goal {figure.goal}", file=sys.stderr)
