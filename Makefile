@@ -7,19 +7,34 @@ CLIENT := build/claude-code
 CLIENT_VERSION := $(shell cat tests/client/version.txt)
 AXE_VERSION := $(shell cat tests/viewer/axe-version.txt)
 
-.PHONY: demo test test-again test-long test-hosts test-crash test-crash-long proof fuzz run lint types docs docs-site bench client agents browser axe clean wheel lock
+.PHONY: demo quick coverage figures test test-again test-long test-hosts test-crash test-crash-long proof fuzz run lint types docs docs-site bench client agents browser axe clean wheel lock
 
 # KEEP=1 leaves a worker with some days of history running, to look at in a browser.
 demo: $(READY)
 	@$(BIN)/python -m demo.replay $(if $(KEEP),--keep)
 
-# With bytecode, whatever the environment says: without it each process compiles all tests anew at every run.
+# What to run while working: lint, types, and the tests that need no agent, no browser and no other process.
+quick: $(READY) lint types
+	$(BIN)/python -m pytest -q -n 2 tests/unit </dev/null
+
+# Line coverage of `src` by the same tests. The floor is raised when the figure rises, never lowered.
+COVERAGE_FLOOR := 40
+coverage: $(READY)
+	$(BIN)/python -m coverage run --source src/claude_mem -m pytest -q tests/unit </dev/null
+	$(BIN)/python -m coverage report --skip-covered --fail-under $(COVERAGE_FLOOR) | tail -n 1
+
+# Figures about the code base beside two projects we learn from.
+figures: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target build/figures procrastinate==3.10.0
+	$(BIN)/python -m tools.figures src/claude_mem starlette build/figures/procrastinate
+
+# With bytecode, whatever the environment says: without it each process would compile all tests again at every run.
 test: $(READY) client build/agents/codex/.ready browser axe lint types
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadgroup </dev/null
 
 # Only what failed in the last run, one after the other. Fails if nothing was noted, as when lint or types failed.
 test-again: $(READY)
-	@echo "These tests failed, and are run again alone; any that pass now are unreliable and want mending:"
+	@echo "These tests failed, and are run again alone; any that pass now are unreliable and must be fixed:"
 	@$(BIN)/python -m pytest --cache-show 'cache/lastfailed' | sed -n "s/^ *{\{0,1\}'\(.*\)': True.*/  \1/p"
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --last-failed --last-failed-no-failures none </dev/null
 
@@ -77,6 +92,7 @@ run: $(READY)
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m tools.words
 
 types: $(READY)
 	$(BIN)/mypy

@@ -37,9 +37,21 @@ def prose(source: str) -> Iterator[tuple[int, str]]:
 
 
 def vague_names(source: str) -> Iterator[tuple[int, str]]:
-    """Yield variables and parameters that are named by a bare participle."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in NAMES:
+    """Yield variables and parameters that are named by a bare participle.
+
+    Fields of classes are left out: many are columns or JSON keys, whose names stored data and other programs rely on.
+    """
+    tree = ast.parse(source)
+    fields = {
+        id(statement.target)
+        for owner in ast.walk(tree)
+        if isinstance(owner, ast.ClassDef)
+        for statement in owner.body
+        if isinstance(statement, ast.AnnAssign)
+    }
+    for node in ast.walk(tree):
+        is_stored = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in fields
+        if is_stored and isinstance(node, ast.Name) and node.id in NAMES:
             yield node.lineno, node.id
         elif isinstance(node, ast.arg) and node.arg in NAMES:
             yield node.lineno, node.arg
