@@ -197,11 +197,11 @@ def test_a_row_that_changes_is_sealed_again_and_one_that_goes_leaves_none(whole:
         )
         db.write_now(lambda conn: conn.execute("delete from observations where id = 2"))
         assert (
-            integrity.check_database(path, halted=backup.never_stop) == []
+            integrity.check_database(path, should_stop=backup.never_stop) == []
         )  # it waits for a new seal, and is no damage
         while db.write_now(checksums.store_checksums, limit=10):
             pass
-        assert integrity.check_database(path, halted=backup.never_stop) == []
+        assert integrity.check_database(path, should_stop=backup.never_stop) == []
         assert db.read_now(lambda conn: conn.execute("select 1 from seals where id = 2 * 16 + 4").fetchall()) == []
         assert db.read_now(lambda conn: conn.execute("select 1 from seals where id = 3 * 16 + 1").fetchall()) != []
     finally:
@@ -226,7 +226,7 @@ def test_a_seal_vouches_for_the_time_of_the_last_change(whole: Path, tmp_path: P
             conn.executemany("insert or replace into seals values (?, ?)", before)
 
         db.write_now(flip)
-        problems = integrity.check_database(path, halted=backup.never_stop)
+        problems = integrity.check_database(path, should_stop=backup.never_stop)
         assert len(problems) == 1 and problems[0].startswith(f"{table} "), problems
     finally:
         db.close()

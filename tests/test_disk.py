@@ -117,7 +117,7 @@ def check(lab: Lab, told: Told) -> tuple[int, list[str]]:
     assert found["queued"] == found["set_aside"] == 0
     ((stored,),) = lab.rows("select count(*) from events")
     ((fine,),) = lab.rows("pragma integrity_check")
-    wrong = integrity.check_database(lab.data / "claude-mem.db", halted=backup.never_stop)
+    wrong = integrity.check_database(lab.data / "claude-mem.db", should_stop=backup.never_stop)
     return told.sent - stored - missed(lab), [*wrong, *([] if fine == "ok" else [fine])]
 
 

@@ -124,7 +124,7 @@ def audited(lab: Lab) -> list[str]:
     async def do(service: Service) -> list[str]:
         quick = await service.db.read(self_check.run_quick_checks, in_spool=0)
         full = await service.db.write(lambda conn: list(self_check.run_thorough_checks(conn)))
-        return [f"{item.name}: {item.found}" for item in (*quick, *full) if not item.ok]
+        return [f"{item.name}: {item.detail}" for item in (*quick, *full) if not item.ok]
 
     return work(lab, do)
 

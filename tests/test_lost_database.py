@@ -227,7 +227,7 @@ def test_without_a_good_backup_an_empty_one_is_begun_and_the_loss_is_said_aloud(
     assert "LOST" in notice
     assert trace in notice
     (done,) = repair.list_repairs(config.quarantine)
-    assert (done.gone, done.backup) == (True, "")
+    assert (done.was_missing, done.backup) == (True, "")
     lines = [line for _, line in audit_log.read_lines(config.data_dir) if line]
     assert [line["gone"] for line in lines if line["what"] == "repaired"] == [True]
 

@@ -170,7 +170,9 @@ class Place:
         ]
         if version(self.path) != NEWEST:
             found.append(f"version {version(self.path)}")
-        return found + [f"damaged: {each}" for each in integrity.check_database(self.path, halted=backup.never_stop)]
+        return found + [
+            f"damaged: {each}" for each in integrity.check_database(self.path, should_stop=backup.never_stop)
+        ]
 
     def wrong_before(self) -> list[str]:
         """Of the backup that was made before: it must be the old database, whatever has happened since."""

@@ -94,11 +94,11 @@ def noticed(path: Path, *, backups: Path) -> str:
     except (ClaudeMemError, apsw.Error) as problem:
         return f"open: {problem}"
     try:
-        if found := integrity.quick_check_database(path, halted=backup.never_stop):
+        if found := integrity.quick_check_database(path, should_stop=backup.never_stop):
             return f"start: {found[0]}"
         if not db.write_now(integrity.is_index_intact, backup.never_stop):
             return "index"
-        if found := integrity.check_database(path, halted=backup.never_stop):
+        if found := integrity.check_database(path, should_stop=backup.never_stop):
             return f"full: {found[0]}"
         if integrity.count_stray_bits(path):
             return "stray"

@@ -9,7 +9,6 @@ import asyncio
 import hashlib
 import logging
 import stat
-from dataclasses import asdict
 from pathlib import Path
 
 from claude_mem.config import Config
@@ -116,10 +115,10 @@ class SelfCheck:
         )
 
     def as_row(self) -> Row:
-        return {"at": self.at or None, "ok": not self.problems, "wrong": [asdict(item) for item in self.problems]}
+        return {"at": self.at or None, "ok": not self.problems, "wrong": [item.as_json() for item in self.problems]}
 
     def line(self) -> str:
         """Return the result as one line for the user."""
         if not self.at:
             return "not checked yet"
-        return "; ".join(f"{item.name}: {item.found}" for item in self.problems) or "all periodic checks passed"
+        return "; ".join(f"{item.name}: {item.detail}" for item in self.problems) or "all periodic checks passed"

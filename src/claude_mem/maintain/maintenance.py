@@ -139,7 +139,7 @@ class Maintenance:
             problems = await asyncio.to_thread(
                 integrity.quick_check_database,
                 self.db.path,
-                halted=lambda: self.stopping() or time.monotonic() > deadline,
+                should_stop=lambda: self.stopping() or time.monotonic() > deadline,
             )
         except integrity.CheckInterrupted:
             return  # the daily full check follows
@@ -197,7 +197,7 @@ class Maintenance:
     async def check_database(self, *, now: int) -> list[str]:
         """Check every page, reference, row and index entry. Return the problems."""
         try:
-            problems = await asyncio.to_thread(integrity.check_database, self.db.path, halted=self.stopping)
+            problems = await asyncio.to_thread(integrity.check_database, self.db.path, should_stop=self.stopping)
         except integrity.CheckInterrupted:
             return []
         await self._report_problems("full", problems, now)
@@ -275,7 +275,7 @@ class Maintenance:
             copy = backup.write_backup(self.db.path, self.config.backups, prefix=backup.DAILY_PREFIX, now=now)
         except (ClaudeMemError, OSError) as error:
             return str(error)
-        problem = backup.verify_restore(copy, self.config.backups, halted=self.stopping)
+        problem = backup.verify_restore(copy, self.config.backups, should_stop=self.stopping)
         if problem:  # a backup that cannot be restored is useless
             Path(copy.path).unlink(missing_ok=True)
             return f"the restore test failed: {problem}"
@@ -297,7 +297,9 @@ class Maintenance:
             if disk.free_disk_bytes(self.config.data_dir) < 2 * path.stat().st_size + SPARE_BYTES:
                 return
             async with self.copy_lock:
-                problem = await asyncio.to_thread(backup.verify_backup, path, self.config.backups, halted=self.stopping)
+                problem = await asyncio.to_thread(
+                    backup.verify_backup, path, self.config.backups, should_stop=self.stopping
+                )
             if self.stopping():
                 return
             await self.db.write(

@@ -59,9 +59,9 @@ def repair_database(config: Config, problem: str) -> None:
 def _record_repair(config: Config, result: RepairRecord) -> None:
     """Append the repair to the audit log. A failure is only logged, since the repair is done already."""
     facts: dict[str, AuditValue] = {
-        "gone": result.gone,
+        "gone": result.was_missing,
         "backup": result.backup,
-        "saved": result.taken,
+        "saved": result.salvaged,
         "lost": result.lost,
     }
     try:

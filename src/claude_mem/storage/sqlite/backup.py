@@ -1,13 +1,9 @@
 """Backups: copies of the database that are made while it is in use, checked before they are trusted, and restored.
 
-SQLite copies one consistent state of the database while writing continues. Before a restore, the backup is opened and
-migrated in a separate folder, as a worker would do it; then it replaces the current database, which is kept.
-
-Copy the rows of a backup into a database created by our own migrations.
-
-A backup is a file that may contain more than rows: triggers, views, indexes, generated columns, altered constraints.
-Therefore our own migrations create the tables, up to the version that the backup claims, and the rows are copied table
-by table with the columns of that version. Nothing else is copied, and nothing of the backup's schema is ever executed.
+A file offered as a backup may contain more than rows: triggers, views, indexes, generated columns, altered constraints.
+A restore therefore creates the tables with our own migrations, up to the version that the backup claims, and copies the
+rows table by table. Nothing else is copied, and nothing of the backup's schema is ever executed. The new database is
+opened and migrated in a separate folder, as a worker would do it, before it replaces the current one, which is kept.
 """
 
 from __future__ import annotations
@@ -29,19 +25,26 @@ import apsw
 from claude_mem import hook
 from claude_mem.domain import export_format, ids
 from claude_mem.domain.errors import ClaudeMemError, DatabaseTooNew, InvalidRequest, NotFound, OperationFailed
-from claude_mem.storage.sqlite import checksums, damage, engine, external_db
-from claude_mem.storage.sqlite import export as records
+from claude_mem.storage.sqlite import checksums, damage, engine, export, external_db
 from claude_mem.storage.sqlite.deletion import tombstones
-from claude_mem.storage.sqlite.engine import Connection, Database, fetch_all, fetch_value, open_reader, open_writer
+from claude_mem.storage.sqlite.engine import (
+    Connection,
+    Database,
+    fetch_all,
+    fetch_value,
+    has_table,
+    open_reader,
+    open_writer,
+)
 from claude_mem.storage.sqlite.journal import jobs
 from claude_mem.storage.sqlite.memory import observations, search
 from claude_mem.system.failpoints import failpoint
 from claude_mem.system.spool import modified_at, sync_directory
 
+StopCheck = Callable[[], bool]
 MANUAL_PREFIX, DAILY_PREFIX, BEFORE_PREFIX = OWN_PREFIXES = damage.BACKUP_PREFIXES
-REPLACED_PREFIX = (
-    f"{BEFORE_PREFIX}restore-"  # the database that a manual restore replaced: a history that was abandoned
-)
+# The database that a manual restore replaced: a history that was abandoned.
+REPLACED_PREFIX = f"{BEFORE_PREFIX}restore-"
 _DAYS_KEPT, _WEEKS_KEPT, _MIGRATION_BACKUPS_KEPT = 7, 4, 3  # how many of each the rotation keeps
 RESTORE_FOLDER_PREFIX = ".restoring-"
 DATABASE_FILE_SUFFIXES = ("", "-wal", "-shm")  # suffixes of the up to three files of a database
@@ -50,8 +53,11 @@ _COUNTED_TABLES = (
 )  # fmt: skip
 _PAGE_ROWS = 500
 PROGRESS_STEPS = 20_000  # SQLite instructions between two calls of the progress handler
-
-StopCheck = Callable[[], bool]
+MAX_ROW_ID = 1 << 53  # highest row id to continue from; near SQLite's maximum it would choose ids at random
+_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI
+_SELECT_COLUMNS = "select name from pragma_table_xinfo(?, ?) where not hidden order by cid"
+_COMMENTS = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+_HINT = "use another backup"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +67,7 @@ class BackupCopy:
     path: str
     size: int
     counts: dict[str, int]
-    digest: str = ""  # of all memory, see `remembered`
+    digest: str = ""  # of all memory, see `digest_memory`
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +81,12 @@ class BackupCheck:
     strange: list[str] = field(default_factory=list)  # schema objects that our migrations do not create; never restored
 
 
-# --- create ----------------------------------------------------------------------------------------------------------
+def never_stop() -> bool:
+    """Return False: the default of `should_stop`."""
+    return False
+
+
+# --- creating --------------------------------------------------------------------------------------------------------
 
 
 def write_backup(
@@ -108,50 +119,44 @@ def delete_unfinished_backups(folder: Path) -> None:
 
 
 def count_rows(conn: Connection) -> dict[str, int]:
+    """Count the rows of the main tables that the database has."""
     return {
         table: int(fetch_value(conn, f"select count(*) from {table}"))
         for table in _COUNTED_TABLES
-        if _has_table(conn, table)
+        if has_table(conn, table)
     }
-
-
-def _has_table(conn: Connection, table: str) -> bool:
-    return bool(fetch_value(conn, "select 1 from sqlite_schema where type = 'table' and name = ?", (table,)))
 
 
 def digest_memory(conn: Connection) -> str:
     """Return a digest of all memory: two databases have equal digests only if all records are equal."""
-    digest, full_scope = hashlib.blake2b(digest_size=16), records.build_export_scope(conn)
+    digest, full_scope = hashlib.blake2b(digest_size=16), export.build_export_scope(conn)
     for kind in export_format.RECORD_TYPES:
         after = 0
-        while page := records.read_export_page(conn, kind, full_scope, after=after, limit=_PAGE_ROWS):
+        while page := export.read_export_page(conn, kind, full_scope, after=after, limit=_PAGE_ROWS):
             digest.update(b"".join(export_format.encode_line(record) for _, record in page))
             after = page[-1][0]
     return digest.hexdigest()
 
 
-# --- check -----------------------------------------------------------------------------------------------------------
+# --- checking --------------------------------------------------------------------------------------------------------
 
 
-def never_stop() -> bool:
-    """The default for `halted`: never stop early."""
-    return False
+def examine_backup(path: Path, *, should_stop: StopCheck = never_stop) -> BackupCheck:
+    """Check every page, reference and row of a backup.
 
-
-def examine_backup(path: Path, *, halted: StopCheck = never_stop) -> BackupCheck:
-    """Check every page, reference and row of a backup. Raise `CannotDo` if it is damaged, or if `halted` ended the
-    check."""
+    Raise `OperationFailed` if the backup is damaged, or if `should_stop` ended the check.
+    """
     if not path.is_file():
         raise NotFound(f"there is no file {path}", hint="`claude-mem backup --list` shows all backups")
     if not external_db.is_sqlite_file(path):
         raise OperationFailed(f"{path} is not a database", hint="`claude-mem backup --list` shows all backups")
     with external_db.open_read_only(path) as conn:
-        conn.set_progress_handler(halted, PROGRESS_STEPS)
+        conn.set_progress_handler(should_stop, PROGRESS_STEPS)
         _check_owner(conn, path)
         _check_content(conn, path)
         version = engine.read_schema_version(conn)
         return BackupCheck(
-            str(path), path.stat().st_size, version, count_rows(conn), find_unexpected_objects(conn, version)
+            str(path), path.stat().st_size, version, count_rows(conn), _find_unexpected_objects(conn, version)
         )
 
 
@@ -175,9 +180,9 @@ def _check_owner(conn: Connection, path: Path) -> None:
 
 def _check_content(conn: Connection, path: Path) -> None:
     _check_pages(conn, path)
-    problems = [f"{row['table']} {row['rowid']} refers to a missing row" for row in _dangling_references(conn)]
+    problems = find_dangling_references(conn)
     problems += [f"observation {row_id} does not match its hash" for row_id in _altered_observations(conn)]
-    problems += find_all_checksum_mismatches(conn) if _has_table(conn, "seals") else []
+    problems += find_all_checksum_mismatches(conn) if has_table(conn, "seals") else []
     if problems:
         raise OperationFailed(f"{path} is damaged: {'; '.join(problems[:3])}", hint="use another backup")
 
@@ -189,7 +194,7 @@ def _check_pages(conn: Connection, path: Path) -> None:
     that case only the copy made from the backup is checked.
     """
     if any(
-        name.startswith(("table", "index")) for name in find_unexpected_objects(conn, engine.read_schema_version(conn))
+        name.startswith(("table", "index")) for name in _find_unexpected_objects(conn, engine.read_schema_version(conn))
     ):
         return
     problems = [str(next(iter(row.values()))) for row in fetch_all(conn, "pragma integrity_check(5)")]
@@ -197,8 +202,10 @@ def _check_pages(conn: Connection, path: Path) -> None:
         raise OperationFailed(f"{path} is damaged: {'; '.join(problems[:3])}", hint="use another backup")
 
 
-def _dangling_references(conn: Connection) -> list[dict[str, Any]]:
-    return fetch_all(conn, "pragma foreign_key_check")
+def find_dangling_references(conn: Connection) -> list[str]:
+    """Return a description of every row that refers to a missing row."""
+    violations = fetch_all(conn, "pragma foreign_key_check")
+    return [f"{row['table']} {row['rowid']} refers to a missing row" for row in violations]
 
 
 def _altered_observations(conn: Connection) -> Iterator[int]:
@@ -218,7 +225,7 @@ def find_all_checksum_mismatches(conn: Connection) -> list[str]:
     return problems
 
 
-# --- list ------------------------------------------------------------------------------------------------------------
+# --- listing ---------------------------------------------------------------------------------------------------------
 
 
 def list_backup_files(folder: Path) -> list[dict[str, Any]]:
@@ -245,7 +252,7 @@ def _describe_copy(path: Path) -> dict[str, Any]:
         return {"version": None, "observations": None, "problem": str(problem)}
 
 
-# --- rewrite ---------------------------------------------------------------------------------------------------------
+# --- rewriting -------------------------------------------------------------------------------------------------------
 
 
 def rewrite_backup(path: Path, change: Callable[[Connection], Any], *, vacuum: bool = False) -> None:
@@ -262,10 +269,9 @@ def rewrite_backup(path: Path, change: Callable[[Connection], Any], *, vacuum: b
             engine.copy_database(conn, temp)
         _change_in_place(temp, change, vacuum=vacuum)
         os.utime(temp, ns=(status.st_atime_ns, status.st_mtime_ns))
-        for side in DATABASE_FILE_SUFFIXES[
-            1:
-        ]:  # the new file includes the old WAL, which must not be applied to it again
-            _side_file(path, side).unlink(missing_ok=True)
+        # The new file includes the content of the old WAL, which must not be applied again.
+        for side in DATABASE_FILE_SUFFIXES[1:]:
+            side_file(path, side).unlink(missing_ok=True)
         temp.rename(path)
     except apsw.Error as error:
         raise OperationFailed(
@@ -289,18 +295,7 @@ def _change_in_place(path: Path, change: Callable[[Connection], Any], *, vacuum:
         conn.close()
 
 
-# --- restore tests and rotation --------------------------------------------------------------------------------------
-
-
-def verify_restore(copy: BackupCopy, folder: Path, *, halted: StopCheck = never_stop) -> str:
-    """Restore a backup into a temporary folder and compare the row counts. Return the problem, or ''."""
-    try:
-        with prepare_restore(Path(copy.path), folder, halted=halted) as restored:
-            restored_counts = examine_backup(restored, halted=halted).counts
-    except (ClaudeMemError, apsw.Error, OSError) as problem:
-        return str(problem) or type(problem).__name__
-    differing = [name for name, n in copy.counts.items() if restored_counts.get(name) != n]
-    return f"the row counts of {', '.join(differing)} differ" if differing else ""
+# --- testing restores ------------------------------------------------------------------------------------------------
 
 
 def find_unverified_backups(folder: Path, *, tested_names: Collection[str]) -> list[Path]:
@@ -312,14 +307,28 @@ def find_unverified_backups(folder: Path, *, tested_names: Collection[str]) -> l
     return sorted((path for path in copies if path.name not in tested_names), key=lambda path: path.stat().st_mtime)
 
 
-def verify_backup(path: Path, folder: Path, *, halted: StopCheck = never_stop) -> str:
+def verify_backup(path: Path, folder: Path, *, should_stop: StopCheck = never_stop) -> str:
     """Test the restore of an existing backup against its own row counts. Return the problem, or ''."""
     try:
         with external_db.open_read_only(path) as conn:
             counts = count_rows(conn)
     except (ClaudeMemError, apsw.Error, OSError) as problem:
         return str(problem) or type(problem).__name__
-    return verify_restore(BackupCopy(str(path), path.stat().st_size, counts), folder, halted=halted)
+    return verify_restore(BackupCopy(str(path), path.stat().st_size, counts), folder, should_stop=should_stop)
+
+
+def verify_restore(copy: BackupCopy, folder: Path, *, should_stop: StopCheck = never_stop) -> str:
+    """Restore a backup into a temporary folder and compare the row counts. Return the problem, or ''."""
+    try:
+        with prepare_restore(Path(copy.path), folder, should_stop=should_stop) as restored:
+            restored_counts = examine_backup(restored, should_stop=should_stop).counts
+    except (ClaudeMemError, apsw.Error, OSError) as problem:
+        return str(problem) or type(problem).__name__
+    differing = [name for name, n in copy.counts.items() if restored_counts.get(name) != n]
+    return f"the row counts of {', '.join(differing)} differ" if differing else ""
+
+
+# --- rotation --------------------------------------------------------------------------------------------------------
 
 
 def find_surplus_backups(
@@ -353,8 +362,10 @@ def _newest_per_period(daily: list[Path], period: str, limit: int) -> list[Path]
 def find_expendable_backups(
     folder: Path, *, good_names: Collection[str], pinned_names: Collection[str] = ()
 ) -> list[Path]:
-    """Return the backups that may be deleted when space is short, oldest first: all automatic ones except the newest
-    good one and the pinned ones."""
+    """Return the backups that may be deleted when space is short, oldest first.
+
+    These are all automatic backups except the newest good one and the pinned ones.
+    """
     automatic = [
         path for path in folder.glob("*.db") if path.name.startswith(DAILY_PREFIX) or path in _migration_backups(folder)
     ]
@@ -369,11 +380,11 @@ def _migration_backups(folder: Path) -> list[Path]:
     return list(folder.glob(f"{BEFORE_PREFIX}[0-9][0-9][0-9][0-9].db"))
 
 
-# --- restore ---------------------------------------------------------------------------------------------------------
+# --- restoring -------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def prepare_restore(source: Path, parent: Path, *, halted: StopCheck = never_stop) -> Iterator[Path]:
+def prepare_restore(source: Path, parent: Path, *, should_stop: StopCheck = never_stop) -> Iterator[Path]:
     """Yield the path of a new database with the rows of a backup, opened and migrated as a worker does it.
 
     It is in a temporary folder that is deleted afterwards.
@@ -386,16 +397,16 @@ def prepare_restore(source: Path, parent: Path, *, halted: StopCheck = never_sto
     try:
         path = folder / "claude-mem.db"
         with external_db.open_read_only(source) as conn:
-            conn.set_progress_handler(halted, PROGRESS_STEPS)
+            conn.set_progress_handler(should_stop, PROGRESS_STEPS)
             _check_pages(conn, source)
-        copy_backup_rows(source, path, halted=halted)
+        _copy_backup_rows(source, path, should_stop=should_stop)
         db = Database(path, backups=folder)
         try:
             db.write_now(enqueue_start_renders)
-            db.write_now(_check_index, halted)
+            db.write_now(_check_index, should_stop)
         finally:
             db.close()
-        examine_backup(path, halted=halted)
+        examine_backup(path, should_stop=should_stop)
         yield path
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -411,8 +422,8 @@ def is_used_by_other_process(folder: Path) -> bool:
     return pid != os.getpid()
 
 
-def _check_index(conn: Connection, halted: StopCheck) -> None:
-    conn.set_progress_handler(halted, PROGRESS_STEPS)
+def _check_index(conn: Connection, should_stop: StopCheck) -> None:
+    conn.set_progress_handler(should_stop, PROGRESS_STEPS)
     try:
         search.check_word_index(conn)
     except apsw.CorruptError:
@@ -436,7 +447,7 @@ def count_uncheckable_tombstones(path: Path, folder: Path) -> int:
     with external_db.open_read_only(path) as conn:
         return (
             len(tombstones.find_missing_tombstones(conn, unchecked))
-            if _has_table(conn, "tombstones")
+            if has_table(conn, "tombstones")
             else len(unchecked)
         )
 
@@ -445,11 +456,11 @@ def replace_database(new_database: Path, database: Path, backups: Path) -> Path 
     """Replace the database by a new one. Return the path under which the current one is kept, if there is one.
 
     The caller must hold the worker lock. The rename is atomic. Before it, only the WAL of a damaged database is
-    removed, if it could not be checkpointed; a copy of it is kept.
+    removed, if it could not be checkpointed; a copy is kept.
     """
     replaced = _keep(database, backups) if database.exists() else None
     for side in DATABASE_FILE_SUFFIXES[1:]:  # the old WAL would be applied to the new database
-        _side_file(database, side).unlink(missing_ok=True)
+        side_file(database, side).unlink(missing_ok=True)
     new_database.rename(database)
     sync_directory(database.parent)
     return replaced
@@ -461,15 +472,15 @@ def _keep(database: Path, backups: Path) -> Path:
     _drop_links(database, backups)
     target = backups / f"{REPLACED_PREFIX}{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}.db"
     for side in DATABASE_FILE_SUFFIXES:
-        if (file := _side_file(database, side)).exists():
-            _link(file, _side_file(target, side))
+        if (file := side_file(database, side)).exists():
+            _link(file, side_file(target, side))
     try:
         Database(database, backups=backups).close()
     except (OperationFailed, apsw.Error):
         pass  # damaged: a later repair needs the WAL too
     else:
         for side in DATABASE_FILE_SUFFIXES:
-            _side_file(target, side).unlink(missing_ok=True)
+            side_file(target, side).unlink(missing_ok=True)
         _link(database, target)  # again: if the first was a copy instead of a link, it lacks the WAL's content
     sync_directory(backups)
     return target
@@ -477,13 +488,14 @@ def _keep(database: Path, backups: Path) -> Path:
 
 def _drop_links(database: Path, backups: Path) -> None:
     """Remove second names of the current database left by a killed restore: they preserve nothing."""
-    present = [file for side in DATABASE_FILE_SUFFIXES if (file := _side_file(database, side)).exists()]
+    present = [file for side in DATABASE_FILE_SUFFIXES if (file := side_file(database, side)).exists()]
     for link in backups.glob(f"{REPLACED_PREFIX}*"):
         if any(link.samefile(file) for file in present):
             link.unlink()
 
 
-def _side_file(database: Path, side: str) -> Path:
+def side_file(database: Path, side: str) -> Path:
+    """Return the path of the database file with this suffix, one of `DATABASE_FILE_SUFFIXES`."""
     return database.with_name(database.name + side)
 
 
@@ -494,74 +506,10 @@ def _link(file: Path, target: Path) -> None:
         shutil.copy2(file, target)
 
 
-# --- transfer --------------------------------------------------------------------------------------------------------
+# --- copying rows into tables of our own -----------------------------------------------------------------------------
 
 
-MAX_ROW_ID = 1 << 53  # highest row id to continue from; near SQLite's maximum it would choose ids at random
-COPY_PROGRESS_STEPS = 20_000
-_HINT = "use another backup"
-_COMMENTS = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class DatabaseSchema:
-    """The schema of a database: the columns of its tables, and the normalized SQL of all objects."""
-
-    columns: dict[str, tuple[str, ...]]
-    objects: dict[tuple[str, str], str]
-    index: str = ""  # name of the full-text table
-
-
-@lru_cache(maxsize=4)
-def expected_schema(version: int) -> DatabaseSchema:
-    """Return the schema that our migrations create, up to a version."""
-    with closing(apsw.Connection(":memory:")) as conn:
-        engine.create_schema(conn, version)
-        return read_schema(conn)
-
-
-def read_schema(conn: apsw.Connection, name: str = "main") -> DatabaseSchema:
-    """Read the schema of an open database. Generated columns are left out, since they store nothing."""
-    kinds = {
-        row[0]: row[1] for row in _tuples(conn, "select name, type from pragma_table_list where schema = ?", (name,))
-    }
-    columns = {
-        table: tuple(row[0] for row in _tuples(conn, _SELECT_COLUMNS, (table, name)))
-        for table, kind in kinds.items()
-        if kind == "table" and not table.startswith("sqlite_")
-    }
-    definitions = _tuples(conn, f'select type, name, sql from "{name}".sqlite_schema')
-    shadows = {table for table, kind in kinds.items() if kind == "shadow"}
-    objects = {
-        (kind, object_name): _normalize_sql(sql or "")
-        for kind, object_name, sql in definitions
-        if not str(object_name).startswith("sqlite_") and object_name not in shadows
-    }
-    virtual = [table for table, kind in kinds.items() if kind == "virtual"]
-    return DatabaseSchema(columns, objects, virtual[0] if virtual else "")
-
-
-_SELECT_COLUMNS = "select name from pragma_table_xinfo(?, ?) where not hidden order by cid"
-
-
-def _normalize_sql(sql: str) -> str:
-    """Remove comments and layout, which may differ between databases of the same schema."""
-    return " ".join(_COMMENTS.sub(" ", str(sql)).split()).replace('"', "").lower()
-
-
-def find_unexpected_objects(conn: apsw.Connection, version: int) -> list[str]:
-    """Return the triggers, views, tables, indexes and altered definitions that our migrations do not create."""
-    known_schema = expected_schema(version)
-    actual = read_schema(conn)
-    differences = [
-        f"{kind} {name}{' (altered)' if (kind, name) in known_schema.objects else ''}"
-        for (kind, name), sql in actual.objects.items()
-        if known_schema.objects.get((kind, name)) != sql
-    ]
-    return sorted(differences)
-
-
-def copy_backup_rows(source: Path, path: Path, *, halted: Callable[[], bool] | None = None) -> None:
+def _copy_backup_rows(source: Path, path: Path, *, should_stop: StopCheck = never_stop) -> None:
     """Create the database `path` with the same schema version as `source`, and copy all rows of its known columns."""
     hook.make_private_dir(str(path.parent))
     path.touch(0o600)
@@ -574,11 +522,10 @@ def copy_backup_rows(source: Path, path: Path, *, halted: Callable[[], bool] | N
         conn.pragma("synchronous", "off")
         conn.pragma("secure_delete", "on")  # content deleted later must not remain in pages freed here
         conn.execute("attach database ? as backup", (external_db.read_only_uri(source),))
-        version = int(next(iter(_tuples(conn, "pragma backup.user_version")))[0])
+        version = int(next(iter(external_db.fetch_tuples(conn, "pragma backup.user_version")))[0])
         engine.create_schema(conn, version)
         conn.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)  # derived rows are copied too
-        if halted is not None:
-            conn.set_progress_handler(halted, COPY_PROGRESS_STEPS)
+        conn.set_progress_handler(should_stop, PROGRESS_STEPS)
         known_schema = expected_schema(version)
         if "checks" in known_schema.columns:
             _check_version(conn, source, version)
@@ -588,12 +535,9 @@ def copy_backup_rows(source: Path, path: Path, *, halted: Callable[[], bool] | N
         os.fsync(file.fileno())
 
 
-_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI
-
-
 def _check_version(conn: apsw.Connection, source: Path, version: int) -> None:
     """Raise an error if the recorded schema has another version: tables of later versions would be left out."""
-    recorded = _tuples(conn, "select text from backup.checks where name = 'schema'")
+    recorded = external_db.fetch_tuples(conn, "select text from backup.checks where name = 'schema'")
     if recorded and str(recorded[0][0]).partition(":")[0] != str(version):
         raise OperationFailed(
             f"{source} claims schema version {version}, but its tables are of another one", hint=_HINT
@@ -621,7 +565,7 @@ def _copy_rows(conn: apsw.Connection, source: Path, known_schema: DatabaseSchema
 
 def _copy_sequence(conn: apsw.Connection) -> None:
     """Copy the autoincrement counters, so that ids of deleted rows are not used again."""
-    sequences = _tuples(conn, "select name, seq from backup.sqlite_sequence")
+    sequences = external_db.fetch_tuples(conn, "select name, seq from backup.sqlite_sequence")
     for name, number in sequences:
         if isinstance(number, int) and 0 <= number < MAX_ROW_ID:
             conn.execute("update sqlite_sequence set seq = max(seq, ?) where name = ?", (number, name))
@@ -632,7 +576,60 @@ def _copy_sequence(conn: apsw.Connection) -> None:
             )
 
 
-def _tuples(conn: apsw.Connection, sql: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
-    cursor = conn.cursor()
-    cursor.row_trace = None
-    return list(cursor.execute(sql, values))
+# --- schemas ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseSchema:
+    """The schema of a database: the columns of its tables, and the normalized SQL of all objects."""
+
+    columns: dict[str, tuple[str, ...]]
+    objects: dict[tuple[str, str], str]
+    index: str = ""  # name of the full-text table
+
+
+@lru_cache(maxsize=4)
+def expected_schema(version: int) -> DatabaseSchema:
+    """Return the schema that our migrations create, up to a version."""
+    with closing(apsw.Connection(":memory:")) as conn:
+        engine.create_schema(conn, version)
+        return read_schema(conn)
+
+
+def read_schema(conn: apsw.Connection, name: str = "main") -> DatabaseSchema:
+    """Read the schema of an open database. Generated columns are left out, since they store nothing."""
+    kinds = {
+        row[0]: row[1]
+        for row in external_db.fetch_tuples(conn, "select name, type from pragma_table_list where schema = ?", (name,))
+    }
+    columns = {
+        table: tuple(row[0] for row in external_db.fetch_tuples(conn, _SELECT_COLUMNS, (table, name)))
+        for table, kind in kinds.items()
+        if kind == "table" and not table.startswith("sqlite_")
+    }
+    definitions = external_db.fetch_tuples(conn, f'select type, name, sql from "{name}".sqlite_schema')
+    shadows = {table for table, kind in kinds.items() if kind == "shadow"}
+    objects = {
+        (kind, object_name): _normalize_sql(sql or "")
+        for kind, object_name, sql in definitions
+        if not str(object_name).startswith("sqlite_") and object_name not in shadows
+    }
+    virtual = [table for table, kind in kinds.items() if kind == "virtual"]
+    return DatabaseSchema(columns, objects, virtual[0] if virtual else "")
+
+
+def _normalize_sql(sql: str) -> str:
+    """Remove comments and layout, which may differ between databases of the same schema."""
+    return " ".join(_COMMENTS.sub(" ", str(sql)).split()).replace('"', "").lower()
+
+
+def _find_unexpected_objects(conn: apsw.Connection, version: int) -> list[str]:
+    """Return the triggers, views, tables, indexes and altered definitions that our migrations do not create."""
+    known_schema = expected_schema(version)
+    actual = read_schema(conn)
+    differences = [
+        f"{kind} {name}{' (altered)' if (kind, name) in known_schema.objects else ''}"
+        for (kind, name), sql in actual.objects.items()
+        if known_schema.objects.get((kind, name)) != sql
+    ]
+    return sorted(differences)

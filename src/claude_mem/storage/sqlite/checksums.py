@@ -15,7 +15,7 @@ import msgspec
 
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_value
 
-CHECKSUM_KINDS = 16  # the id of a checksum is the row id × KINDS + the number of its table
+CHECKSUM_KINDS = 16  # the id of a checksum is the row id × CHECKSUM_KINDS + the number of its table
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,50 +71,53 @@ def store_checksums(conn: Connection, *, limit: int) -> int:
     queued_ids = [row["id"] for row in fetch_all(conn, "select id from unsealed limit ?", (limit,))]
     sums_by_id = compute_checksums(conn, queued_ids)
     conn.executemany("insert or replace into seals values (?, ?)", sums_by_id.items())
-    conn.executemany("delete from unsealed where id = ?", [(seal_id,) for seal_id in queued_ids])
+    conn.executemany("delete from unsealed where id = ?", [(checksum_id,) for checksum_id in queued_ids])
     return len(queued_ids)
 
 
 def has_queued_checksums(conn: Connection) -> bool:
+    """Return whether any rows wait for their checksum."""
     return bool(fetch_value(conn, "select 1 from unsealed limit 1"))
 
 
 def find_checksum_mismatches(conn: Connection, *, after: int, limit: int) -> tuple[list[str], int]:
     """Check the next `limit` checksums. Return a description of each mismatch, and the cursor; 0 at the end."""
-    seal_rows = fetch_all(conn, "select id, sum from seals where id > ? order by id limit ?", (after, limit))
-    return _mismatches(conn, seal_rows), seal_rows[-1]["id"] if len(seal_rows) == limit else 0
+    checksum_rows = fetch_all(conn, "select id, sum from seals where id > ? order by id limit ?", (after, limit))
+    return _mismatches(conn, checksum_rows), checksum_rows[-1]["id"] if len(checksum_rows) == limit else 0
 
 
 def sample_checksum_mismatches(conn: Connection, *, count: int, rng: random.Random) -> list[str]:
     """Check `count` random checksums, which is quick however many there are. Return a description of each mismatch."""
     last = fetch_value(conn, "select max(id) from seals") or 0
-    seal_rows: dict[int, Row] = {}
+    checksum_rows: dict[int, Row] = {}
     for _ in range(count if last else 0):
         for row in fetch_all(conn, "select id, sum from seals where id >= ? limit 1", (rng.randint(1, last),)):
-            seal_rows[row["id"]] = row
-    return _mismatches(conn, seal_rows.values())
+            checksum_rows[row["id"]] = row
+    return _mismatches(conn, checksum_rows.values())
 
 
-def _mismatches(conn: Connection, seal_rows: Iterable[Row]) -> list[str]:
-    stored_sums = {row["id"]: row["sum"] for row in seal_rows}
+def _mismatches(conn: Connection, checksum_rows: Iterable[Row]) -> list[str]:
+    stored_sums = {row["id"]: row["sum"] for row in checksum_rows}
     actual_sums = compute_checksums(conn, stored_sums)
-    return [_describe(seal_id) for seal_id, stored in stored_sums.items() if actual_sums.get(seal_id) != stored]
+    return [
+        _describe(checksum_id) for checksum_id, stored in stored_sums.items() if actual_sums.get(checksum_id) != stored
+    ]
 
 
-def _describe(seal_id: int) -> str:
-    spec = _TABLES_BY_NUMBER.get(seal_id % CHECKSUM_KINDS)
+def _describe(checksum_id: int) -> str:
+    spec = _TABLES_BY_NUMBER.get(checksum_id % CHECKSUM_KINDS)
     return (
-        f"{spec.table} {seal_id // CHECKSUM_KINDS} does not match its checksum"
+        f"{spec.table} {checksum_id // CHECKSUM_KINDS} does not match its checksum"
         if spec
-        else f"checksum {seal_id} is invalid"
+        else f"checksum {checksum_id} is invalid"
     )
 
 
-def compute_checksums(conn: Connection, seal_ids: Iterable[int]) -> dict[int, int]:
+def compute_checksums(conn: Connection, checksum_ids: Iterable[int]) -> dict[int, int]:
     """Compute the current checksums of the rows with these checksum ids. Missing rows are left out."""
     by_kind: dict[int, list[int]] = {}
-    for seal_id in seal_ids:
-        by_kind.setdefault(seal_id % CHECKSUM_KINDS, []).append(seal_id // CHECKSUM_KINDS)
+    for checksum_id in checksum_ids:
+        by_kind.setdefault(checksum_id % CHECKSUM_KINDS, []).append(checksum_id // CHECKSUM_KINDS)
     sums_by_id: dict[int, int] = {}
     for number, row_ids in by_kind.items():
         if spec := _TABLES_BY_NUMBER.get(number):

@@ -1,6 +1,6 @@
 """Checks of a database in use: its pages, its references, its rows against their checksums, and its index.
 
-All checks except that of the index use a separate read-only connection. They end early when `halted` returns True.
+All checks except that of the index use a separate read-only connection. They end early when `should_stop` returns True.
 """
 
 from __future__ import annotations
@@ -25,24 +25,48 @@ class CheckInterrupted(Exception):
     """The check was ended early and has no result."""
 
 
-def quick_check_database(path: Path, *, halted: StopCheck, rng: random.Random | None = None) -> list[str]:
+def quick_check_database(path: Path, *, should_stop: StopCheck, rng: random.Random | None = None) -> list[str]:
     """Check the pages quickly and a random sample of the rows. Return the problems."""
     rng = rng or random.Random()  # noqa: S311 -- chooses a sample
-    with _open_snapshot(path, halted) as conn:
+    with _open_snapshot(path, should_stop) as conn:
         problems = _page_problems(conn, "quick_check")
         return problems or _problems_or_unreadable(
             lambda: checksums.sample_checksum_mismatches(conn, count=SAMPLE_SIZE, rng=rng)
         )
 
 
-def check_database(path: Path, *, halted: StopCheck) -> list[str]:
+def check_database(path: Path, *, should_stop: StopCheck) -> list[str]:
     """Check all pages, references and rows. Return the problems of the first check that finds any."""
-    with _open_snapshot(path, halted) as conn:
+    with _open_snapshot(path, should_stop) as conn:
         return (
             _page_problems(conn, "integrity_check")
-            or _problems_or_unreadable(lambda: _dangling_references(conn))
+            or _problems_or_unreadable(lambda: backup.find_dangling_references(conn))
             or _problems_or_unreadable(lambda: backup.find_all_checksum_mismatches(conn))
         )
+
+
+def check_closed_database(path: Path) -> list[str]:
+    """Run the full check on a database that no process has open. Return the problems."""
+    try:
+        return check_database(path, should_stop=backup.never_stop)
+    except Exception as error:
+        if damage.is_database_damage(error):
+            return [str(error)]
+        raise
+
+
+def is_index_intact(conn: Connection, should_stop: StopCheck) -> bool:
+    """Return whether the full-text index matches its content table. Must run on the writer connection."""
+    conn.set_progress_handler(should_stop, PROGRESS_STEPS)
+    try:
+        search.check_word_index(conn)
+    except apsw.CorruptError:
+        return False
+    except apsw.InterruptError as error:
+        raise CheckInterrupted from error
+    finally:
+        conn.set_progress_handler(None)
+    return True
 
 
 def count_stray_bits(path: Path) -> int:
@@ -56,7 +80,7 @@ def count_stray_bits(path: Path) -> int:
 
 
 def _unused_bytes(page: bytes, start: int) -> bytes:
-    """Return the bytes between a page's cell list and its first cell; for a page that was never used, all of it."""
+    """Return the bytes between a page's cell list and its first cell; for a page that was never used, all its bytes."""
     kind = page[start]
     if kind not in (2, 5, 10, 13):
         return page if not kind else b""
@@ -65,24 +89,10 @@ def _unused_bytes(page: bytes, start: int) -> bytes:
     return page[head + 2 * cells : content or len(page)]
 
 
-def is_index_intact(conn: Connection, halted: StopCheck) -> bool:
-    """Return whether the full-text index matches its content table. Must run on the writer connection."""
-    conn.set_progress_handler(halted, PROGRESS_STEPS)
-    try:
-        search.check_word_index(conn)
-    except apsw.CorruptError:
-        return False
-    except apsw.InterruptError as error:
-        raise CheckInterrupted from error
-    finally:
-        conn.set_progress_handler(None)
-    return True
-
-
 @contextmanager
-def _open_snapshot(path: Path, halted: StopCheck) -> Iterator[Connection]:
+def _open_snapshot(path: Path, should_stop: StopCheck) -> Iterator[Connection]:
     conn = open_reader(path)
-    conn.set_progress_handler(halted, PROGRESS_STEPS)
+    conn.set_progress_handler(should_stop, PROGRESS_STEPS)
     try:
         conn.execute("begin")  # one snapshot: a row changed during the check would not match its checksum
         yield conn
@@ -107,18 +117,3 @@ def _problems_or_unreadable(check: Callable[[], list[str]]) -> list[str]:
         return check()
     except damage.DAMAGE_ERRORS as error:
         return [str(error)]
-
-
-def _dangling_references(conn: Connection) -> list[str]:
-    violations = fetch_all(conn, "pragma foreign_key_check")
-    return [f"{row['table']} {row['rowid']} refers to a missing row" for row in violations]
-
-
-def check_closed_database(path: Path) -> list[str]:
-    """Run the full check on a database that no process has open. Return the problems."""
-    try:
-        return check_database(path, halted=backup.never_stop)
-    except Exception as error:
-        if damage.is_database_damage(error):
-            return [str(error)]
-        raise

@@ -1,14 +1,10 @@
 """Replace a damaged database by the newest good backup plus all rows that can be salvaged from the damaged one.
 
-A database that is missing although other files show that there was one counts as damaged too. Nothing is deleted: the
-damaged database is kept in `quarantine/<time>/` with its WAL. A repair that was interrupted is resumed at the next
-start.
-
-Copy the readable rows of a damaged database into its replacement.
-
-The replacement is an earlier state of the same database, or empty, so that a row has the same id in both. A row is
-copied if it can be read and matches its checksum. Derived data is rebuilt, and lost events are read again from the
-transcripts as far as possible.
+Nothing is deleted: the damaged database is kept in `quarantine/<time>/` with its WAL. A missing database counts as
+damaged if other files show that there was one. A repair that was interrupted is resumed at the next start. The
+replacement is an earlier state of the same database, or empty, so that a row has the same id in both. A row is salvaged
+if it can be read and matches its checksum. Derived data is rebuilt, and lost events are read again from the transcripts
+as far as possible.
 """
 
 from __future__ import annotations
@@ -39,23 +35,50 @@ from claude_mem.system.spool import modified_at, sync_directory, write_private
 REPAIR_RECORD_FILE = "about.json"
 REPAIRED_FROM_ITSELF = "itself"  # only the end of the WAL was lost
 _SALVAGE_PREFIX = ".salvaging-"
+# Rebuilt by the indexer, by triggers and by checks; `words` and its shadow tables are the index itself.
+_DERIVED_TABLES = (
+    "documents", "passages", "signals", "vectors", "vectors_gone", "stale", "known_files", "seals", "unsealed",
+    "checks",
+)  # fmt: skip
+_APPEND_ONLY_TABLES = ("events", "ledger", "tellings")  # rarely updated, so only newer rows are read
+# The id column of a table, and the column with the name that its origin gave the row.
+_NAME_COLUMNS = {
+    "sdk_sessions": ("id", "content_session_id"), "events": ("seq", "event_id"), "observations": ("id", "key"),
+}  # fmt: skip
+_SAMPLE_ROWS = 500
+_MAX_PROBES = 20_000
+_UNDIGESTED_TURNS = """
+    select t.id, max(e.seq) as seq from turns t join events e on e.turn_id = t.id
+     where t.closed_at is not null and t.digested_at is null and not t.private group by t.id
+"""
+# Digested turns that have events but no summary, because it was lost.
+_TURNS_WITHOUT_SUMMARY = """
+    select t.id, max(e.seq) as seq from turns t join events e on e.turn_id = t.id
+     where t.digested_at is not null and not t.private and not t.events_gone
+       and not exists (select 1 from session_summaries s where s.turn_id = t.id)
+     group by t.id
+"""
 
 
 class RepairRecord(msgspec.Struct):
     """The record of a repair, stored beside the damaged files. `ended_at` is 0 until the repair is complete."""
 
     problem: str
-    begun_at: int
+    started_at: int = msgspec.field(name="begun_at")
     folder: str = ""
     ended_at: int = 0
     backup: str = ""  # the replacement: the name of a backup, `itself`, or '' for an empty database
-    taken: dict[str, int] = {}
+    salvaged: dict[str, int] = msgspec.field(name="taken", default_factory=dict)  # number of rows by table
     lost: dict[str, int] = {}
-    gone: bool = False  # the database was missing
+    was_missing: bool = msgspec.field(name="gone", default=False)
     pinned: str = ""  # the newest backup from before, which the rotation keeps as long as this record exists
 
 
+# --- records of repairs ----------------------------------------------------------------------------------------------
+
+
 def find_unfinished_repair(quarantine: Path) -> RepairRecord | None:
+    """Return the repair that was interrupted, or None."""
     return next((each for each in list_repairs(quarantine) if not each.ended_at), None)
 
 
@@ -68,7 +91,7 @@ def list_repairs(quarantine: Path) -> list[RepairRecord]:
         except OSError:
             continue
         except msgspec.MsgspecError:  # damaged by a power cut; the quarantined files are not affected
-            record = RepairRecord(problem="the record of the repair was lost", begun_at=int(modified_at(path) * 1000))
+            record = RepairRecord(problem="the record of the repair was lost", started_at=int(modified_at(path) * 1000))
         record.folder = str(path.parent)
         repairs.append(record)
     return repairs
@@ -86,13 +109,13 @@ def list_pinned_backups(quarantine: Path) -> set[str]:
 
 def describe_repair(repair: RepairRecord) -> str:
     """Describe a repair for the user."""
-    if repair.gone:
+    if repair.was_missing:
         return _describe_loss(repair)
-    when = datetime.fromtimestamp(repair.begun_at / 1000)
+    when = datetime.fromtimestamp(repair.started_at / 1000)
     source = f"the backup {repair.backup}" if repair.backup else "an empty one, because there was no good backup"
     if repair.backup == REPAIRED_FROM_ITSELF:
         source = "its own intact content"
-    saved, lost = sum(repair.taken.values()), sum(repair.lost.values())
+    saved, lost = sum(repair.salvaged.values()), sum(repair.lost.values())
     details = f", plus {saved:,} rows saved from the damaged one" if saved else ""
     details += f"; {lost:,} rows were lost" if lost else ""
     hint = "; run `claude-mem backfill` to read your transcripts again" if lost or not repair.backup else ""
@@ -103,7 +126,7 @@ def describe_repair(repair: RepairRecord) -> str:
 
 
 def _describe_loss(repair: RepairRecord) -> str:
-    when = datetime.fromtimestamp(repair.begun_at / 1000)
+    when = datetime.fromtimestamp(repair.started_at / 1000)
     if repair.backup:
         state = f"It was replaced by the backup {repair.backup}, which lacks everything added after it was made."
     else:
@@ -112,6 +135,9 @@ def _describe_loss(repair: RepairRecord) -> str:
         f"claude-mem's database was missing on {when:%d %b at %H:%M} ({repair.problem}). {state} Run `claude-mem"
         f" backfill` to read your transcripts again. Details are in {repair.folder}."
     )
+
+
+# --- replacing the database ------------------------------------------------------------------------------------------
 
 
 def replace_damaged_database(database: Path, *, backups: Path, quarantine: Path, problem: str) -> RepairRecord:
@@ -137,7 +163,7 @@ def _start_record(quarantine: Path, problem: str, *, was_missing: bool) -> Repai
     hook.make_private_dir(str(quarantine))
     folder = quarantine / f"{datetime.now():%Y%m%d-%H%M%S}-{ids.new_event_id()[-4:]}"
     hook.make_private_dir(str(folder))
-    record = RepairRecord(problem=problem, begun_at=ids.now_ms(), folder=str(folder), gone=was_missing)
+    record = RepairRecord(problem=problem, started_at=ids.now_ms(), folder=str(folder), was_missing=was_missing)
     _write_record(record)
     sync_directory(quarantine)
     return record
@@ -149,10 +175,12 @@ def _write_record(record: RepairRecord) -> None:
 
 
 def _move_to_quarantine(database: Path, folder: Path) -> None:
-    """Move the database with its WAL and -shm file. The database goes last: while it is in place, a resumed repair
-    starts from the beginning."""
+    """Move the database with its WAL and -shm file.
+
+    The database is moved last: while it is in place, a resumed repair starts from the beginning.
+    """
     for side in reversed(backup.DATABASE_FILE_SUFFIXES):
-        file = database.with_name(database.name + side)
+        file = backup.side_file(database, side)
         if file.exists():
             file.rename(folder / file.name)
     sync_directory(folder)
@@ -168,9 +196,9 @@ def _replace(database: Path, quarantined: Path, *, backups: Path, record: Repair
         record.backup = name
         db = Database(restored, backups=restored.parent)
         try:
-            if damaged is not None and is_same_history(damaged, restored):
-                salvaged = db.write_without_fk_checks(lambda conn: salvage_rows(damaged, conn, now=ids.now_ms()))
-                record.taken, record.lost = dict(salvaged.copied), dict(salvaged.lost)
+            if damaged is not None and _is_same_history(damaged, restored):
+                salvage = db.write_without_fk_checks(lambda conn: _salvage_rows(damaged, conn, now=ids.now_ms()))
+                record.salvaged, record.lost = dict(salvage.copied), dict(salvage.lost)
             db.write_now(_record_in_database, record)
             db.write_now(tombstones.delete_tombstones, tombstones.read_tombstones(database.parent))
         finally:
@@ -182,7 +210,7 @@ def _replace(database: Path, quarantined: Path, *, backups: Path, record: Repair
 
 def _record_in_database(conn: Connection, record: RepairRecord) -> None:
     now = ids.now_ms()
-    notices.add_notice(conn, f"damage:{record.begun_at}", describe_repair(record), now=now)
+    notices.add_notice(conn, f"damage:{record.started_at}", describe_repair(record), now=now)
     notices.record_check(conn, "damage", ok=False, text=record.problem, now=now)
     backup.enqueue_start_renders(conn)
 
@@ -204,7 +232,7 @@ def _open_replacement(
                 restored = stack.enter_context(backup.prepare_restore(source, data_dir))
             except (ClaudeMemError, apsw.Error, OSError):
                 continue
-            if must_be_related and damaged is not None and not is_same_history(damaged, restored):
+            if must_be_related and damaged is not None and not _is_same_history(damaged, restored):
                 continue
             if unchecked and _lacks_tombstones(restored, unchecked):
                 continue  # it may contain forgotten content that can't be recognized without the key
@@ -254,13 +282,13 @@ def _open_damaged(path: Path) -> Iterator[Connection | None]:
     try:
         copy = folder / path.name
         for side in backup.DATABASE_FILE_SUFFIXES[:2]:
-            if (file := path.with_name(path.name + side)).is_file():
-                shutil.copyfile(file, copy.with_name(copy.name + side))
+            if (file := backup.side_file(path, side)).is_file():
+                shutil.copyfile(file, backup.side_file(copy, side))
         for fix_header in (False, True):
             if fix_header:
                 _repair_header(copy)
             try:
-                conn = open_damaged_database(copy)
+                conn = _connect_to_damaged(copy)
                 conn.execute("select count(*) from sqlite_schema").fetchall()
                 break
             except apsw.Error:
@@ -280,49 +308,7 @@ def _repair_header(copy: Path) -> None:
             file.write(damage.repair_header_bytes(head))
 
 
-# --- salvage ---------------------------------------------------------------------------------------------------------
-
-
-# Rebuilt by the indexer, by triggers and by checks; `words` and its shadow tables are the index itself.
-_DERIVED_TABLES = (
-    "documents", "passages", "signals", "vectors", "vectors_gone", "stale", "known_files", "seals", "unsealed",
-    "checks",
-)  # fmt: skip
-_APPEND_ONLY_TABLES = ("events", "ledger", "tellings")  # rarely updated, so only newer rows are read
-# The id column of a table, and the column with the name that its origin gave the row.
-_NAME_COLUMNS = {
-    "sdk_sessions": ("id", "content_session_id"), "events": ("seq", "event_id"), "observations": ("id", "key"),
-}  # fmt: skip
-_SAMPLE_ROWS = 500
-_MAX_PROBES = 20_000
-
-
-@dataclass(slots=True)
-class SalvageResult:
-    """Numbers of rows by table: copied, and lost because they could not be read or did not match their checksum."""
-
-    copied: Counter[str] = field(default_factory=Counter)
-    lost: Counter[str] = field(default_factory=Counter)
-
-
-def salvage_rows(damaged: Connection, into: Connection, *, now: int) -> SalvageResult:
-    """Copy all readable rows. The caller owns the transaction on `into`, with foreign-key checks off; dangling rows
-    are deleted at the end."""
-    result = SalvageResult()
-    offsets = {
-        row["id"]: row["transcript_offset"] for row in fetch_all(into, "select id, transcript_offset from sdk_sessions")
-    }
-    for table in _tables_to_salvage(into):
-        _salvage_table(damaged, into, table, result)
-    _salvage_index_of_purged_turns(damaged, into)
-    _delete_dangling(into, result)
-    _correct_receipts(into)
-    if result.lost:
-        _enqueue_recovery(into, offsets, now=now)
-    return result
-
-
-def open_damaged_database(path: Path) -> Connection:
+def _connect_to_damaged(path: Path) -> Connection:
     """Open a damaged database so that a table with a damaged definition does not hide the others."""
     conn = Connection(external_db.sqlite_file_name(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
     conn.config(apsw.SQLITE_DBCONFIG_WRITABLE_SCHEMA, 1)
@@ -331,7 +317,7 @@ def open_damaged_database(path: Path) -> Connection:
     return conn
 
 
-def is_same_history(damaged: Connection, restored: Path) -> bool:
+def _is_same_history(damaged: Connection, restored: Path) -> bool:
     """Return whether one database is an earlier state of the other.
 
     After a manual restore there are two histories with different rows under the same ids, which must not be mixed.
@@ -348,9 +334,39 @@ def _newest_rows_agree(damaged: Connection, conn: Connection, table: str, number
     newest = fetch_all(
         conn, f"select {number} as id, {name} as name from {table} order by {number} desc limit {_SAMPLE_ROWS}"
     )
-    reader = TableReader(damaged, TableShape(table, (number, name), (number,), number))
+    reader = _TableReader(damaged, _TableShape(table, (number, name), (number,), number))
     names_by_id = {row[number]: row[name] for row in reader.read(newest[-1]["id"] - 1 if newest else 0)}
     return all(names_by_id.get(row["id"], row["name"]) == row["name"] for row in newest)
+
+
+# --- salvaging rows --------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _SalvageResult:
+    """Numbers of rows by table: copied, and lost because they could not be read or did not match their checksum."""
+
+    copied: Counter[str] = field(default_factory=Counter)
+    lost: Counter[str] = field(default_factory=Counter)
+
+
+def _salvage_rows(damaged: Connection, into: Connection, *, now: int) -> _SalvageResult:
+    """Copy all readable rows and return how many were copied and lost.
+
+    The caller owns the transaction on `into`, with foreign-key checks off; dangling rows are deleted at the end.
+    """
+    result = _SalvageResult()
+    offsets = {
+        row["id"]: row["transcript_offset"] for row in fetch_all(into, "select id, transcript_offset from sdk_sessions")
+    }
+    for table in _tables_to_salvage(into):
+        _salvage_table(damaged, into, table, result)
+    _salvage_index_of_purged_turns(damaged, into)
+    _delete_dangling(into, result)
+    _correct_receipts(into)
+    if result.lost:
+        _enqueue_recovery(into, offsets, now=now)
+    return result
 
 
 def _tables_to_salvage(conn: Connection) -> list[str]:
@@ -364,12 +380,9 @@ def _tables_to_salvage(conn: Connection) -> list[str]:
     ]
 
 
-# --- one table -------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
-class TableShape:
-    """What both databases have of a table. `number` is its integer key column, or ''."""
+class _TableShape:
+    """The columns of a table that both databases have. `number` is the integer key column, or ''."""
 
     table: str
     columns: tuple[str, ...]
@@ -377,7 +390,7 @@ class TableShape:
     number: str
 
 
-def _common_shape(damaged: Connection, into: Connection, table: str) -> TableShape | None:
+def _common_shape(damaged: Connection, into: Connection, table: str) -> _TableShape | None:
     damaged_columns = {name for _, name, *_ in _tuples(damaged, f"pragma table_info({table})")}
     table_info = fetch_all(into, f"select name, type, pk from pragma_table_info('{table}')")
     key = tuple(row["name"] for row in sorted(table_info, key=lambda row: row["pk"]) if row["pk"])
@@ -385,10 +398,10 @@ def _common_shape(damaged: Connection, into: Connection, table: str) -> TableSha
     if not key or not set(key) <= set(columns):
         return None
     numbered = len(key) == 1 and next(row["type"] for row in table_info if row["pk"]).upper() == "INTEGER"
-    return TableShape(table, columns, key, key[0] if numbered else "")
+    return _TableShape(table, columns, key, key[0] if numbered else "")
 
 
-def _salvage_table(damaged: Connection, into: Connection, table: str, result: SalvageResult) -> None:
+def _salvage_table(damaged: Connection, into: Connection, table: str, result: _SalvageResult) -> None:
     try:
         shape = _common_shape(damaged, into, table)
     except apsw.Error:
@@ -399,7 +412,7 @@ def _salvage_table(damaged: Connection, into: Connection, table: str, result: Sa
     if table in _APPEND_ONLY_TABLES:
         after = int(fetch_value(into, f"select coalesce(max({shape.number}), 0) from {table}"))
     sums_by_row = _read_checksums(damaged, table)
-    upsert, reader = _upsert_sql(shape), TableReader(damaged, shape)
+    upsert, reader = _upsert_sql(shape), _TableReader(damaged, shape)
     existing_ids: set[int] = set()
     for row in reader.read(after):
         number = row[shape.number] if shape.number else None
@@ -420,7 +433,7 @@ def _salvage_table(damaged: Connection, into: Connection, table: str, result: Sa
         _delete_missing(into, shape, existing_ids)
 
 
-def _upsert_sql(shape: TableShape) -> str:
+def _upsert_sql(shape: _TableShape) -> str:
     """Return an upsert statement. `insert or replace` would also delete the rows that refer to the replaced one."""
     others = [name for name in shape.columns if name not in shape.key]
     placeholders = ", ".join("?" * len(shape.columns))
@@ -438,9 +451,9 @@ def _read_checksums(damaged: Connection, table: str) -> dict[int, int]:
     """Return the checksums of a table's rows by row id, as far as they can be read."""
     spec, sums_by_row = checksums.CHECKSUMMED_TABLES_BY_NAME.get(table), {}
     if spec is not None:
-        shape = TableShape("seals", ("id", "sum"), ("id",), "id")
+        shape = _TableShape("seals", ("id", "sum"), ("id",), "id")
         try:
-            for row in TableReader(damaged, shape).read(0):
+            for row in _TableReader(damaged, shape).read(0):
                 if isinstance(row["id"], int) and row["id"] % checksums.CHECKSUM_KINDS == spec.number:
                     sums_by_row[row["id"] // checksums.CHECKSUM_KINDS] = row["sum"]
         except apsw.Error:
@@ -448,7 +461,7 @@ def _read_checksums(damaged: Connection, table: str) -> dict[int, int]:
     return sums_by_row
 
 
-def _matches_checksum(shape: TableShape, row: Row, sums_by_row: dict[int, int]) -> bool:
+def _matches_checksum(shape: _TableShape, row: Row, sums_by_row: dict[int, int]) -> bool:
     """Return whether the row matches its checksum. A row without one is accepted."""
     spec = checksums.CHECKSUMMED_TABLES_BY_NAME.get(shape.table)
     if spec is None or row[spec.key] not in sums_by_row or not set(spec.columns) <= row.keys():
@@ -463,23 +476,26 @@ def _is_intact(damaged: Connection, table: str) -> bool:
         return False
 
 
-def _delete_missing(into: Connection, shape: TableShape, existing_ids: set[int]) -> None:
+def _delete_missing(into: Connection, shape: _TableShape, existing_ids: set[int]) -> None:
     """Delete rows that were removed since the backup, by the user or because they were processed."""
     row_ids = [row["id"] for row in fetch_all(into, f"select {shape.number} as id from {shape.table}")]
     missing = [(row_id,) for row_id in row_ids if row_id not in existing_ids]
     into.executemany(f"delete from {shape.table} where {shape.number} = ?", missing)
 
 
-class TableReader:
-    """Reads every reachable row of a table. Around a damaged page the table is read from both ends, and the rows in
-    between are tried one id at a time."""
+class _TableReader:
+    """Reads every reachable row of a table.
 
-    def __init__(self, conn: Connection, shape: TableShape) -> None:
+    Around a damaged page the table is read from both ends, and the rows in between are tried one id at a time.
+    """
+
+    def __init__(self, conn: Connection, shape: _TableShape) -> None:
         self.conn = conn
         self.shape = shape
         self.gaps = 0  # rows, or ranges of rows, that could not be reached
 
     def read(self, after: int) -> Iterator[Row]:
+        """Yield the rows with ids above `after`; of a table without an integer key, all rows."""
         if not self.shape.number:
             yield from self._unnumbered()
             return
@@ -526,7 +542,7 @@ def _tuples(conn: Connection, sql: str, values: tuple[object, ...] = ()) -> Iter
     return cursor.execute(sql, values)
 
 
-# --- completion ------------------------------------------------------------------------------------------------------
+# --- completing the replacement --------------------------------------------------------------------------------------
 
 
 def _salvage_index_of_purged_turns(damaged: Connection, into: Connection) -> None:
@@ -539,7 +555,7 @@ def _salvage_index_of_purged_turns(damaged: Connection, into: Connection) -> Non
             shape = _common_shape(damaged, into, table)
         except apsw.Error:
             continue
-        for row in TableReader(damaged, shape).read(0) if shape else ():
+        for row in _TableReader(damaged, shape).read(0) if shape else ():
             if table == "documents" and row["kind"] == "turn" and row["row_id"] in purged_turns - indexed_turns:
                 document_ids.add(row["id"])
             if row[key] in document_ids and shape is not None:
@@ -550,20 +566,21 @@ def _salvage_index_of_purged_turns(damaged: Connection, into: Connection) -> Non
                 )
 
 
-def _delete_dangling(into: Connection, result: SalvageResult) -> None:
+def _delete_dangling(into: Connection, result: _SalvageResult) -> None:
     """Delete rows that refer to missing rows."""
     while dangling := fetch_all(into, 'select distinct "table", rowid as id from pragma_foreign_key_check where rowid'):
         for row in dangling:
             into.execute(f"delete from {row['table']} where rowid = ?", (row["id"],))
-            if (
-                result.lost and row["table"] not in _DERIVED_TABLES
-            ):  # otherwise the referenced row was deleted on purpose
+            # If nothing was lost, the referenced row was deleted on purpose.
+            if result.lost and row["table"] not in _DERIVED_TABLES:
                 result.lost[row["table"]] += 1
 
 
 def _correct_receipts(into: Connection) -> None:
-    """Correct the event accounting: lost events count as filtered by the rule `damaged`, and may be read again from
-    their transcripts."""
+    """Correct the event accounting.
+
+    Lost events count as filtered by the rule `damaged`, and may be read again from their transcripts.
+    """
     into.execute(
         "insert or ignore into receipts select event_id, 'stored', '', at from events"
         " where event_id not in (select event_id from receipts)"
@@ -592,16 +609,3 @@ def _enqueue_recovery(into: Connection, offsets: dict[int, int], *, now: int) ->
     for row in fetch_all(into, _TURNS_WITHOUT_SUMMARY):
         into.execute("update turns set digested_at = null where id = ?", (row["id"],))
         jobs.enqueue_job(into, jobs.DIGEST_BACKFILLED_JOB, f"{row['id']}.{row['seq']}", now=now)
-
-
-_UNDIGESTED_TURNS = """
-    select t.id, max(e.seq) as seq from turns t join events e on e.turn_id = t.id
-     where t.closed_at is not null and t.digested_at is null and not t.private group by t.id
-"""
-# Digested turns that have events but no summary, because it was lost.
-_TURNS_WITHOUT_SUMMARY = """
-    select t.id, max(e.seq) as seq from turns t join events e on e.turn_id = t.id
-     where t.digested_at is not null and not t.private and not t.events_gone
-       and not exists (select 1 from session_summaries s where s.turn_id = t.id)
-     group by t.id
-"""

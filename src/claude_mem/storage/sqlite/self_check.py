@@ -5,8 +5,8 @@ The quick checks use indexes and run regularly; the thorough checks read every r
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import apsw
 
@@ -23,34 +23,24 @@ _BATCH = 200
 _INDEXED_TABLES = {
     "observation": "observations", "prompt": "user_prompts", "summary": "session_summaries", "turn": "turns",
 }  # fmt: skip
+_REINDEX_HINT = "run `claude-mem reindex` to rebuild the index, and please report this"
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
+    """The result of one self-check, for the user."""
+
     name: str
     ok: bool
-    found: str
+    detail: str
     hint: str = ""
 
-
-# --- head of the audit log -------------------------------------------------------------------------------------------
-
-
-def get_audit_head(conn: Connection) -> ChainHead:
-    row = fetch_one(conn, "select n, hash from audit_head")
-    return ChainHead(**row) if row else ChainHead()
+    def as_json(self) -> dict[str, Any]:
+        """Return the result as the API and the CLI show it."""
+        return {"name": self.name, "ok": self.ok, "found": self.detail, "hint": self.hint}
 
 
-def set_audit_head(conn: Connection, new_head: ChainHead) -> None:
-    """Record the newest audit line. Never goes back: two lines may be written before the first is recorded."""
-    conn.execute(
-        "insert into audit_head values (1, ?, ?) on conflict do update set n = excluded.n, hash = excluded.hash"
-        " where excluded.n > n",
-        (new_head.n, new_head.hash),
-    )
-
-
-# --- quick -----------------------------------------------------------------------------------------------------------
+# --- quick checks ----------------------------------------------------------------------------------------------------
 
 
 def run_quick_checks(conn: Connection, *, in_spool: int) -> list[CheckResult]:
@@ -129,32 +119,14 @@ def _check_forgotten(conn: Connection) -> CheckResult:
     )
 
 
-_REINDEX_HINT = "run `claude-mem reindex` to rebuild the index, and please report this"
-
-
-def find_altered_observations(conn: Connection, after: int, limit: int = _BATCH) -> tuple[int, list[int]]:
-    """Check the observations after this id. Return the cursor (0: start again) and the ids whose hash is wrong."""
-    observation_rows = fetch_all(
-        conn, "select * from observations where id > ? and not forgotten order by id limit ?", (after, limit)
-    )
-    altered_ids = [row["id"] for row in observation_rows if hash_observation(row) != row["hash"]]
-    return (observation_rows[-1]["id"] if len(observation_rows) == limit else 0), altered_ids
-
-
-# --- thorough --------------------------------------------------------------------------------------------------------
+# --- thorough checks -------------------------------------------------------------------------------------------------
 
 
 def run_thorough_checks(conn: Connection) -> list[CheckResult]:
+    """Run the checks that read every row."""
     return [
         check(conn) for check in (_check_hashes, _check_checksums, _check_indexed_rows, _check_pages, _check_tombstones)
     ]
-
-
-def check_full_text_index(conn: Connection) -> CheckResult:
-    """Check the full-text index. Must run on the writer connection: SQLite refuses the check on others."""
-    ok = _succeeds(lambda: search.check_word_index(conn))
-    text = "matches the texts" if ok else "does not match the texts"
-    return CheckResult("index", ok, text, "" if ok else _REINDEX_HINT)
 
 
 def _check_hashes(conn: Connection) -> CheckResult:
@@ -164,6 +136,15 @@ def _check_hashes(conn: Connection) -> CheckResult:
         altered_ids, more = altered_ids + some, bool(after)
     text = f"{len(altered_ids):,} observations do not match their hash"
     return CheckResult("hashes", not altered_ids, text, f"{altered_ids[:5]}: restore a backup" if altered_ids else "")
+
+
+def find_altered_observations(conn: Connection, after: int, limit: int = _BATCH) -> tuple[int, list[int]]:
+    """Check the observations after this id. Return the cursor (0: start again) and the ids whose hash is wrong."""
+    observation_rows = fetch_all(
+        conn, "select * from observations where id > ? and not forgotten order by id limit ?", (after, limit)
+    )
+    altered_ids = [row["id"] for row in observation_rows if hash_observation(row) != row["hash"]]
+    return (observation_rows[-1]["id"] if len(observation_rows) == limit else 0), altered_ids
 
 
 def _check_checksums(conn: Connection) -> CheckResult:
@@ -211,9 +192,28 @@ def _check_tombstones(conn: Connection) -> CheckResult:
     )
 
 
-def _succeeds(check: Callable[[], None]) -> bool:
+def check_full_text_index(conn: Connection) -> CheckResult:
+    """Check the full-text index. Must run on the writer connection: SQLite refuses the check on others."""
     try:
-        check()
+        search.check_word_index(conn)
     except apsw.Error:
-        return False
-    return True
+        return CheckResult("index", False, "does not match the texts", _REINDEX_HINT)
+    return CheckResult("index", True, "matches the texts")
+
+
+# --- the head of the audit log ---------------------------------------------------------------------------------------
+
+
+def get_audit_head(conn: Connection) -> ChainHead:
+    """Return the newest audit line that was recorded."""
+    row = fetch_one(conn, "select n, hash from audit_head")
+    return ChainHead(**row) if row else ChainHead()
+
+
+def set_audit_head(conn: Connection, new_head: ChainHead) -> None:
+    """Record the newest audit line. Never goes back: two lines may be written before the first is recorded."""
+    conn.execute(
+        "insert into audit_head values (1, ?, ?) on conflict do update set n = excluded.n, hash = excluded.hash"
+        " where excluded.n > n",
+        (new_head.n, new_head.hash),
+    )

@@ -8,7 +8,6 @@ Routes for self-checks and the audit log of provider requests, injections and de
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -93,7 +92,7 @@ async def show_scrub(service: Service, _: Request) -> Any:
 async def run_checks(service: Service, _: Request) -> Any:
     """Run all self-checks now → `{ok, items: [{name, ok, found, hint}]}`."""
     findings = await audit.run_all_checks(service.db, service.config, service.spool)
-    return {"at": ids.now_ms(), "ok": all(item.ok for item in findings), "items": [asdict(item) for item in findings]}
+    return {"at": ids.now_ms(), "ok": all(item.ok for item in findings), "items": [item.as_json() for item in findings]}
 
 
 async def show_log(service: Service, request: Request) -> Any:
