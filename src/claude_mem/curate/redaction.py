@@ -125,7 +125,7 @@ class Scrubber:
         position = None
         while True:
             step = await ask(redaction.redact_batch, texts, position, clean=clean, write=not progress.dry_run)
-            progress.add(texts.table, step.rows_read, step.changed)
+            progress.add(texts.table, step.rows_read, step.rows_changed)
             if (position := step.after) is None:
                 return
             await asyncio.sleep(PAUSE_SECONDS)

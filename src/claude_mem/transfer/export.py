@@ -27,12 +27,12 @@ async def resolve_scope(
     project_ids = tuple(await db.read(projects.list_project_ids_by_name, project)) if project else None
     if project_ids == ():
         raise NotFound(f"there is no project {project!r}", hint="`claude-mem list projects` shows all projects")
-    picked = None
+    item_ids = None
     if query.strip():
         await indexer.catch_up()
         where = SearchFilter(project_ids=project_ids, since=since, until=until)
-        picked = await _matching_row_ids(db, indexer, rank.SearchQuery(text=query, where=where, limit=MAX_HITS))
-    return await db.read(rows.build_export_scope, project_ids=project_ids, since=since, until=until, picked=picked)
+        item_ids = await _matching_row_ids(db, indexer, rank.SearchQuery(text=query, where=where, limit=MAX_HITS))
+    return await db.read(rows.build_export_scope, project_ids=project_ids, since=since, until=until, item_ids=item_ids)
 
 
 async def _matching_row_ids(db: Database, indexer: Indexer, question: rank.SearchQuery) -> dict[str, tuple[int, ...]]:

@@ -433,14 +433,17 @@ def _check_index(conn: Connection, should_stop: StopCheck) -> None:
 
 
 def enqueue_start_renders(conn: Connection) -> None:
-    """Enqueue the rendering of every project's start context, because the cached ones are of another state."""
+    """Enqueue the rendering of every project's start context, because the cached ones show the previous database."""
     now = ids.now_ms()
     for row in fetch_all(conn, "select id from projects"):
         jobs.enqueue_job(conn, "render", f"{row['id']}.restored.{now}", now=now)
 
 
 def count_uncheckable_tombstones(path: Path, folder: Path) -> int:
-    """Return how many tombstones with a lost key the backup lacks. It may contain what they cover."""
+    """Return how many tombstones with a lost key the backup lacks.
+
+    The backup may contain what they cover.
+    """
     unchecked = tombstones.read_uncheckable_tombstones(folder)
     if not unchecked:
         return 0

@@ -1,14 +1,14 @@
 """Export and import of memory records.
 
-Export: pages of records in row order, up to the last row that existed when the export began. Import: `take` stores one
-record and returns the outcome. A record that exists is not added again, and forgotten content does not come back.
-Nothing is added to a turn that was captured here, because the local record is better than any imported one.
+An export reads pages of records in row order, up to the last row that existed when the export began. An import stores
+one record at a time: a record that exists is not added again, and forgotten content does not come back. Nothing is
+added to a turn that was captured here, because the local record is better than any imported one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,14 +28,47 @@ from claude_mem.domain.text import MAX_TIME_MS, shorten, strip_invisible
 from claude_mem.storage.sqlite.deletion import tombstones
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
 from claude_mem.storage.sqlite.memory import observations, projects, sessions
-from claude_mem.system import project_folders as projects_
+from claude_mem.storage.sqlite.memory.observations import encode_json
+from claude_mem.system.project_folders import LEGACY_PREFIX, ResolvedProject
 
 # An imported record belongs to a captured turn if its time falls into that turn; records may be written a while later.
 EARLY_MS, LATE_MS = 2_000, 600_000
 MAX_IMPORTED_PROJECTS = 20_000  # limit for imports; sessions may add any number of projects
 FINAL_STATUSES = (Status.COMPLETED, Status.FAILED, Status.INTERRUPTED)
+ADDED, CHANGED, KNOWN, FORGOTTEN = "added", "changed", "known", "forgotten"
+EXPORT_TABLES = {
+    "project": "projects",
+    "session": "sdk_sessions",
+    "prompt": "user_prompts",
+    "observation": "observations",
+    "summary": "session_summaries",
+}
+# Strongest first: a name the user gave, then identities valid on every machine, then paths on this machine.
+_PREFIXES_BY_STRENGTH = ("name:", "remote:", "git:", "dir:")
+_CONTENT_COLUMNS = (
+    "type", "title", "subtitle", "narrative", "commit_id", "memory_session_id", "provider", "model", "trust", "verdict",
+)  # fmt: skip
+_LIST_COLUMNS = ("facts", "concepts", "files_read", "files_modified")
+_SUMMARY_COLUMNS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
+_PROVENANCE_COLUMNS = ("memory_session_id", "provider", "trust", "verdict")
+_CLOSING_COLUMNS = ("closing", "closing_trust", "outcome")
+_TIME_COLUMNS = ("created_at", "updated_at")
+_OBSERVATION_COLUMNS = (
+    *_CONTENT_COLUMNS, *_LIST_COLUMNS, *_TIME_COLUMNS, "session_id", "turn_id", "project_id", "prompt_number", "key",
+    "sources", "pinned", "tokens", "hash",
+)  # fmt: skip
+_UPDATED_COLUMNS = (*_CONTENT_COLUMNS, *_LIST_COLUMNS, "updated_at", "sources", "tokens", "hash")
+_INSERT_OBSERVATION = (
+    f"insert into observations ({', '.join(_OBSERVATION_COLUMNS)})"
+    f" values ({', '.join(f':{name}' for name in _OBSERVATION_COLUMNS)})"
+)
+_UPDATE_OBSERVATION = (
+    f"update observations set {', '.join(f'{name} = :{name}' for name in _UPDATED_COLUMNS)},"
+    " pinned = max(pinned, :pinned) where id = :id"
+)
 
-# --- export ----------------------------------------------------------------------------------------------------------
+
+# --- what to export --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,17 +79,8 @@ class ExportScope:
     project_ids: tuple[int, ...] | None = None
     since: int | None = None
     until: int | None = None
-    picked: Mapping[str, tuple[int, ...]] | None = None  # row ids by kind; None: all
-    whole: bool = field(default=True)  # no condition is set
-
-
-EXPORT_TABLES = {
-    "project": "projects",
-    "session": "sdk_sessions",
-    "prompt": "user_prompts",
-    "observation": "observations",
-    "summary": "session_summaries",
-}
+    item_ids: Mapping[str, tuple[int, ...]] | None = None  # row ids by kind; None: all
+    whole: bool = True  # no condition is set
 
 
 def build_export_scope(
@@ -65,76 +89,24 @@ def build_export_scope(
     project_ids: tuple[int, ...] | None = None,
     since: int | None = None,
     until: int | None = None,
-    picked: Mapping[str, tuple[int, ...]] | None = None,
+    item_ids: Mapping[str, tuple[int, ...]] | None = None,
 ) -> ExportScope:
+    """Return the scope of an export of the rows that exist now."""
     upto = {
         kind: int(fetch_value(conn, f"select coalesce(max(id), 0) from {table}"))
         for kind, table in EXPORT_TABLES.items()
     }
-    whole = project_ids is None and since is None and until is None and picked is None
-    return ExportScope(upto=upto, project_ids=project_ids, since=since, until=until, picked=picked, whole=whole)
+    whole = project_ids is None and since is None and until is None and item_ids is None
+    return ExportScope(upto=upto, project_ids=project_ids, since=since, until=until, item_ids=item_ids, whole=whole)
 
 
 def find_items_of_turns(conn: Connection, turn_ids: list[int]) -> dict[str, list[int]]:
     """Return the ids of the prompts, observations and summaries of these turns, by kind."""
     sql = "select id from {} where turn_id in (select value from json_each(?))"
     return {
-        kind: [row["id"] for row in fetch_all(conn, sql.format(EXPORT_TABLES[kind]), (_to_json(turn_ids),))]
+        kind: [row["id"] for row in fetch_all(conn, sql.format(EXPORT_TABLES[kind]), (encode_json(turn_ids),))]
         for kind in ("prompt", "observation", "summary")
     }
-
-
-def _item_condition(kind: str, alias: str, project: str, export: ExportScope) -> str:
-    """Return the SQL condition on a prompt, an observation or a summary, with the parameters of `_scope_params`."""
-    conditions = ["true"] if kind != "observation" else [f"not {alias}.forgotten"]
-    if export.project_ids is not None:
-        conditions.append(f"{project} in (select value from json_each(:projects))")
-    if export.since is not None:
-        conditions.append(f"{alias}.created_at >= :since")
-    if export.until is not None:
-        conditions.append(f"{alias}.created_at <= :until")
-    if export.picked is not None:
-        conditions.append(f"{alias}.id in (select value from json_each(:{kind}s))")
-    return " and ".join(conditions)
-
-
-def _scope_params(export: ExportScope) -> Row:
-    picked = export.picked or {}
-    return {
-        "projects": _to_json(export.project_ids or ()),
-        "since": export.since,
-        "until": export.until,
-        **{f"{kind}s": _to_json(picked.get(kind, ())) for kind in ("prompt", "observation", "summary")},
-    }
-
-
-def _session_condition(export: ExportScope, *, by: str) -> str:
-    """Return the SQL condition that any exported item belongs to the session with the id `by`."""
-    if export.whole:
-        return "true"
-    return " or ".join(
-        f"exists (select 1 from {EXPORT_TABLES[kind]} w where w.session_id = {by}"
-        f" and {_item_condition(kind, 'w', 's.project_id' if kind == 'prompt' else 'w.project_id', export)})"
-        for kind in ("prompt", "observation", "summary")
-    )
-
-
-def _has_first_prompt_sql(export: ExportScope) -> str:
-    """Return the SQL condition that the session's first prompt is exported; the session row contains it too."""
-    return _has_item_sql("prompt", "min(prompt_number)", "prompt_number", export)
-
-
-def _has_last_summary_sql(export: ExportScope) -> str:
-    """Return the SQL condition that the session's last summary is exported; the subtitle is taken from it."""
-    return _has_item_sql("summary", "max(created_at)", "created_at", export)
-
-
-def _has_item_sql(kind: str, aggregate: str, column: str, export: ExportScope) -> str:
-    if export.since is None and export.until is None and export.picked is None:
-        return "true" if export.whole else "s.project_id in (select value from json_each(:projects))"
-    table, condition = EXPORT_TABLES[kind], _item_condition(kind, "w", "s.project_id", export)
-    is_that_row = f"w.{column} = (select {aggregate} from {table} where session_id = s.id)"
-    return f"exists (select 1 from {table} w where w.session_id = s.id and {condition} and {is_that_row})"
 
 
 def _page_sql(kind: str, export: ExportScope) -> str:
@@ -152,7 +124,10 @@ def _page_sql(kind: str, export: ExportScope) -> str:
         )
         select, alias = "select p.* from projects p", "p"
     elif kind == "session":
-        flags = f"{_has_first_prompt_sql(export)} as begins, {_has_last_summary_sql(export)} as ends"
+        # The session row contains its first prompt, and its subtitle is taken from the last summary.
+        has_first_prompt = _has_item_sql("prompt", "min(prompt_number)", "prompt_number", export)
+        has_last_summary = _has_item_sql("summary", "max(created_at)", "created_at", export)
+        flags = f"{has_first_prompt} as begins, {has_last_summary} as ends"
         select, alias, condition = (
             f"select s.*, {flags} from sdk_sessions s",
             "s",
@@ -171,13 +146,60 @@ def _page_sql(kind: str, export: ExportScope) -> str:
     )
 
 
+def _item_condition(kind: str, alias: str, project: str, export: ExportScope) -> str:
+    """Return the SQL condition on a prompt, an observation or a summary, with the parameters of `_scope_params`."""
+    conditions = ["true"] if kind != "observation" else [f"not {alias}.forgotten"]
+    if export.project_ids is not None:
+        conditions.append(f"{project} in (select value from json_each(:projects))")
+    if export.since is not None:
+        conditions.append(f"{alias}.created_at >= :since")
+    if export.until is not None:
+        conditions.append(f"{alias}.created_at <= :until")
+    if export.item_ids is not None:
+        conditions.append(f"{alias}.id in (select value from json_each(:{kind}s))")
+    return " and ".join(conditions)
+
+
+def _scope_params(export: ExportScope) -> Row:
+    item_ids = export.item_ids or {}
+    return {
+        "projects": encode_json(export.project_ids or ()),
+        "since": export.since,
+        "until": export.until,
+        **{f"{kind}s": encode_json(item_ids.get(kind, ())) for kind in ("prompt", "observation", "summary")},
+    }
+
+
+def _session_condition(export: ExportScope, *, by: str) -> str:
+    """Return the SQL condition that any exported item belongs to the session with the id `by`."""
+    if export.whole:
+        return "true"
+    return " or ".join(
+        f"exists (select 1 from {EXPORT_TABLES[kind]} w where w.session_id = {by}"
+        f" and {_item_condition(kind, 'w', 's.project_id' if kind == 'prompt' else 'w.project_id', export)})"
+        for kind in ("prompt", "observation", "summary")
+    )
+
+
+def _has_item_sql(kind: str, aggregate: str, column: str, export: ExportScope) -> str:
+    """Return the SQL condition that the session's first or last item of a kind is exported."""
+    if export.since is None and export.until is None and export.item_ids is None:
+        return "true" if export.whole else "s.project_id in (select value from json_each(:projects))"
+    table, condition = EXPORT_TABLES[kind], _item_condition(kind, "w", "s.project_id", export)
+    is_that_row = f"w.{column} = (select {aggregate} from {table} where session_id = s.id)"
+    return f"exists (select 1 from {table} w where w.session_id = s.id and {condition} and {is_that_row})"
+
+
+# --- exporting records -----------------------------------------------------------------------------------------------
+
+
 def read_export_page(
     conn: Connection, kind: str, export: ExportScope, *, after: int, limit: int
 ) -> list[tuple[int, ContentRecord]]:
     """Return the next records of a kind, each with its row id."""
     bounds = {"after": after, "upto": export.upto[kind], "limit": limit}
     page_rows = fetch_all(conn, _page_sql(kind, export), {**_scope_params(export), **bounds})
-    identities = list_project_identities(conn)
+    identities = _list_project_identities(conn)
     return [(row["id"], _CONVERTERS[kind](_clamp_times(row), identities)) for row in page_rows]
 
 
@@ -187,21 +209,12 @@ def _clamp_times(row: Row) -> Row:
     return {**row, **{name: min(max(at, 0), MAX_TIME_MS) for name, at in times.items()}}
 
 
-# Strongest first: a name the user gave, then identities valid on every machine, then paths on this machine.
-_PREFIXES_BY_STRENGTH = ("name:", "remote:", "git:", "dir:")
-
-
-def list_project_identities(conn: Connection) -> dict[int, list[str]]:
+def _list_project_identities(conn: Connection) -> dict[int, list[str]]:
     """Return the identities of every project, strongest first."""
     identities: dict[int, list[str]] = {}
     for row in fetch_all(conn, "select project_id, identity from project_aliases order by identity"):
         identities.setdefault(row["project_id"], []).append(row["identity"])
     return {project_id: sorted(own_identities, key=_strength) for project_id, own_identities in identities.items()}
-
-
-def _project_identities(conn: Connection, project_id: int) -> list[str]:
-    alias_rows = fetch_all(conn, "select identity from project_aliases where project_id = ?", (project_id,))
-    return [row["identity"] for row in alias_rows]
 
 
 def _strength(identity: str) -> tuple[int, str]:
@@ -238,16 +251,6 @@ def _to_prompt(row: Row, identities: dict[int, list[str]]) -> PromptRecord:
     return PromptRecord(
         **_origin_fields(row, identities), **_pick(row, "prompt_id", "prompt_number", "text", "created_at")
     )
-
-
-_CONTENT_COLUMNS = (
-    "type", "title", "subtitle", "narrative", "commit_id", "memory_session_id", "provider", "model", "trust", "verdict",
-)  # fmt: skip
-_LIST_COLUMNS = ("facts", "concepts", "files_read", "files_modified")
-_SUMMARY_COLUMNS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
-_PROVENANCE_COLUMNS = ("memory_session_id", "provider", "trust", "verdict")
-_CLOSING_COLUMNS = ("closing", "closing_trust", "outcome")
-_TIME_COLUMNS = ("created_at", "updated_at")
 
 
 def _to_observation(row: Row, identities: dict[int, list[str]]) -> ObservationRecord:
@@ -300,13 +303,7 @@ def _decode_lists(row: Row, *columns: str) -> dict[str, Any]:
     return {name: tuple(msgspec.json.decode(row[name], type=list[str])) for name in columns}
 
 
-def _to_json(items: Any) -> str:
-    return msgspec.json.encode(items).decode()
-
-
-# --- import ----------------------------------------------------------------------------------------------------------
-
-ADDED, CHANGED, KNOWN, FORGOTTEN = "added", "changed", "known", "forgotten"
+# --- importing records -----------------------------------------------------------------------------------------------
 
 
 def import_record(conn: Connection, record: ContentRecord, *, now: int) -> str:
@@ -327,7 +324,7 @@ def import_record(conn: Connection, record: ContentRecord, *, now: int) -> str:
     at = record.created_at
     if tombstones.is_session_tombstoned(conn, record.host, record.session, since=at, until=at):
         return FORGOTTEN
-    session_id = _open_session(conn, record.host, record.session, project_id, at=at)
+    session_id = sessions.open_session(conn, record.host, record.session, project_id=project_id, at=at).id
     assert record.prompt_number is not None
     turn_id = _find_or_add_turn(conn, session_id, record.prompt_number, record.prompt_id, at=record.created_at, now=now)
     if turn_id is None:
@@ -344,11 +341,7 @@ def import_record(conn: Connection, record: ContentRecord, *, now: int) -> str:
     return _store_observation(conn, record, session_id, turn_id, project_id)
 
 
-def _without_tombstoned_titles(conn: Connection, record: SessionRecord) -> SessionRecord:
-    """Remove the titles that were forgotten here."""
-    is_tombstoned = partial(tombstones.is_title_tombstoned, conn, record.host, record.session, at=record.started_at)
-    tombstoned = dict.fromkeys(name for name in tombstones.SESSION_TEXT_COLUMNS if is_tombstoned(getattr(record, name)))
-    return msgspec.structs.replace(record, **tombstoned)
+# --- importing projects ----------------------------------------------------------------------------------------------
 
 
 def _find_or_add_project(conn: Connection, record: ProjectRecord, *, now: int) -> tuple[int, str]:
@@ -356,16 +349,15 @@ def _find_or_add_project(conn: Connection, record: ProjectRecord, *, now: int) -
 
     All identities are stored, except that a new project does not take those of another one.
     """
-    record = msgspec.structs.replace(
-        record, name=shorten(strip_invisible(record.name), 100) or "unknown"
-    )  # the name is displayed
+    display_name = shorten(strip_invisible(record.name), 100) or "unknown"
+    record = msgspec.structs.replace(record, name=display_name)
     identities = _identities(record)
     project_id = _find_project(conn, record, identities)
     if project_id is None:
         if int(fetch_value(conn, "select count(*) from projects")) >= MAX_IMPORTED_PROJECTS:
             raise ValueError(f"there are {MAX_IMPORTED_PROJECTS:,} projects already")
         free = tuple(identity for identity in identities if not _is_used(conn, "project_aliases", identity))
-        project = projects_.ResolvedProject(record.name, record.root, free)
+        project = ResolvedProject(record.name, record.root, free)
         has_own_folder = is_existing_folder(record.root) and not _is_used(conn, "project_dirs", record.root)
         return projects.register_project(
             conn, project, record.root if has_own_folder else "", now=record.created_at or now
@@ -404,7 +396,7 @@ def _find_project(conn: Connection, record: ProjectRecord, identities: tuple[str
         project_id = fetch_value(conn, "select project_id from project_aliases where identity = ?", (identity,))
         if project_id is None:
             continue
-        own_remotes = {name for name in _project_identities(conn, project_id) if name.startswith("remote:")}
+        own_remotes = {name for name in projects.list_project_aliases(conn, project_id) if name.startswith("remote:")}
         if not identity.startswith(("git:", "dir:")) or not remotes or not own_remotes or remotes & own_remotes:
             return int(project_id)
     return _find_project_by_name(conn, record.name, identities)
@@ -412,19 +404,15 @@ def _find_project(conn: Connection, record: ProjectRecord, identities: tuple[str
 
 def _are_only_names(identities: Iterable[str]) -> bool:
     """Return whether the identities consist only of a name, as in the older claude-mem."""
-    return all(identity.startswith(projects_.LEGACY_PREFIX) for identity in identities)
+    return all(identity.startswith(LEGACY_PREFIX) for identity in identities)
 
 
 def _find_project_by_name(conn: Connection, name: str, identities: Sequence[str]) -> int | None:
     """Match a project known only by its name with the first project of that name, whichever was stored first."""
     if _are_only_names(identities):
-        return next(
-            iter(projects.list_project_ids_by_name(conn, identities[0].removeprefix(projects_.LEGACY_PREFIX))), None
-        )
-    older = fetch_value(
-        conn, "select project_id from project_aliases where identity = ?", (f"{projects_.LEGACY_PREFIX}{name}",)
-    )
-    return int(older) if older is not None and _are_only_names(_project_identities(conn, older)) else None
+        return next(iter(projects.list_project_ids_by_name(conn, identities[0].removeprefix(LEGACY_PREFIX))), None)
+    older = fetch_value(conn, "select project_id from project_aliases where identity = ?", (f"{LEGACY_PREFIX}{name}",))
+    return int(older) if older is not None and _are_only_names(projects.list_project_aliases(conn, older)) else None
 
 
 def _project_id(conn: Connection, ref: str, *, now: int) -> int:
@@ -451,20 +439,17 @@ def find_project_folders(conn: Connection, records: Sequence[ProjectRecord]) -> 
     return {ref: row["root"] for ref, row in projects_by_ref.items() if row}
 
 
-def _captured_sql(turn: str) -> str:
-    """Return the SQL condition that the turn was captured here by a hook or from a transcript, or was private."""
-    return f"({turn}.private or {turn}.events_gone or exists (select 1 from events e where e.turn_id = {turn}.id))"
+# --- importing sessions and turns ------------------------------------------------------------------------------------
 
 
 def _store_session(conn: Connection, record: SessionRecord, project_id: int) -> str:
     """Store a session. One that was captured here stays unchanged: what it lacks may have been removed on purpose."""
     existing = sessions.find_session(conn, record.host, record.session)
-    if existing is None:
-        session_id = _open_session(conn, record.host, record.session, project_id, at=record.started_at)
-    elif _was_captured(conn, existing.id):
+    if existing is not None and _was_captured(conn, existing.id):
         return KNOWN
-    else:
-        session_id = existing.id
+    session = existing or sessions.open_session(
+        conn, record.host, record.session, project_id=project_id, at=record.started_at
+    )
     conn.execute(
         """
         update sdk_sessions
@@ -478,10 +463,17 @@ def _store_session(conn: Connection, record: SessionRecord, project_id: int) -> 
         {
             **_fields(record, "title", "subtitle", "first_prompt", "cwd", "started_at", "last_event_at", "ended_at"),
             "status": record.status if record.status in FINAL_STATUSES else str(Status.INTERRUPTED),
-            "id": session_id,
+            "id": session.id,
         },
     )
     return ADDED if existing is None else KNOWN
+
+
+def _without_tombstoned_titles(conn: Connection, record: SessionRecord) -> SessionRecord:
+    """Remove the titles that were forgotten here."""
+    is_tombstoned = partial(tombstones.is_title_tombstoned, conn, record.host, record.session, at=record.started_at)
+    tombstoned = dict.fromkeys(name for name in tombstones.SESSION_TEXT_COLUMNS if is_tombstoned(getattr(record, name)))
+    return msgspec.structs.replace(record, **tombstoned)
 
 
 def _was_captured(conn: Connection, session_id: int) -> bool:
@@ -492,8 +484,9 @@ def _was_captured(conn: Connection, session_id: int) -> bool:
     return bool(fetch_value(conn, sql, (session_id,)))
 
 
-def _open_session(conn: Connection, host: str, name: str, project_id: int, *, at: int) -> int:
-    return sessions.open_session(conn, host, name, project_id=project_id, at=at).id
+def _captured_sql(turn: str) -> str:
+    """Return the SQL condition that the turn was captured here by a hook or from a transcript, or was private."""
+    return f"({turn}.private or {turn}.events_gone or exists (select 1 from events e where e.turn_id = {turn}.id))"
 
 
 def _find_or_add_turn(
@@ -532,8 +525,10 @@ def _find_or_add_turn(
 
 
 def _was_turn_captured_at(conn: Connection, session_id: int, at: int) -> bool:
-    """Return whether a captured turn was running at that time. Turn numbers may differ between machines; times do
-    not."""
+    """Return whether a captured turn was running at that time.
+
+    Turn numbers may differ between machines; times do not.
+    """
     return bool(
         fetch_value(
             conn,
@@ -550,8 +545,10 @@ def _was_turn_captured_at(conn: Connection, session_id: int, at: int) -> bool:
 
 
 def _add_turn(conn: Connection, session_id: int, number: int, prompt_id: str | None, *, at: int, now: int) -> int:
-    """Add a closed and digested turn. If its number is used it gets the next free one, and a prompt id by which it is
-    found again."""
+    """Add a closed and digested turn.
+
+    If its number is used, the turn gets the next free one, and a prompt id by which it is found again.
+    """
     is_number_used = fetch_value(conn, "select 1 from turns where session_id = ? and number = ?", (session_id, number))
     if is_number_used:
         prompt_id = prompt_id or f"import:{number}"
@@ -584,6 +581,9 @@ def _extend_session(conn: Connection, session_id: int, at: int) -> None:
     )
 
 
+# --- importing items -------------------------------------------------------------------------------------------------
+
+
 def _store_prompt(conn: Connection, record: PromptRecord, session_id: int, turn_id: int) -> str:
     conn.execute(
         """
@@ -602,17 +602,6 @@ def _store_prompt(conn: Connection, record: PromptRecord, session_id: int, turn_
         (session_id, record.text, shorten(record.text, 80), turn_id),
     )
     return ADDED
-
-
-def _fields(record: ContentRecord, *names: str) -> Row:
-    return {name: getattr(record, name) for name in names}
-
-
-_OBSERVATION_COLUMNS = (
-    *_CONTENT_COLUMNS, *_LIST_COLUMNS, *_TIME_COLUMNS, "session_id", "turn_id", "project_id", "prompt_number", "key",
-    "sources", "pinned", "tokens", "hash",
-)  # fmt: skip
-_UPDATED_COLUMNS = (*_CONTENT_COLUMNS, *_LIST_COLUMNS, "updated_at", "sources", "tokens", "hash")
 
 
 def _store_observation(
@@ -670,22 +659,12 @@ def _is_decided_by_user(row: Row) -> bool:
     return bool(row["trust"] == "user" or row["verdict"])
 
 
-_INSERT_OBSERVATION = (
-    f"insert into observations ({', '.join(_OBSERVATION_COLUMNS)})"
-    f" values ({', '.join(f':{name}' for name in _OBSERVATION_COLUMNS)})"
-)
-_UPDATE_OBSERVATION = (
-    f"update observations set {', '.join(f'{name} = :{name}' for name in _UPDATED_COLUMNS)},"
-    " pinned = max(pinned, :pinned) where id = :id"
-)
-
-
 def _observation_params(record: ObservationRecord) -> Row:
-    lists = {name: _to_json(getattr(record, name)) for name in _LIST_COLUMNS}
+    lists = {name: encode_json(getattr(record, name)) for name in _LIST_COLUMNS}
     content = {**_fields(record, "key", *_CONTENT_COLUMNS, *_TIME_COLUMNS), **lists, "pinned": int(record.pinned)}
     return {
         **content,
-        "sources": _to_json([[] for _ in record.facts]),
+        "sources": encode_json([[] for _ in record.facts]),
         "tokens": observations.count_observation_tokens(content),
         "hash": observations.hash_observation(content),
     }
@@ -720,7 +699,7 @@ def _store_summary(conn: Connection, record: SummaryRecord, session_id: int, tur
         return KNOWN
     params = {
         **_fields(record, *_PROVENANCE_COLUMNS, *_SUMMARY_COLUMNS, *_CLOSING_COLUMNS, *_TIME_COLUMNS),
-        **{name: _to_json(getattr(record, name)) for name in ("files_read", "files_edited")},
+        **{name: encode_json(getattr(record, name)) for name in ("files_read", "files_edited")},
         **_place_params(conn, session_id, turn_id, project_id),
     }
     columns, placeholders = ", ".join(params), ", ".join(f":{name}" for name in params)
@@ -738,3 +717,7 @@ def _store_summary(conn: Connection, record: SummaryRecord, session_id: int, tur
 def _update_expression(name: str) -> str:
     """Return the new value of a column. Exports of earlier versions lack the closing message; the stored one stays."""
     return f"iif(excluded.closing = '', {name}, excluded.{name})" if name in _CLOSING_COLUMNS else f"excluded.{name}"
+
+
+def _fields(record: ContentRecord, *names: str) -> Row:
+    return {name: getattr(record, name) for name in names}

@@ -1,4 +1,4 @@
-"""Deletion by scope.
+"""Deletion by scope: tombstones first, then the rows, and the undo of both.
 
 A reversible deletion moves rows out of their tables at once, so that they are neither injected nor found, and keeps
 them for thirty days. An erasure removes the rows, their index entries and every other copy in the database.
@@ -25,7 +25,6 @@ from claude_mem.storage.sqlite.deletion.scopes import (
     DeletionScope,
     add_derived_rows,
     find_affected_rows,
-    to_json,
 )
 from claude_mem.storage.sqlite.deletion.tombstones import (
     ITEM_AND_SESSION_HASH_SQL,
@@ -42,7 +41,7 @@ from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_o
 from claude_mem.storage.sqlite.journal import jobs, notices
 from claude_mem.storage.sqlite.memory import edits, observations
 from claude_mem.storage.sqlite.memory.edits import UNDO_WINDOW_MS
-from claude_mem.storage.sqlite.memory.observations import MACHINE_OWNED
+from claude_mem.storage.sqlite.memory.observations import MACHINE_OWNED, encode_json
 from claude_mem.system.failpoints import failpoint
 
 FORGOTTEN_RULE = "forgotten"  # the filter rule in the receipts of forgotten events
@@ -61,25 +60,25 @@ def build_tombstones(
     conn: Connection, scope: DeletionScope, affected: AffectedRows, *, n: int, erased: bool, now: int
 ) -> list[Tombstone]:
     """Return tombstones for all affected rows. Where the scope is a period, one for each session is enough."""
-    tombstones: dict[str, Tombstone] = {}
+    by_hash: dict[str, Tombstone] = {}
     if scope.by_time:
         until = min(now, scope.before - 1) if scope.before is not None else now
-        session_ids = to_json([*_affected_session_ids(conn, affected), *_restorable_session_ids(conn, affected)])
+        session_ids = encode_json([*_affected_session_ids(conn, affected), *_restorable_session_ids(conn, affected)])
         sql = f"select distinct {SESSION_HASH_SQL} as mark from sdk_sessions s where s.id in (select value from json_each(?))"
         for row in fetch_all(conn, sql, (session_ids,)):
-            tombstones[row["mark"]] = Tombstone(n, row["mark"], scope.after or 0, until, erased, now)
+            by_hash[row["mark"]] = Tombstone(n, row["mark"], scope.after or 0, until, erased, now)
     for title_hash in _title_hashes(conn, scope, affected):
-        tombstones[title_hash] = Tombstone(n, title_hash, 0, now, erased, now)
+        by_hash[title_hash] = Tombstone(n, title_hash, 0, now, erased, now)
     for name, row_ids in _ids_by_kind(affected):
         if scope.by_time and name != "observation":
             continue
         without_session = " and i.session_id is null" if scope.by_time else ""
         for row in _item_hashes(conn, name, row_ids, without_session):
-            tombstones[row["mark"]] = Tombstone(n, row["mark"], 0, max(now, row["at"]), erased, now)
+            by_hash[row["mark"]] = Tombstone(n, row["mark"], 0, max(now, row["at"]), erased, now)
     if not scope.by_time:
         for row in _restorable_hashes(conn, scope, affected):
-            tombstones[row["mark"]] = Tombstone(n, row["mark"], 0, max(now, row["at"]), erased, now)
-    return list(tombstones.values())
+            by_hash[row["mark"]] = Tombstone(n, row["mark"], 0, max(now, row["at"]), erased, now)
+    return list(by_hash.values())
 
 
 def _title_hashes(conn: Connection, scope: DeletionScope, affected: AffectedRows) -> Iterator[str]:
@@ -88,7 +87,7 @@ def _title_hashes(conn: Connection, scope: DeletionScope, affected: AffectedRows
     for name in SESSION_TEXT_COLUMNS if pattern else ("title", "first_prompt"):
         hash_sql = f"keyed_hash('titled', s.host, s.content_session_id, s.{name})"
         sql = f"select s.{name} as text, {hash_sql} as mark from sdk_sessions s where s.{name} != ''"
-        session_ids = to_json([*affected.sessions, *_sessions_losing_first_prompt(conn, affected)])
+        session_ids = encode_json([*affected.sessions, *_sessions_losing_first_prompt(conn, affected)])
         for row in fetch_all(conn, f"{sql} and s.id in (select value from json_each(?))", (session_ids,)):
             if pattern is None or pattern.is_in(row["text"]):
                 yield row["mark"]
@@ -105,7 +104,7 @@ _IN_AFFECTED_SESSIONS = """
 
 def _id_params(affected: AffectedRows) -> Row:
     return {
-        name: to_json(getattr(affected, name))
+        name: encode_json(getattr(affected, name))
         for name in ("whole_sessions", "events", "prompts", "observations", "summaries")
     }
 
@@ -126,7 +125,9 @@ def _item_hashes(
         for hash_sql in ITEM_HASH_SQL[name]
     )
     yield from (
-        row for row in fetch_all(conn, f"{with_clause} {sql}", {**params, "numbers": to_json(row_ids)}) if row["mark"]
+        row
+        for row in fetch_all(conn, f"{with_clause} {sql}", {**params, "numbers": encode_json(row_ids)})
+        if row["mark"]
     )
 
 
@@ -156,7 +157,7 @@ def _restorable_hashes(conn: Connection, scope: DeletionScope, affected: Affecte
                 [item[1] for item in restorable],
                 "",
                 with_clause=with_clause,
-                restorable=to_json(restorable),
+                restorable=encode_json(restorable),
             )
             if restorable
             else ()
@@ -166,7 +167,7 @@ def _restorable_hashes(conn: Connection, scope: DeletionScope, affected: Affecte
 
 def _restorable_title_hashes(conn: Connection, scope: DeletionScope, affected: AffectedRows) -> Iterator[Row]:
     pattern = TextPattern(scope.matching) if scope.matching else None
-    params = {"restorable": to_json([item for item in affected.restorable if item[0] == "session"])}
+    params = {"restorable": encode_json([item for item in affected.restorable if item[0] == "session"])}
     for name in SESSION_TEXT_COLUMNS:
         sql = f"""
             select a.at, a.text, keyed_hash('titled', s.host, s.content_session_id, a.text) as mark
@@ -188,7 +189,7 @@ def _restorable_session_ids(conn: Connection, affected: AffectedRows) -> list[in
     if not affected.restorable:
         return []
     sql = f"select distinct session_id from put_away {_WHERE_RESTORABLE} and session_id is not null"
-    return [row["session_id"] for row in fetch_all(conn, sql, {"restorable": to_json(affected.restorable)})]
+    return [row["session_id"] for row in fetch_all(conn, sql, {"restorable": encode_json(affected.restorable)})]
 
 
 def find_tombstoned_rows(conn: Connection, tombstones: Sequence[Tombstone]) -> AffectedRows:
@@ -247,6 +248,7 @@ def _sessions_with_tombstoned_title(conn: Connection) -> list[int]:
 
 
 def union_affected_rows(conn: Connection, first: AffectedRows, second: AffectedRows) -> AffectedRows:
+    """Return the rows that either deletion affects, with the rows derived from them."""
     both = {name: sorted({*getattr(first, name), *getattr(second, name)}) for name in _UNION_FIELDS}
     return add_derived_rows(conn, replace(AffectedRows(), **both), external_db.read_table_columns(conn))
 
@@ -337,7 +339,7 @@ def _remove_dangling_rows(conn: Connection, tables: Any, session_ids: Sequence[i
         conn.execute(
             "update passages set around = '' where around != '' and document_id in"
             " (select id from documents where session_id in (select value from json_each(?)))",
-            (to_json(session_ids),),
+            (encode_json(session_ids),),
         )
         conn.execute("insert into words (words) values ('optimize')")
 
@@ -369,14 +371,14 @@ def _delete_rows(conn: Connection, part: AffectedRows) -> None:
         _delete_by_ids(conn, table, "id", row_ids)
     _delete_by_ids(conn, "session_summaries", "id", part.summaries)
     _delete_by_ids(conn, "user_prompts", "id", part.prompts)
-    _delete_by_ids(conn, "tellings", "id", part.tellings) if part.tellings else None
+    _delete_by_ids(conn, "tellings", "id", part.tellings)
     conn.execute(
         f"""
         update receipts set outcome = 'filtered', rule = '{FORGOTTEN_RULE}'
          where outcome = 'stored' and event_id in
                (select event_id from events where seq in (select value from json_each(?)))
         """,
-        (to_json(part.events),),
+        (encode_json(part.events),),
     )
     _delete_by_ids(conn, "events", "seq", part.events)
     _queue_reindex(conn, [*part.turns, *part.indexed_turns])
@@ -387,14 +389,14 @@ def _delete_rows(conn: Connection, part: AffectedRows) -> None:
 
 def _delete_by_ids(conn: Connection, table: str, column: str, values: Sequence[int]) -> None:
     if values:
-        conn.execute(f"delete from {table} where {column} in (select value from json_each(?))", (to_json(values),))
+        conn.execute(f"delete from {table} where {column} in (select value from json_each(?))", (encode_json(values),))
 
 
 def _queue_reindex(conn: Connection, turn_ids: Sequence[int]) -> None:
     """Remove these turns from the search index and queue what remains of them for indexing."""
     if not turn_ids or not fetch_value(conn, "select 1 from sqlite_schema where name = 'documents'"):
         return
-    params = (to_json(turn_ids),)
+    params = (encode_json(turn_ids),)
     conn.execute("delete from documents where kind = 'turn' and turn_id in (select value from json_each(?))", params)
     for kind, table, column in (
         ("turn", "turns", "id"),
@@ -493,7 +495,7 @@ def _strip_session(conn: Connection, session_id: int, *, n: int, erase: bool) ->
     if not erase and any(texts.values()):
         conn.execute(
             "insert or ignore into put_away values (?, 'session', ?, ?, ?, ?, ?)",
-            (n, session_id, session_id, row["project_id"], row["started_at"], to_json(texts)),
+            (n, session_id, session_id, row["project_id"], row["started_at"], encode_json(texts)),
         )
     conn.execute(
         "update sdk_sessions set title = null, subtitle = null, first_prompt = null where id = ?", (session_id,)
@@ -519,7 +521,7 @@ def _delete_session(conn: Connection, session_id: int) -> None:
 
 def find_sessions_to_retitle(conn: Connection, affected: AffectedRows) -> list[int]:
     """Return the sessions whose title or subtitle was taken from a deleted first prompt or summary."""
-    summary_ids = to_json([*affected.summaries, *affected.derived_summaries])
+    summary_ids = encode_json([*affected.summaries, *affected.derived_summaries])
     sql = "select distinct session_id from session_summaries where id in (select value from json_each(?))"
     return [
         *_sessions_losing_first_prompt(conn, affected),
@@ -529,7 +531,7 @@ def find_sessions_to_retitle(conn: Connection, affected: AffectedRows) -> list[i
 
 def _sessions_losing_first_prompt(conn: Connection, affected: AffectedRows) -> list[int]:
     sql = "select session_id from user_prompts where prompt_number = 1 and id in (select value from json_each(?))"
-    return [row["session_id"] for row in fetch_all(conn, sql, (to_json(affected.prompts),))]
+    return [row["session_id"] for row in fetch_all(conn, sql, (encode_json(affected.prompts),))]
 
 
 def retitle_sessions(conn: Connection, session_ids: Sequence[int]) -> None:
@@ -559,7 +561,7 @@ def delete_empty_projects(conn: Connection, identities: Sequence[str]) -> None:
            and not exists (select 1 from sdk_sessions s where s.project_id = a.project_id)
            and not exists (select 1 from observations o where o.project_id = a.project_id and not o.forgotten)
         """,
-        (to_json(identities),),
+        (encode_json(identities),),
     )
     for row in empty_projects:
         conn.execute("delete from observations where project_id = ?", (row["id"],))
@@ -631,18 +633,14 @@ def _save_for_undo(conn: Connection, part: AffectedRows, n: int) -> None:
     for kind, row_ids in row_ids_by_kind.items():
         table, id_column = _RESTORABLE_TABLES[kind]
         sql = f"select * from {table} where {id_column} in (select value from json_each(?))"
-        for row in fetch_all(conn, sql, (to_json(row_ids),)):
+        for row in fetch_all(conn, sql, (encode_json(row_ids),)):
             at = row.get("at", row.get("created_at"))
             session_id = row.get("session_id")
+            project_id = fetch_value(conn, "select project_id from sdk_sessions where id = ?", (session_id,))
             conn.execute(
                 "insert or replace into put_away values (?, ?, ?, ?, ?, ?, ?)",
-                (n, kind, row[id_column], session_id, _project_of(conn, session_id), at, to_json(row)),
+                (n, kind, row[id_column], session_id, project_id, at, encode_json(row)),
             )
-
-
-def _project_of(conn: Connection, session_id: int | None) -> int | None:
-    project_id = fetch_value(conn, "select project_id from sdk_sessions where id = ?", (session_id,))
-    return None if project_id is None else int(project_id)
 
 
 def get_restorable_rows(conn: Connection, n: int) -> list[Row]:
@@ -743,7 +741,7 @@ def build_tombstone_revocations(conn: Connection, row_id: int) -> list[Tombstone
         return []
     hashes = [row["mark"] for row in _item_hashes(conn, "observation", [row_id])]
     sql = "select mark, forgetting_id as n from tombstones where mark in (select value from json_each(?))"
-    return [Tombstone(row["n"], row["mark"], back=True) for row in fetch_all(conn, sql, (to_json(hashes),))]
+    return [Tombstone(row["n"], row["mark"], back=True) for row in fetch_all(conn, sql, (encode_json(hashes),))]
 
 
 def undo_observation_change(
@@ -775,7 +773,8 @@ def enqueue_redigest(conn: Connection, turn_ids: Sequence[int], *, n: int, now: 
 
 
 def finish_deletion(conn: Connection, n: int, counts: Row, *, now: int) -> None:
-    conn.execute("update forgettings set done_at = ?, counts = ? where id = ?", (now, to_json(counts), n))
+    """Record that a deletion is complete, and how many rows of each kind it removed."""
+    conn.execute("update forgettings set done_at = ?, counts = ? where id = ?", (now, encode_json(counts), n))
 
 
 def record_missing_deletion(conn: Connection, n: int, *, at: int, erased: bool) -> None:
@@ -784,6 +783,7 @@ def record_missing_deletion(conn: Connection, n: int, *, at: int, erased: bool) 
 
 
 def find_unfinished_deletions(conn: Connection) -> list[int]:
+    """Return the ids of deletions that were interrupted."""
     return [
         row["id"] for row in fetch_all(conn, "select id from forgettings where done_at is null and undone_at is null")
     ]
@@ -796,6 +796,7 @@ def find_undone_deletions(conn: Connection) -> dict[int, int]:
 
 
 def is_expiry_due(conn: Connection, *, now: int) -> bool:
+    """Return whether any restorable row is older than thirty days."""
     sql = "select 1 from put_away a join forgettings f on f.id = a.forgetting_id where f.at < ? limit 1"
     return bool(fetch_value(conn, sql, (now - UNDO_WINDOW_MS,)))
 
@@ -810,7 +811,7 @@ def erase_expired_rows(conn: Connection, *, now: int, limit: int = 500) -> int:
 
 def find_affected_projects(conn: Connection, affected: AffectedRows) -> list[int]:
     """Return the ids of projects whose cached start context may mention any of these rows."""
-    params = {**_id_params(affected), "derived": to_json(affected.derived_observations)}
+    params = {**_id_params(affected), "derived": encode_json(affected.derived_observations)}
     sql = f"""
         select project_id from sdk_sessions s where {_IN_AFFECTED_SESSIONS}
         union select project_id from observations where id in (select value from json_each(:observations))
@@ -835,6 +836,6 @@ def iterate_affected_texts(conn: Connection, affected: AffectedRows) -> Iterator
     for name, row_ids in reversed([*_ids_by_kind(affected)]):
         condition = f"{ITEM_ID_COLUMNS[name]} in (select value from json_each(?))"
         for row in conn.execute(
-            f"select {_TEXT_SQL[name]} as text from {ITEM_TABLES[name]} where {condition}", (to_json(row_ids),)
+            f"select {_TEXT_SQL[name]} as text from {ITEM_TABLES[name]} where {condition}", (encode_json(row_ids),)
         ):
             yield row["text"]

@@ -14,7 +14,7 @@ import msgspec
 
 from claude_mem.domain import ids
 from claude_mem.domain.text import map_strings
-from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_value
+from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_value, has_table
 from claude_mem.storage.sqlite.memory.observations import (
     JSON_LIST_COLUMNS,
     count_observation_tokens,
@@ -28,8 +28,10 @@ RowKey = int | str
 
 @dataclass(frozen=True, slots=True)
 class TextCleaner:
-    """Functions that remove secrets and private parts from a text, from the body of an event (JSON), and from the
-    texts of a list."""
+    """Functions that remove secrets and private parts.
+
+    They clean a text, the body of an event (JSON), and the texts of a list.
+    """
 
     text: Callable[[str], str]
     body: Callable[[str], str]
@@ -38,8 +40,11 @@ class TextCleaner:
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """A table with its key column and its columns that contain a text, a JSON list of texts, or a JSON object with the
-    columns of another table's row."""
+    """A table with its key column and the columns that contain text.
+
+    `plain`: columns with a text. `lists`: with a JSON list of texts. `columns`: with a JSON object of the columns of
+    another table's row.
+    """
 
     table: str
     key: str
@@ -85,18 +90,19 @@ class RedactionStep:
 
     after: RowKey | None
     rows_read: int
-    changed: int
+    rows_changed: int
 
 
 def count_text_rows(conn: Connection, texts: TextTable) -> int:
-    return int(fetch_value(conn, f"select count(*) from {texts.table}")) if _has_table(conn, texts.table) else 0
+    """Return how many rows a redaction of this table reads."""
+    return int(fetch_value(conn, f"select count(*) from {texts.table}")) if has_table(conn, texts.table) else 0
 
 
 def redact_batch(
     conn: Connection, texts: TextTable, after: RowKey | None, *, clean: TextCleaner, write: bool
 ) -> RedactionStep:
     """Process the next batch of a table. Without `write`, changes are only counted."""
-    if not _has_table(conn, texts.table):
+    if not has_table(conn, texts.table):
         return RedactionStep(None, 0, 0)
     batch = _next_batch(conn, texts, after)
     changed = 0
@@ -119,14 +125,10 @@ def redact_copy(conn: Connection, *, clean: TextCleaner, write: bool) -> dict[st
         after: RowKey | None = None
         while True:
             result = redact_batch(conn, texts, after, clean=clean, write=write)
-            changed[texts.table] = changed.get(texts.table, 0) + result.changed
+            changed[texts.table] = changed.get(texts.table, 0) + result.rows_changed
             if (after := result.after) is None:
                 break
     return {table: number for table, number in changed.items() if number}
-
-
-def _has_table(conn: Connection, table: str) -> bool:
-    return bool(fetch_value(conn, "select 1 from sqlite_schema where type = 'table' and name = ?", (table,)))
 
 
 def _next_batch(conn: Connection, texts: TextTable, after: RowKey | None) -> list[Row]:
@@ -177,7 +179,7 @@ def _clean_column(name: str, item: Any, clean: TextCleaner) -> Any:
     return _clean_list(item, clean) if name in JSON_LIST_COLUMNS else clean.text(item)
 
 
-# --- writing ---------------------------------------------------------------------------------------------------------
+# --- writing changed rows ---------------------------------------------------------------------------------------------------------
 
 
 def _update(conn: Connection, texts: TextTable, row: Row, changes: Row) -> None:
@@ -189,7 +191,7 @@ def _update(conn: Connection, texts: TextTable, row: Row, changes: Row) -> None:
 
 def _update_event(conn: Connection, texts: TextTable, row: Row, changes: Row) -> None:
     _update(conn, texts, row, changes)
-    if row["turn_id"] is not None and _has_table(conn, "stale"):
+    if row["turn_id"] is not None and has_table(conn, "stale"):
         conn.execute("insert or ignore into stale values ('turn', ?)", (row["turn_id"],))
 
 

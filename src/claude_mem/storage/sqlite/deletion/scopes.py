@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-import msgspec
-
 from claude_mem.domain.errors import InvalidRequest, NotFound
 from claude_mem.domain.text_pattern import MIN_CHARS, TextPattern
 from claude_mem.storage.sqlite import external_db
@@ -18,11 +16,12 @@ from claude_mem.storage.sqlite.deletion.tombstones import (
     ITEM_ID_COLUMNS,
     ITEM_TABLES,
     ITEM_TIME_COLUMNS,
+    SESSION_TEXT_COLUMNS,
     item_from_clause,
 )
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
 from claude_mem.storage.sqlite.memory import projects, sessions
-from claude_mem.storage.sqlite.memory.observations import MACHINE_OWNED, TRUSTED
+from claude_mem.storage.sqlite.memory.observations import MACHINE_OWNED, TRUSTED, encode_json
 
 EXTERNAL, IMPORT = "external", "import"
 BATCH_SIZE = 500
@@ -30,8 +29,11 @@ BATCH_SIZE = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletionScope:
-    """What a deletion covers. Sessions and projects are identified by names that are the same in every copy of the
-    database; their row ids may differ between copies."""
+    """What a deletion covers.
+
+    Sessions and projects are identified by names that are the same in every copy of the database; their row ids may
+    differ between copies.
+    """
 
     ids: tuple[int, ...] = ()
     sessions: tuple[tuple[str, str], ...] = ()
@@ -77,7 +79,7 @@ def _project_identities(conn: Connection, name: str) -> tuple[str, ...]:
     if not project_ids:
         raise NotFound(f"there is no project {name!r}", hint="`claude-mem list projects` shows all projects")
     sql = "select identity from project_aliases where project_id in (select value from json_each(?))"
-    return tuple(row["identity"] for row in fetch_all(conn, sql, (to_json(project_ids),)))
+    return tuple(row["identity"] for row in fetch_all(conn, sql, (encode_json(project_ids),)))
 
 
 # --- affected rows ---------------------------------------------------------------------------------------------------
@@ -111,6 +113,7 @@ class AffectedRows:
         return any(getattr(self, item.name) for item in fields(self))
 
     def size(self) -> int:
+        """Return the number of affected rows."""
         return sum(len(getattr(self, item.name)) for item in fields(self))
 
     def batches(self) -> Iterator[AffectedRows]:
@@ -134,7 +137,6 @@ _TEXT_COLUMNS = {
     ),
 }  # fmt: skip
 _FILE_COLUMNS = {"observation": ("files_read", "files_modified"), "summary": ("files_read", "files_edited")}
-_SESSION_TEXT_COLUMNS = ("title", "subtitle", "first_prompt")
 
 
 def find_affected_rows(conn: Connection, scope: DeletionScope, *, erase: bool) -> AffectedRows:
@@ -199,14 +201,14 @@ def _with_items_of_sessions(conn: Connection, kind: str, row_ids: list[int], ses
     where = "session_id in (select value from json_each(?))"
     where += " and not forgotten" if kind == "observation" else ""
     sql = f"select {ITEM_ID_COLUMNS[kind]} as n from {ITEM_TABLES[kind]} where {where}"
-    return sorted({*row_ids, *(row["n"] for row in fetch_all(conn, sql, (to_json(session_ids),)))})
+    return sorted({*row_ids, *(row["n"] for row in fetch_all(conn, sql, (encode_json(session_ids),)))})
 
 
 def _scope_params(scope: DeletionScope) -> Row:
     return {
-        "ids": to_json(scope.ids),
-        "sessions": to_json(["\x1f".join(name) for name in scope.sessions]),
-        "projects": to_json(scope.projects),
+        "ids": encode_json(scope.ids),
+        "sessions": encode_json(["\x1f".join(name) for name in scope.sessions]),
+        "projects": encode_json(scope.projects),
         "after": scope.after,
         "before": scope.before,
         "source": scope.source,
@@ -239,8 +241,11 @@ def _conditions(kind: str, scope: DeletionScope, tables: Any, *, erase: bool) ->
 
 
 def _source_conditions(kind: str, source: str, columns: Iterable[str]) -> Iterator[str]:
-    """Yield the meanings of `--source`: an agent, a way in (hook, transcript, api), an origin, a trust level, imports,
-    a file or an address."""
+    """Yield the SQL conditions for the meanings of `--source`.
+
+    It names an agent, a path of capture (hook, transcript, api), an origin, a trust level, imports, a file or an
+    address.
+    """
     yield "s.host = :source"
     for name in ("source", "origin", "trust"):
         if name in columns:
@@ -289,7 +294,7 @@ def _matching_tellings(conn: Connection, scope: DeletionScope, whole_sessions: S
           left join sdk_sessions s on s.host = g.host and s.content_session_id = g.content_session_id
          where ({") and (".join(text_conditions)}) or s.id in (select value from json_each(:whole_sessions))
         """,
-        {**_scope_params(scope), "whole_sessions": to_json(whole_sessions)},
+        {**_scope_params(scope), "whole_sessions": encode_json(whole_sessions)},
     )
     return [row["id"] for row in telling_rows]
 
@@ -314,7 +319,7 @@ def _matching_sessions(conn: Connection, scope: DeletionScope) -> list[int]:
     """Return the sessions whose own row contains the text."""
     if not scope.matching:
         return []
-    text_matches = " or ".join(f"holds(s.{name})" for name in _SESSION_TEXT_COLUMNS)
+    text_matches = " or ".join(f"holds(s.{name})" for name in SESSION_TEXT_COLUMNS)
     where = " and ".join((f"({text_matches})", *_session_conditions(scope, "s.started_at")))
     return [
         row["id"] for row in fetch_all(conn, f"select s.id from sdk_sessions s where {where}", _scope_params(scope))
@@ -343,9 +348,9 @@ def _matching_restorable(conn: Connection, scope: DeletionScope) -> list[tuple[s
 def add_derived_rows(conn: Connection, affected: AffectedRows, tables: Any) -> AffectedRows:
     """Add the rows derived from the affected events and prompts, and the turns that must be digested again."""
     params = {
-        "events": to_json(affected.events),
-        "prompts": to_json(affected.prompts),
-        "whole_sessions": to_json(affected.whole_sessions),
+        "events": encode_json(affected.events),
+        "prompts": encode_json(affected.prompts),
+        "whole_sessions": encode_json(affected.whole_sessions),
     }
     purged_sql = "t.events_gone" if "events_gone" in tables["turns"] else "0"
     turn_rows = fetch_all(
@@ -375,13 +380,13 @@ def add_derived_rows(conn: Connection, affected: AffectedRows, tables: Any) -> A
 def _derived_observations(
     conn: Connection, affected: AffectedRows, turns: Sequence[int], tables: Any, *, purged_turns: Sequence[int]
 ) -> list[int]:
-    """Return the machine-written observations of these turns. Of turns whose events were purged, return only those
-    that cite a deleted event."""
+    """Return the machine-written observations of these turns.
+
+    Of turns whose events were purged, return only those that cite a deleted event.
+    """
     machine_owned = MACHINE_OWNED if "verdict" in tables["observations"] else "not forgotten and trust != 'user'"
-    event_ids, purged_turn_ids = (
-        to_json(affected.events),
-        to_json(purged_turns),
-    )  # contain only numbers, so they are safe to put into the SQL
+    # Both contain only numbers, so they are safe to put into the SQL.
+    event_ids, purged_turn_ids = encode_json(affected.events), encode_json(purged_turns)
     cites = f"exists (select 1 from json_tree(sources) c where c.atom in (select value from json_each('{event_ids}')))"
     where = f"{machine_owned} and (turn_id not in (select value from json_each('{purged_turn_ids}')) or {cites})"
     return _ids_of_turns(conn, "observations", turns, affected.observations, where)
@@ -394,7 +399,7 @@ def _ids_of_turns(
         f"select id from {table} where turn_id in (select value from json_each(?))"
         f" and id not in (select value from json_each(?)) and {where}"
     )
-    return [row["id"] for row in fetch_all(conn, sql, (to_json(turns), to_json(excluded_ids)))]
+    return [row["id"] for row in fetch_all(conn, sql, (encode_json(turns), encode_json(excluded_ids)))]
 
 
 # --- preview ---------------------------------------------------------------------------------------------------------
@@ -423,7 +428,7 @@ def _count_turns(conn: Connection, affected: AffectedRows) -> int:
     turns_of_whole_sessions = fetch_value(
         conn,
         "select count(*) from turns where session_id in (select value from json_each(?))",
-        (to_json(affected.whole_sessions),),
+        (encode_json(affected.whole_sessions),),
     )
     return int(turns_of_whole_sessions) + len(affected.turns) - len(affected.turns_to_redigest)
 
@@ -449,7 +454,3 @@ def _first_titles(conn: Connection, affected: AffectedRows, limit: int) -> Itera
             row = fetch_one(conn, f"select {title} as title, {at} as at from {table} where id = ?", (row_id,))
             if row is not None:
                 yield {"kind": kind, "id": row_id, "title": (row["title"] or "")[:120], "at": row["at"]}
-
-
-def to_json(items: Any) -> str:
-    return msgspec.json.encode(items).decode()

@@ -1,12 +1,10 @@
 """Tombstones, which keep forgotten content from being stored again, whichever way it arrives.
 
-A tombstone holds no content: only the keyed hash of an item's identity and the period it covers. Every tombstone is
-stored twice: in the table, which every way in checks, and in `forgotten.jsonl`, which outlives the database. After an
-older database is restored, the deletions made since are read from the file and applied again before anything is shown.
-
-Without their key, tombstones can no longer be compared with anything. They are then replaced by one tombstone that
-matches everything (`ANY`) in the period they covered: content that cannot be checked is refused until the user lifts
-that tombstone (deletion `F0`).
+A tombstone holds no content: only the keyed hash of an item's identity and the period it covers. It is stored in the
+table, which is checked before anything is stored, and in `forgotten.jsonl`, which outlives the database: after an older
+database is restored, later deletions are applied again from the file before anything is shown. If the key is lost,
+tombstones can no longer be compared with content. One tombstone that matches everything in their period (`MATCH_ALL`)
+then refuses content that cannot be checked, until the user lifts it (deletion `F0`).
 """
 
 from __future__ import annotations
@@ -28,7 +26,6 @@ from claude_mem.system.spool import append_private
 TOMBSTONE_FILE = damage.TOMBSTONE_FILE
 MATCH_ALL = "*"  # in place of a hash: this tombstone matches everything that is not reported live by a hook
 LOST_KEY_DELETION_ID = 0  # id of the deletion that stands for all deletions whose key was lost
-
 ITEM_TABLES = {
     "event": "events",
     "prompt": "user_prompts",
@@ -37,17 +34,9 @@ ITEM_TABLES = {
 }
 ITEM_ID_COLUMNS = {"event": "seq", "prompt": "id", "observation": "id", "summary": "id"}
 ITEM_TIME_COLUMNS = {"event": "at", "prompt": "created_at", "observation": "created_at", "summary": "created_at"}
-
-
-def item_from_clause(kind: str) -> str:
-    """Return the SQL `from` clause of a kind's rows (`i`) with their session (`s`) and turn (`t`)."""
-    return f"from {ITEM_TABLES[kind]} i left join sdk_sessions s on s.id = i.session_id left join turns t on t.id = i.turn_id"
-
-
+SESSION_TEXT_COLUMNS = ("title", "subtitle", "first_prompt")  # the text columns of a session row
 _TURN_KEYS = ("'#' || t.number", "t.prompt_id")
 SESSION_HASH_SQL = "keyed_hash('session', s.host, s.content_session_id)"
-SESSION_TEXT_COLUMNS = ("title", "subtitle", "first_prompt")  # the text columns of a session row
-
 # SQL expressions for the keyed hashes that identify a row, over the row (`i`), its session (`s`) and its turn (`t`).
 # An expression is '' where the row lacks the identifying value.
 ITEM_HASH_SQL = {
@@ -94,6 +83,11 @@ class Tombstone(msgspec.Struct, frozen=True, omit_defaults=True):
     erased: bool = False
     at: int = 0
     back: bool = False
+
+
+def item_from_clause(kind: str) -> str:
+    """Return the SQL `from` clause of a kind's rows (`i`) with their session (`s`) and turn (`t`)."""
+    return f"from {ITEM_TABLES[kind]} i left join sdk_sessions s on s.id = i.session_id left join turns t on t.id = i.turn_id"
 
 
 # --- the file --------------------------------------------------------------------------------------------------------
@@ -146,7 +140,42 @@ def read_uncheckable_tombstones(folder: Path) -> list[Tombstone]:
     return [tombstone for tombstone in tombstones[:last] if tombstone.mark != MATCH_ALL]
 
 
-# --- damage ----------------------------------------------------------------------------------------------------------
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+def insert_tombstones(conn: Connection, tombstones: Iterable[Tombstone]) -> None:
+    """Insert tombstones into the table."""
+    conn.executemany(
+        "insert or replace into tombstones (mark, forgetting_id, since, until) values (?, ?, ?, ?)",
+        [(tombstone.mark, tombstone.n, tombstone.since, tombstone.until) for tombstone in tombstones],
+    )
+
+
+def find_missing_tombstones(conn: Connection, tombstones: Sequence[Tombstone]) -> list[Tombstone]:
+    """Return the tombstones that this database does not have, as happens after an older database was restored."""
+    known_keys = {
+        (row["mark"], row["forgetting_id"]) for row in fetch_all(conn, "select mark, forgetting_id from tombstones")
+    }
+    return [tombstone for tombstone in tombstones if (tombstone.mark, tombstone.n) not in known_keys]
+
+
+def delete_tombstones(conn: Connection, tombstones: Iterable[Tombstone]) -> None:
+    """Remove these tombstones from the table so that the next start applies them again from the file.
+
+    For a database that was assembled from a backup and the readable rows of a damaged database.
+    """
+    conn.executemany(
+        "delete from tombstones where mark = ? and forgetting_id = ?",
+        [(tombstone.mark, tombstone.n) for tombstone in tombstones],
+    )
+
+
+def delete_tombstones_of_deletion(conn: Connection, n: int) -> None:
+    """Remove the tombstones of a deletion that is undone."""
+    conn.execute("delete from tombstones where forgetting_id = ?", (n,))
+
+
+# --- a damaged file or a lost key ------------------------------------------------------------------------------------
 
 
 def complete_tombstone_file(conn: Connection, folder: Path) -> str:
@@ -215,40 +244,10 @@ def insert_match_all_tombstone(conn: Connection, folder: Path, *, now: int) -> s
     )
 
 
-def insert_tombstones(conn: Connection, tombstones: Iterable[Tombstone]) -> None:
-    conn.executemany(
-        "insert or replace into tombstones (mark, forgetting_id, since, until) values (?, ?, ?, ?)",
-        [(tombstone.mark, tombstone.n, tombstone.since, tombstone.until) for tombstone in tombstones],
-    )
+# --- checks before anything is stored --------------------------------------------------------------------------------
 
 
-def find_missing_tombstones(conn: Connection, tombstones: Sequence[Tombstone]) -> list[Tombstone]:
-    """Return the tombstones that this database does not have, as happens after an older database was restored."""
-    known_keys = {
-        (row["mark"], row["forgetting_id"]) for row in fetch_all(conn, "select mark, forgetting_id from tombstones")
-    }
-    return [tombstone for tombstone in tombstones if (tombstone.mark, tombstone.n) not in known_keys]
-
-
-def delete_tombstones(conn: Connection, tombstones: Iterable[Tombstone]) -> None:
-    """Remove these tombstones from the table so that the next start applies them again from the file.
-
-    For a database that was assembled from a backup and the readable rows of a damaged database.
-    """
-    conn.executemany(
-        "delete from tombstones where mark = ? and forgetting_id = ?",
-        [(tombstone.mark, tombstone.n) for tombstone in tombstones],
-    )
-
-
-def delete_tombstones_of_deletion(conn: Connection, n: int) -> None:
-    conn.execute("delete from tombstones where forgetting_id = ?", (n,))
-
-
-# --- checks ----------------------------------------------------------------------------------------------------------
-
-
-def has_tombstones(conn: Connection) -> bool:
+def _has_tombstones(conn: Connection) -> bool:
     return bool(fetch_value(conn, "select 1 from tombstones limit 1"))
 
 
@@ -257,7 +256,7 @@ def is_event_tombstoned(conn: Connection, event: Event, *, live: bool = False) -
 
     An event that a hook reports (`live`) is new, so the tombstone that matches everything does not apply to it.
     """
-    if not has_tombstones(conn):
+    if not _has_tombstones(conn):
         return False
     row = (
         event.id,
@@ -284,15 +283,18 @@ def is_time_uncheckable(conn: Connection, *, at: int) -> bool:
 
 
 def is_observation_tombstoned(conn: Connection, turn_id: int | None, key: str, *, at: int) -> bool:
-    return has_tombstones(conn) and _is_turn_item_tombstoned(conn, "observation", turn_id, key, at=at)
+    """Return whether the observation with this key was forgotten."""
+    return _has_tombstones(conn) and _is_turn_item_tombstoned(conn, "observation", turn_id, key, at=at)
 
 
 def is_summary_tombstoned(conn: Connection, turn_id: int, *, at: int) -> bool:
-    return has_tombstones(conn) and _is_turn_item_tombstoned(conn, "summary", turn_id, "", at=at)
+    """Return whether the summary of this turn was forgotten."""
+    return _has_tombstones(conn) and _is_turn_item_tombstoned(conn, "summary", turn_id, "", at=at)
 
 
 def is_prompt_tombstoned(conn: Connection, turn_id: int, text: str, *, at: int) -> bool:
-    return has_tombstones(conn) and _is_turn_item_tombstoned(conn, "prompt", turn_id, text, at=at)
+    """Return whether a prompt with this text was forgotten."""
+    return _has_tombstones(conn) and _is_turn_item_tombstoned(conn, "prompt", turn_id, text, at=at)
 
 
 def is_session_tombstoned(conn: Connection, host: str, content_session_id: str, *, since: int, until: int) -> bool:
@@ -302,13 +304,13 @@ def is_session_tombstoned(conn: Connection, host: str, content_session_id: str, 
         select 1 from s, tombstones x where x.mark in (keyed_hash('session', s.host, s.content_session_id), '*')
            and x.since <= ? and ? <= x.until
     """
-    return has_tombstones(conn) and bool(fetch_value(conn, sql, (host, content_session_id, since, until)))
+    return _has_tombstones(conn) and bool(fetch_value(conn, sql, (host, content_session_id, since, until)))
 
 
 def is_title_tombstoned(conn: Connection, host: str, content_session_id: str, text: str | None, *, at: int) -> bool:
     """Return whether this title, subtitle or first prompt of the session was forgotten."""
     sql = "select 1 from tombstones where mark in (keyed_hash('titled', ?, ?, ?), '*') and ? <= until"
-    return bool(text) and has_tombstones(conn) and bool(fetch_value(conn, sql, (host, content_session_id, text, at)))
+    return bool(text) and _has_tombstones(conn) and bool(fetch_value(conn, sql, (host, content_session_id, text, at)))
 
 
 def _is_turn_item_tombstoned(conn: Connection, name: str, turn_id: int | None, text: str, *, at: int) -> bool:
