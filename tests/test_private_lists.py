@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +203,83 @@ def test_keys_and_numbers_in_a_hidden_part_are_hidden() -> None:
 
 def test_after_a_hundred_tags_the_rest_of_a_list_is_hidden() -> None:
     assert strip_private_json(["<private></private>" * 60, CANARY]) == ["", ""]
+
+
+# --- tags that are split between texts -------------------------------------------------------------------------------
+
+BRACKETS = (
+    ("<", ">"), ("＜", "＞"), ("&lt;", "&gt;"), ("&#60;", "&#62;"), ("&#0060;", "&#0062;"), ("&#x3C;", "&#x3E;"), ("\\u003c", "\\u003e"),
+    ("\\uff1c", "\\uff1e"), ("\\x3c", "\\x3e"), ("%3C", "%3E"),
+)  # fmt: skip
+SLASHES = ("/", "／", "\\/", "\\u002f", "%2F")
+NAMES = (
+    "private", " PRIVATE", "private note='x'", "pri\x1b[01;31mvate", "pr\\u001b[0mivate", "p\u200brivate", "prívate", "ｐｒｉｖａｔｅ", "рrivаtе",
+    'private note="</private>"',
+)  # fmt: skip
+SIGNS = "ΩΨΞ"  # any of them must not be left, in whatever piece it is
+PARTED_SHAPES = ("list", "blocks", "blocks in a result", "values", "nested", "lists in lists", "rows", "mixed")
+
+
+def _pieces(text: str, at: set[int]) -> list[str]:
+    cuts = [0, *sorted(at), len(text)]
+    return [text[begin:end] for begin, end in pairwise(cuts)]
+
+
+@st.composite
+def split_parts(draw: st.DrawFn) -> list[str]:
+    """A text with a private part, in pieces."""
+    (left, right), (end_left, end_right) = draw(st.sampled_from(BRACKETS)), draw(st.sampled_from(BRACKETS))
+    opening = f"{left}{draw(st.sampled_from(NAMES))}{right}"
+    closing = f"{end_left}{draw(st.sampled_from(SLASHES))}{draw(st.sampled_from(NAMES[:-1]))}{end_right}"
+    before = draw(st.sampled_from(("", OPEN, f"{OPEN} < ", "<p ", "&", "\\")))
+    text = f"{before}{opening}{SIGNS}\n{SIGNS}{draw(st.sampled_from((closing + OPEN, '')))}"
+    return _pieces(text, draw(st.sets(st.integers(0, len(text)), max_size=len(text))))
+
+
+@settings(NEVER, max_examples=many(5_000))
+@given(st.sampled_from(PARTED_SHAPES), split_parts())
+def test_no_split_of_a_tag_shows_a_private_part(shape: str, texts: list[str]) -> None:
+    value = SHAPES[shape](texts)
+    payload = {"tool_input": value, "session_id": "s1"}
+    for kept in (strip_private_json(value), strip_private_fields(payload)):
+        assert not set(SIGNS) & set(json.dumps(kept, ensure_ascii=False))
+    for written in (json.dumps(payload), json.dumps(payload, ensure_ascii=False)):
+        assert hook.may_contain_private_tag(written.encode())
+
+
+@pytest.mark.parametrize(("left", "right"), BRACKETS)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_tag_of_which_each_character_is_a_text_is_one(left: str, right: str, name: str) -> None:
+    opening, closing = f"{left}{name}{right}", f"{left}/private{right}"
+    assert strip_private_json([*opening, *CANARY])[len(opening) :] == [""] * len(CANARY)
+    texts = [*opening, *CANARY, *closing, *OPEN]
+    assert "".join(strip_private_json(texts)[len(opening) :]).endswith(OPEN)
+    assert strip_private_json({"a": f"{CANARY}{closing[:-3]}", "b": closing[-3:], "c": OPEN})["a"] == ""
+
+
+@pytest.mark.parametrize("at", range(1, 9))
+def test_what_two_texts_join_to_does_not_open_what_one_text_hides(at: int) -> None:
+    assert strip_private_json(["<private", "ly", CANARY, "</private>", OPEN]) == ["", "", "", "", OPEN]
+    parts = ["<private>a", *_pieces("</private", {at}), f"x{CANARY}</private>"]
+    assert CANARY not in str(strip_private_json(parts))
+
+
+def test_a_number_between_the_texts_of_a_hidden_part_is_hidden() -> None:
+    value = {"a": 1, "b": "<pri", "c": "vate>x", "pin": 4711, "d": "</pri", "e": "vate>", "f": 2}
+    kept = strip_private_json(value)
+    assert (kept["a"], kept["f"]) == (1, 2)
+    assert "4711" not in str(kept)
+
+
+def test_many_split_tags_take_linear_time() -> None:
+    def seconds(count: int) -> float:
+        texts = [*"&lt;private&gt;x&lt;/private&gt;"] * count + ["</private "] * count + ["<" + " " * 60] * count
+        begin = time.process_time()
+        strip_private_json(texts)
+        return time.process_time() - begin
+
+    seconds(10)
+    assert seconds(4_000) < max(0.5, 30 * seconds(400))
 
 
 # --- a closing tag that nothing opened -------------------------------------------------------------------------------
@@ -453,6 +532,17 @@ def test_no_agents_way_to_tell_of_a_call_lets_a_private_part_through(lab: Lab, h
     run_hook(lab, command, host, payload)
     check_nowhere(lab)
     assert lab.rows("select count(*) from events where kind = 'tool'") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    "texts", [["<pri", "va", f"te>{CANARY}"], ["&l", f"t;private>{CANARY}"], ["＜", f"private＞{CANARY}"]]
+)
+def test_the_hook_hides_a_part_whose_tag_is_split(lab: Lab, texts: list[str]) -> None:
+    claude = {"session_id": "s1", "hook_event_name": "PostToolUse", "cwd": str(lab.project), "tool_use_id": "t1"}
+    run_hook(
+        lab, "save", "claude", {**claude, "tool_name": "x", "tool_input": {}, "tool_response": SHAPES["blocks"](texts)}
+    )
+    check_nowhere(lab)
 
 
 @pytest.mark.parametrize("host", sorted(dialects("/")))

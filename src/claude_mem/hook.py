@@ -273,7 +273,54 @@ def may_contain_private_tag(payload: bytes) -> bool:
             if escaped or tries == MAX_TAG_TRIES or _ends_with_open_bracket(text[max(0, position - 800) : position]):
                 return True
             position, tries = text.find(name, position + 1), tries + 1
+    return _may_split_a_tag(text)
+
+
+def _may_split_a_tag(text: bytes) -> bool:
+    """Return whether a string of this JSON text may end within a tag that a later string continues."""
+    for sign, spelling in _SPLIT_SIGNS:
+        text = text.replace(spelling, sign)
+    for sign in (*_CODES_AFTER, b"u001b"):
+        position, tries = text.find(sign), 0
+        while position >= 0 and (end := text.find(b'"', position)) >= 0:
+            if tries == 10 * MAX_TAG_TRIES or _may_end_in_tag(text[max(position, end - 800) : end]):
+                return True
+            position, tries = text.find(sign, end), tries + 1
     return False
+
+
+_BACKSLASH = b"\\\\"  # as JSON writes it
+# Signs with which `<`, a slash or an invisible character in a tag begins, and the letters and digits that follow them,
+# without zeros.
+_CODES_AFTER = {
+    b"<": (b"",),
+    b"&": (b"lt", b"6", b"x3c"),
+    b"%": (b"3c", b"2f"),
+    _BACKSLASH: (b"", b"u3c", b"uff1c", b"x3c", b"u2f", b"u1b"),
+}
+_SPLIT_SIGNS = (
+    (b"<", b"\\u003c"), (b"<", b"\\uff1c"), (b"<", b"\xef\xbc\x9c"), (b"&", b"\\u0026"), (b"%", b"\\u0025"),
+)  # fmt: skip
+
+
+def _may_end_in_tag(end: bytes) -> bool:
+    """Return whether a string ends in `<`, in any spelling, or in the beginning of it, of a slash or of a tag name."""
+    if (len(end) - len(end.rstrip(b"\\"))) % 2:
+        return False  # the string goes on: its next character is an escaped quote
+    if end[-40:].find(b"u001b") >= 0:
+        return True  # within the escape of a colour: the complete ones were removed
+    start, sign = max((end.rfind(sign), sign) for sign in _CODES_AFTER)
+    if start < 0:
+        return False
+    rest = end[start + len(sign) :]
+    while (escape_start := rest.find(b"\\u")) >= 0:
+        rest = rest[:escape_start] + rest[escape_start + 6 :]
+    for escape in (b"\\n", b"\\t", b"\\r", b"\\f", b"\\v"):
+        rest = rest.replace(escape, b" ")
+    letters = bytes(byte for byte in rest if byte < 128 and chr(byte).isalnum())
+    letters = letters if sign == b"<" else letters.replace(b"0", b"")  # `&#00060;`
+    names = (b"private", b"claudememcontext")
+    return any((code + name).startswith(letters) for code in _CODES_AFTER[sign] for name in names)
 
 
 def _has_wide_letters(text: bytes) -> bool:

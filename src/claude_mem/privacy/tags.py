@@ -2,15 +2,18 @@
 
 The module fails closed: an opening tag that is never closed hides everything up to the end of the event, and so does
 the 101st tag; a closing tag without an opening tag hides the text before it. The texts of one event (input and output
-of a tool call: the lines of a patch, the blocks of an answer, the edits of a file) are read as one document, even if
-one text ends in the middle of a tag. There is a single pass, so the running time is linear in the length of the text.
+of a tool call: the lines of a patch, the blocks of an answer, the edits of a file) are read as one document, in two
+ways: text by text, and joined without separators, because a tag may be split between any number of texts. A character
+is visible only if both readings show it. The running time is linear in the length of the text.
 The hook strips private text before the first byte reaches the disk, and ingest strips it again.
 """
 
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Any
 
 from claude_mem.domain.text import iter_strings
@@ -56,8 +59,8 @@ _TAG = re.compile(
     rf"(?P<name>(?a:(?>{_PRIVATE}|{_OURS}|{_NAMES})))(?![\w-])",
     re.IGNORECASE,
 )
-_LONGEST_HEAD = 64  # characters of a tag that is split between two texts
-_TAG_END = re.compile(r"[>\uff1e]|\\uff1e|&gt;|&#0{0,5}62;|&#x0{0,5}3e;|\\u003e|\\x3e|%3e", re.IGNORECASE)
+_RIGHT_BRACKET = r"[>\uff1e]|\\uff1e|&gt;|&#0{0,5}62;|&#x0{0,5}3e;|\\u003e|\\x3e|%3e"
+_TAG_END = re.compile(_RIGHT_BRACKET, re.IGNORECASE)
 
 
 # Gemini adds the output of other hooks before a prompt, and mentioned files after it, before our hook receives it.
@@ -82,24 +85,33 @@ def strip_private_json(value: Any) -> Any:
 
     All its texts form one document: a tag opened in one text hides the following texts until it is closed.
     """
-    return _Document().copy(value) if _has_tag(value) else value
+    document = _document(value)
+    return document.copy(value) if document else value
 
 
-def _has_tag(value: Any) -> bool:
-    """Return whether a value contains a tag, including a tag that is split between two texts."""
-    return (
-        _TAG.search(_SEPARATOR.join(iter_strings(value))) is not None
-        or _TAG.search("".join(_values(value))) is not None
-    )
+def _document(value: Any) -> _Document | None:
+    """Return a scanner for the texts of a value, None if they contain no tag, not even one that is split."""
+    joined = "".join(_values(value))
+    has_tag = _TAG.search(_SEPARATOR.join(iter_strings(value))) or _TAG.search(joined)
+    return _Document(joined) if has_tag else None
 
 
 def _values(value: Any) -> Iterator[str]:
-    """Yield the texts of a JSON value in order, without its keys."""
+    """Yield the texts of a JSON value in order, without its keys and the types of its objects."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if not _is_structural(key, item):
+                yield from _values(item)
+    elif isinstance(value, list):
+        for item in value:
             yield from _values(item)
+
+
+def _is_structural(key: Any, item: Any) -> bool:
+    """Return whether a field is the type of its object; without it, the rest of the object cannot be interpreted."""
+    return key in ("type", "cell_type") and isinstance(item, str) and item in _STRUCTURAL_TYPES
 
 
 _SEPARATOR = "\x00"
@@ -114,8 +126,8 @@ def strip_private_fields(fields: dict[str, Any]) -> dict[str, Any]:
     """Return a record without its hidden parts. The input and output of a tool call form one document; every other
     field is independent and a document of its own."""
     call = {name: fields[name] for name in _CALL_FIELDS if name in fields}
-    document = _Document() if _has_tag(call) else None
-    stripped_call = {name: document.copy(item) for name, item in call.items()} if document else call
+    document = _document(call)
+    stripped_call = document.copy_fields(call) if document else call
     return {
         strip_private(str(name)): stripped_call[name] if name in stripped_call else strip_private_json(item)
         for name, item in fields.items()
@@ -136,24 +148,117 @@ _STRUCTURAL_TYPES = frozenset(
 )
 
 
-class _Document:
-    """A sequence of related texts: an open tag hides text across their boundaries."""
+_Spans = list[tuple[int, int]]
+
+
+class _Scanner:
+    """Reads the tags of one text after the other and remembers which tag is open."""
 
     def __init__(self) -> None:
         self.hiding = ""  # name of the open tag
         self.depth = 0
         self.lost = False  # there were too many tags: everything that follows is hidden
-        self.lists = 0  # nesting depth of lists around the current text
-        self.places: list[tuple[Any, Any]] = []  # (container, key) of values copied since the outermost list began
-        self.tail = ""  # end of the previous text: a tag may begin there
+
+    def visible(self, text: str, start: int = 0, *, max_tags: int | None = None) -> _Spans:
+        """Return the spans of the next text that are visible; everything before `start` is hidden."""
+        spans: _Spans = []
+        position, opening_end = start, 0
+        end: re.Match[str] | None = None
+        for count, tag in enumerate(_TAG.finditer(text, start), start=1):
+            name = _OURS if tag["name"][0] in "cC" else _PRIVATE
+            if self.hiding and name != self.hiding:
+                continue
+            if not self.hiding:
+                spans.append((position, max(position, tag.start())))
+            if max_tags is not None and count > max_tags:
+                self.lost = True
+                return spans
+            if not tag["close"]:
+                self.hiding, self.depth = name, self.depth + 1
+                opening_end = opening_end if self.depth > 1 else tag.end()
+            elif self.depth > 1:
+                self.depth -= 1
+            elif not _is_in_attribute(text, opening_end, tag):
+                if end is None or end.start() < tag.end():  # otherwise the `>` found last is also the next one
+                    end = _TAG_END.search(text, tag.end())
+                if not self.hiding and name == _PRIVATE:
+                    self._close_stray(text, tag, end, spans)
+                if end is None:
+                    return spans  # visible text does not resume, and no later tag has a `>` either
+                position = end.end()
+                self.hiding, self.depth = "", 0
+        if not self.hiding:
+            spans.append((position, len(text)))
+        return spans
+
+    def _close_stray(self, text: str, tag: re.Match[str], end: re.Match[str] | None, spans: _Spans) -> None:
+        """Handle a closing tag without an opening tag; `spans` are the visible spans before it."""
+
+
+class _Joined:
+    """The texts of a document joined without separators, read in one pass and then handed out text by text."""
+
+    def __init__(self, text: str) -> None:
+        self.tags = deque(_TAG.finditer(text))
+        self.spans = deque(_Scanner().visible(text))
+        self.offset = 0  # where the next text begins
 
     @property
     def hides(self) -> bool:
-        return bool(self.hiding) or self.lost
+        """Whether the end of the previous text and the beginning of the next one are in the same hidden part."""
+        while self.spans and self.spans[0][1] < self.offset:
+            self.spans.popleft()
+        return not self.spans or self.spans[0][0] > self.offset
+
+    def advance(self, length: int) -> tuple[_Spans, re.Match[str] | None, int]:
+        """Return the visible spans of the next text, the tag that began in an earlier text and ends in this one, and
+        where it ends in this text."""
+        begin, self.offset = self.offset, self.offset + length
+        while self.spans and self.spans[0][1] < begin:
+            self.spans.popleft()
+        spans = [
+            (max(span_begin, begin) - begin, min(span_end, self.offset) - begin)
+            for span_begin, span_end in takewhile(lambda span: span[0] < self.offset, self.spans)
+        ]
+        while self.tags and self.tags[0].end() <= begin:
+            self.tags.popleft()
+        is_split = bool(self.tags) and self.tags[0].start() < begin and self.tags[0].end() <= self.offset
+        return (spans, self.tags[0], self.tags[0].end() - begin) if is_split else (spans, None, 0)
+
+    @property
+    def is_within_tag(self) -> bool:
+        """Whether a tag begins before the end of the previous text and ends after it."""
+        while self.tags and self.tags[0].end() <= self.offset:
+            self.tags.popleft()
+        return bool(self.tags) and self.tags[0].start() < self.offset
+
+
+def _intersect(one: _Spans, other: _Spans) -> Iterator[tuple[int, int]]:
+    """Yield the spans that both lists cover. Both are sorted, and the spans of each do not overlap."""
+    i = j = 0
+    while i < len(one) and j < len(other):
+        begin, end = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
+        if begin < end:
+            yield begin, end
+        i, j = (i + 1, j) if one[i][1] <= other[j][1] else (i, j + 1)
+
+
+class _Document(_Scanner):
+    """A sequence of related texts: an open tag hides text across their boundaries."""
+
+    def __init__(self, joined: str = "") -> None:
+        super().__init__()
+        self.joined = _Joined(joined)
+        self.lists = 0  # nesting depth of lists around the current text
+        self.places: list[tuple[Any, Any]] = []  # (container, key) of values that a stray closing tag hides
+
+    @property
+    def hides(self) -> bool:
+        return bool(self.hiding) or self.lost or self.joined.hides
 
     def copy(self, value: Any) -> Any:
         if isinstance(value, str):
-            return self.cut(value)
+            return self._copy_text(value)
         if isinstance(value, dict):
             return self._dict(value)
         if isinstance(value, list):
@@ -161,13 +266,21 @@ class _Document:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return None if is_number and self.hides else value
 
+    def copy_fields(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Copy fields whose names are known and stay visible."""
+        new: dict[str, Any] = {}
+        for name, item in fields.items():
+            new[name] = self.copy(item)
+            self._remember_place(new, name)
+        return new
+
     def _dict(self, value: dict[Any, Any]) -> dict[str, Any]:
         new: dict[str, Any] = {}
         for key, item in value.items():
             name = self._key(str(key))
             name = name or (f"{len(new)}" if name in new else "")  # two hidden keys must remain two keys
-            if name == "type" and isinstance(item, str) and item in _STRUCTURAL_TYPES:
-                new[name] = item  # without its type, the rest of the object could not be interpreted
+            if _is_structural(key, item):
+                new[name] = item
             else:
                 new[name] = self.copy(item)
                 self._remember_place(new, name)
@@ -188,7 +301,8 @@ class _Document:
         return new
 
     def _remember_place(self, parent: Any, place: Any) -> None:
-        if self.lists and not isinstance(parent[place], dict | list | bool | None):
+        """Remember a value of the current list, or a text that ends within a tag."""
+        if (self.lists or self.joined.is_within_tag) and not isinstance(parent[place], dict | list | bool | None):
             self.places.append((parent, place))
 
     def _hide_before(self) -> None:
@@ -198,62 +312,24 @@ class _Document:
             parent[place] = "" if isinstance(parent[place], str) else None
         self.places.clear()
 
-    def cut(self, text: str) -> str:
-        """Return the visible part of the next text of this document."""
+    def _copy_text(self, text: str) -> str:
+        """Return the part of the next text that is visible both in this text alone and in the joined texts."""
+        joined_spans, split_tag, split_end = self.joined.advance(len(text))
         if self.lost:
             return ""
-        start, self.tail = self._split_tag_end(text), text[-_LONGEST_HEAD:]
-        return self._cut(text[start:])
+        if split_tag:
+            self.visible(f"{split_tag[0]}>")
+        spans = self.visible(text, split_end, max_tags=MAX_TAGS)
+        return "".join(text[begin:end] for begin, end in _intersect(spans, joined_spans))
 
-    def _split_tag_end(self, text: str) -> int:
-        """Apply a tag that began at the end of the previous text, and return where it ends in this one."""
-        begin = self.tail.rfind("<")
-        if begin < 0 or not text:
-            return 0
-        tail = self.tail[begin:]
-        tag = _TAG.match(tail + text[:_LONGEST_HEAD])
-        if tag is None or tag.end() <= len(tail) or _TAG.match(tail):
-            return 0
-        self._cut(f"{tag[0]}>")
-        end = _TAG_END.search(text, tag.end() - len(tail))
-        return end.end() if end else len(text)
+    def cut(self, text: str) -> str:
+        """Return the visible part of a text that is not among the joined texts."""
+        return "" if self.lost else "".join(text[begin:end] for begin, end in self.visible(text, max_tags=MAX_TAGS))
 
-    def _cut(self, text: str) -> str:
-        parts: list[str] = []
-        position = tag_end = 0
-        for count, tag in enumerate(_TAG.finditer(text), start=1):
-            name = _OURS if tag["name"][0] in "cC" else _PRIVATE
-            if self.hiding and name != self.hiding:
-                continue
-            if not self.hiding:
-                parts.append(text[position : tag.start()])
-            if count > MAX_TAGS:
-                self.lost = True
-                break
-            if not tag["close"]:
-                self.hiding, self.depth = name, self.depth + 1
-                tag_end = tag_end if self.depth > 1 else tag.end()
-            elif self.depth > 1:
-                self.depth -= 1
-            elif not _is_in_attribute(text, tag_end, tag):
-                position = self._close(text, tag, parts)
-                if position == len(text):
-                    break  # also if the tag has no `>`: then no later tag has one either
-        if not self.hides:
-            parts.append(text[position:])
-        return "".join(parts)
-
-    def _close(self, text: str, tag: re.Match[str], parts: list[str]) -> int:
-        """Close the current tag and return where visible text resumes: the end of the text if the tag has no `>`."""
-        end = _TAG_END.search(text, tag.end())
-        if end is None:
-            return len(text)
-        is_stray = not self.hiding and tag["name"][0] not in "cC"
-        self.hiding, self.depth = "", 0
-        if is_stray and not _is_quoted(text, tag.start(), end.end()):
-            parts.clear()
+    def _close_stray(self, text: str, tag: re.Match[str], end: re.Match[str] | None, spans: _Spans) -> None:
+        if end is None or not _is_quoted(text, tag.start(), end.end()):
+            spans.clear()
             self._hide_before()
-        return end.end()
 
 
 def _is_quoted(text: str, start: int, end: int) -> bool:
@@ -261,8 +337,8 @@ def _is_quoted(text: str, start: int, end: int) -> bool:
     return text[max(0, start - 1) : start] == "`" == text[end : end + 1]
 
 
-_ATTRIBUTE = re.compile(r"=\s{0,8}([\"'])[^\"'<>]{0,200}\Z")
-_ATTRIBUTE_END = re.compile(r"[^\"'\n]{0,200}([\"'])[^<>\n]{0,200}>")
+_ATTRIBUTE = re.compile(r"=\s{0,8}\\{0,3}([\"'])[^\"'<>]{0,200}\Z")
+_ATTRIBUTE_END = re.compile(rf"[^\"'\n]{{0,200}}([\"'])[^<>\n]{{0,200}}(?:{_RIGHT_BRACKET})", re.IGNORECASE)
 
 
 def _is_in_attribute(text: str, opening_end: int, tag: re.Match[str]) -> bool:
