@@ -1,4 +1,4 @@
-"""The values that are passed between pipeline steps. They are frozen: a step returns a new value.
+"""The values that are passed from one package to the next. They are frozen: a step returns a new value.
 
 Values stored as JSON in a table (event bodies) are tagged msgspec structs, so that reading them back validates them.
 Times are milliseconds, UTC.
@@ -85,7 +85,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The receipt of an event: what became of it. Every event gets exactly one."""
+    """What became of an event. Every event gets exactly one receipt."""
 
     what: str  # stored | filtered | set_aside
     rule: str = ""

@@ -1,17 +1,10 @@
-"""The words and patterns of `data/rules.toml`, read once.
-
-Which standing rules say the same, and which later rule replaces an earlier one.
-
-The decision is based on the words of the rules only: it is not known here that pnpm and npm are both package managers,
-but "use pnpm instead of npm" rejects what "we use npm here" chose. If in doubt, both rules stay in force.
-
-Detection of sentences in which the user states a standing rule.
+"""Standing rules of the user: which sentences state one, which rules say the same, and which replaces an earlier one.
 
 A rule is injected at the start of every session, so a false one costs more than a missed one. A sentence counts only if
-its own words are general ("always", "from now on", "we use … here", "stop adding …"), and not if they refer to one
-occasion ("yet", "this file", "for now") or to something that the sentence does not name ("do that"). Quotes, code,
-tags, logs and pasted documents are not the user's own words. English only; the same text always gives the same rules.
-The words and patterns are in `data/rules.toml`.
+its own words are general ("always", "from now on", "we use … here"), and not if they refer to one occasion ("yet",
+"this file") or to something that the sentence does not name ("do that"). Quotes, code, tags, logs and pasted documents
+are not the user's own words. English only; the same text always gives the same rules. The words and patterns are in
+`data/rules.toml`.
 """
 
 from __future__ import annotations
@@ -54,8 +47,11 @@ SHAPES = tuple(
 )
 
 
-# --- rule topics -----------------------------------------------------------------------------------------------------
+# --- comparing rules -------------------------------------------------------------------------------------------------
 
+
+# The decision is based on the words of the rules only: it is not known here that pnpm and npm are both package
+# managers, but "use pnpm instead of npm" rejects what "we use npm here" chose. If in doubt, both rules stay in force.
 
 MIN_SIMILARITY = 0.6  # share of common words if one rule has all the words of the other
 
@@ -133,12 +129,9 @@ def _content(text: str) -> frozenset[str]:
 
 
 def _words(text: str) -> list[str]:
-    return _WORD.findall(_without_frame(text.lower().replace("’", "'")).replace("'", ""))
-
-
-def _without_frame(text: str) -> str:
-    """Return a rule without the words that only say where it applies and since when."""
-    return _HERE.sub(" ", _FROM_NOW_ON.sub(" ", text))
+    """Return the words of a rule, without those that only say where it applies and since when."""
+    text = text.lower().replace("’", "'")
+    return _WORD.findall(_HERE.sub(" ", _FROM_NOW_ON.sub(" ", text)).replace("'", ""))
 
 
 def _root(word: str) -> str:
@@ -147,7 +140,7 @@ def _root(word: str) -> str:
     return re.sub(r"([bdgklmnprt])\1$|e$", r"\1", bare) if len(bare) > 3 else bare
 
 
-# --- rule words ------------------------------------------------------------------------------------------------------
+# --- finding rules in a text -----------------------------------------------------------------------------------------
 
 
 TITLE_CHARS = 140
@@ -170,9 +163,7 @@ def find_statements(text: str) -> list[RuleStatement]:
     sentences = list(_sentences(text))
     results = [_statement(sentence, alone=True) for sentence in sentences]
     others = [sentence for sentence, result in zip(sentences, results, strict=True) if not result]
-    if any(
-        len(sentence.split()) >= MIN_TASK_WORDS for sentence in others
-    ):  # a task, to which the other sentences belong
+    if any(len(sentence.split()) >= MIN_TASK_WORDS for sentence in others):  # a task: the other sentences belong to it
         results = [_statement(sentence, alone=False) for sentence in sentences]
     return list({normalize_rule(result.title): result for result in results if result}.values())
 

@@ -1,10 +1,4 @@
-"""Pure functions on text: clip it, clean it, count its tokens.
-
-Removes labels from the beginning of a summary's fields: "Next steps:", "**Done:**", "### Learned".
-
-Wherever a field is shown, its label is shown with it, but closing messages and model replies often repeat the label in
-the text.
-"""
+"""Pure functions on text: clip it, clean it, count its tokens, remove the labels of a summary's fields."""
 
 from __future__ import annotations
 
@@ -28,11 +22,7 @@ _ACTIVE = re.compile(
 _UNSAFE_IN_JSON = re.compile(f"{_ACTIVE.pattern}|{_INVISIBLE.pattern}")
 _SHORT_ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t", "\x1b": r"\e"}
 
-MAX_TIME_MS = (
-    4_102_444_800_000  # the year 2100: no stored time is later, and much later times cannot be converted to a date
-)
-
-
+MAX_TIME_MS = 4_102_444_800_000  # the year 2100: no stored time is later; much later ones have no date
 CLOSING_CHARS = 64_000  # maximum stored length of an agent's closing message
 _MARK_CHARS = 60  # longest mark that `clip` inserts
 
@@ -175,8 +165,11 @@ def map_strings(value: Any, change: Any) -> Any:
     return value
 
 
-# --- labels ----------------------------------------------------------------------------------------------------------
+# --- labels of a summary's fields ------------------------------------------------------------------------------------
 
+
+# Wherever a field is shown, its label is shown with it, but closing messages and model replies often repeat the label in
+# the text: "Next steps:", "**Done:**", "### Learned".
 
 _OF_WORK = r"(?: (?:work|actions?|steps?|tasks?|items?|points?|issues?))?"
 _WORDS = {
@@ -203,7 +196,7 @@ _LABELS = {
     for field, words in _WORDS.items()
 }
 _FIRST_BULLET = re.compile(rf"\A\s*+{_BULLET}(?=\S)")
-MAX_LABELS = 3  # consecutive labels
+MAX_LABELS = 3  # consecutive labels that are removed
 
 
 def strip_labels(field: str, text: str) -> str:

@@ -1,14 +1,9 @@
-"""Detection of repeated text: compares the words of two texts after removing disguises.
+"""Detection of repeated and of pasted text: which words are a person's own, and which come from elsewhere.
 
 Two texts that share a run of five words have a common source, so a sentence counts as repeated if such a run occurs in
 the source and not in text that was known before. A shorter sentence counts if it is repeated as a whole; a reworded one
 if most of its words occur in one sentence of the source, or if it has a name that only the source has. A thoroughly
 reworded sentence is not detected: that is the limit of comparing words.
-
-Separation of a prompt into the user's own words and pasted text: an issue, a log, a quotation.
-
-Pasted text was written by someone else, so it is not a request and becomes neither a title nor a rule. If nothing
-indicates pasted text, the whole prompt counts as the user's own words.
 """
 
 from __future__ import annotations
@@ -358,8 +353,11 @@ def _without_repeats_in_line(line: str, source: ReadTexts) -> str:
     )
 
 
-# --- pasted ----------------------------------------------------------------------------------------------------------
+# --- text pasted into a prompt ---------------------------------------------------------------------------------------
 
+
+# Pasted text (an issue, a log, a quotation) was written by someone else, so it is not a request and becomes neither a
+# title nor a rule. If nothing indicates pasted text, the whole prompt counts as the user's own words.
 
 MAX_OWN_QUOTE_CHARS = 60  # characters; a longer text in quotation marks counts as pasted
 ELLIPSIS = "…"

@@ -1,14 +1,9 @@
-"""The rules of `data/secrets.toml`, read once, and the rules a user adds in `secrets.toml` of the data directory.
+"""The rules that recognise secrets: those of `data/secrets.toml`, those of the user, and the form of a value itself.
 
-A built-in rule may be any pattern with bounded repeats: the tests measure each of them. A user's rule is checked when
-it is read: it must have a literal, repeats must not be nested, and it is matched only against a few hundred characters
-around its literal. A rule that violates this is skipped and reported by `claude-mem doctor`.
-
-Classification of values: a likely secret, a random string, or clearly something else.
-
-The callers also consider the name and the position of a value; this module looks at the value alone. Words are
-distinguished from random letters by the letter pairs that occur in words (`data/secrets.toml`), so a token is
-recognized even if it contains no digit.
+A built-in rule may be any pattern with bounded repeats: the tests measure each of them. A user's rule (`secrets.toml` in
+the data directory) is checked when it is read: it must have a literal, repeats must not be nested, and it is matched
+only against a few hundred characters around its literal. A rule that violates this is skipped and reported by
+`claude-mem doctor`. The last part looks at a value alone; its callers also consider the value's name and position.
 """
 
 from __future__ import annotations
@@ -124,7 +119,7 @@ LETTER_PAIRS = {row[0]: frozenset(row[1:]) for row in _FILE["words"]["pairs"].sp
 TRIVIAL_VALUES = frozenset(_FILE["words"]["trivial"].split())
 
 
-# --- rules of the user -----------------------------------------------------------------------------------------------
+# --- the user's rules ------------------------------------------------------------------------------------------------
 
 FILE_NAME = "secrets.toml"
 MAX_BYTES, MAX_RULES, MAX_PATTERN_CHARS, MAX_REPEATS = 64 << 10, 100, 500, 4
@@ -282,8 +277,11 @@ def _rule_spans(rule: UserRule, text: str) -> list[tuple[int, int, str]]:
     return spans
 
 
-# --- secret values ---------------------------------------------------------------------------------------------------
+# --- values: a likely secret, a random string, or clearly something else ---------------------------------------------
 
+
+# Words are distinguished from random letters by the letter pairs that occur in words (`LETTER_PAIRS`), so a token is
+# recognised even if it contains no digit.
 
 # Code that fetches a secret is not a secret: `os.environ`, `boto3.client`, `$(…)`, a path, a URL, the name of a type.
 CODE_EXPRESSION = re.compile(

@@ -3,13 +3,8 @@
 Literals are checked first: a rule is tried only where its literal occurs, and every pattern has bounded repeats after
 that literal, so the running time is linear in the length of the text. Encoded text (base64, percent-encoding) is
 decoded and checked too. The texts of one event are redacted as one document, so that a key whose lines are separate
-texts is found and removed from each of them.
-
-The rules are data (`data/secrets.toml`, read by `secret_rules.py`); `secret_names.py` finds values that are identified
-by their name. The rules are our own because no Python library covers these cases: `bench/secret_rules.py` compares
-them, and docs/secrets.md has the figures.
-
-Secrets in shell commands: random arguments of commands that log in or set a secret, and printed secrets.
+texts is removed from each of them. `secret_names.py` finds values that are identified by their name. The rules are our
+own because no Python library covers these cases: `bench/secret_rules.py` compares them.
 """
 
 from __future__ import annotations
@@ -460,7 +455,7 @@ def _padded_tail(letters: str) -> str:
     return rest + "=" * (4 - len(rest)) if len(rest) > 1 else ""
 
 
-# --- secret commands -------------------------------------------------------------------------------------------------
+# --- shell commands that take or print a secret ----------------------------------------------------------------------
 
 
 _ARGUMENT = re.compile(r"(?<![^\s\"'=:%])[^\s\"'`,;(){}\[\]<>|\\=:%][^\s\"'`;(){}\[\]<>|\\]{7,511}")

@@ -1,12 +1,8 @@
-"""A parser for shell command lines that finds out which program is called with which arguments.
+"""Parses shell command lines: which programs are called, with which arguments, and which of them fetch remote content.
 
 It does not emulate a shell: variables, aliases and loops are left as written, and text that cannot be parsed is read as
-far as possible. The running time is linear in the length of the text.
-
-Detection of programs in shell commands that fetch remote content: `curl`, `gh issue view`, or any program that is
-given a URL and is not known to leave it alone.
-
-The running time is linear in the length of the command.
+far as possible. A program fetches if it is known to (`curl`, `gh issue view`), or if it is given a URL and is not known
+to leave it alone. The running time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -206,7 +202,7 @@ def _read_here_document(remaining: Iterator[str], delimiter: str) -> tuple[str, 
     return "\n".join(text), []
 
 
-# --- fetching --------------------------------------------------------------------------------------------------------
+# --- programs that fetch ---------------------------------------------------------------------------------------------
 
 
 MAX_COMMAND_CHARS = 100_000  # characters of a command that are examined

@@ -1,19 +1,11 @@
-"""Makes sure that the data directory is private: only its owner can read it, and no other user put anything into it.
-
-The check runs whenever a process takes the lock, because the directory may have been accessible to others before:
+"""Makes sure that the data directory is private and intact. The checks run whenever a process takes the lock.
 
 - A token that others could read is no longer secret; it is replaced.
 - A file of another user could be changed by that user at any time; the worker refuses to start and says why.
-- A link would redirect what the worker writes. In place of the database it is refused; in place of a small file it is
-  moved aside (`own_files.py`). The user's own links to directories and to `config.toml` are allowed, because users may
-  keep them on another disk or in a repository.
-
-Repairs the small files of the data directory: anything that occupies the path of one is moved to quarantine.
-
-A directory, link or pipe in place of one of our files would keep the worker from starting, and then nothing would be
-remembered. So the holder of the lock moves it to `quarantine/files/`, records the move in a journal there, and creates
-the file again. Files of another user are still refused (`box.py`), and so is a link in place of the database, because
-the user may have put it there on purpose.
+- A directory, link or pipe in place of a small file would keep the worker from starting, and then nothing would be
+  remembered; it is moved to quarantine, and the move is recorded in a journal there.
+- A link in place of the database is refused, because the user may have put it there on purpose. The user's own links to
+  directories and to `config.toml` are allowed: users may keep them on another disk or in a repository.
 """
 
 from __future__ import annotations
@@ -32,6 +24,8 @@ from claude_mem.domain import ids
 from claude_mem.domain.errors import OperationFailed
 from claude_mem.system.spool import append_private
 
+log = logging.getLogger(__name__)
+
 TOKEN_FILE = "token"  # noqa: S105 -- the name of its file
 DATABASES = tuple(f"{name}.db{side}" for name in ("claude-mem", "memory") for side in ("", "-wal", "-shm"))
 FILES = (
@@ -41,6 +35,12 @@ FILES = (
     *DATABASES,
 )  # fmt: skip
 FOLDERS = ("spool", "aside", "starts", "backups", "exports", "logs", "modes", "models", "observer", "quarantine")
+LOCK_FILE, PIPE_FILE = "worker.lock", "worker.fifo"
+KEY_FILE, TOMBSTONES_FILE = "forget.key", "forgotten.jsonl"
+_MORE_FILES = (KEY_FILE, TOMBSTONES_FILE, "audit.jsonl", "forgetting.json", "logs/worker.log", "logs/start.log")
+SMALL_FILES = (*(name for name in FILES if ".db" not in name), *_MORE_FILES)
+FOLDER, JOURNAL = "files", "about.jsonl"  # in `quarantine`
+REPORT_MS = 7 * 86_400_000  # how long the user is reminded of a file in quarantine
 
 
 def secure_data_dir(folder: Path) -> None:
@@ -80,6 +80,7 @@ def _check_entry(path: Path, status: os.stat_result) -> None:
 
 
 def is_owned_by_user(status: os.stat_result) -> bool:
+    """Return whether a file belongs to the user of this process."""
     return status.st_uid == os.geteuid()
 
 
@@ -101,17 +102,7 @@ def open_for_append(path: str, flags: int) -> int:
     return fd
 
 
-# --- own files -------------------------------------------------------------------------------------------------------
-
-
-log = logging.getLogger(__name__)
-
-LOCK_FILE, PIPE_FILE = "worker.lock", "worker.fifo"
-KEY_FILE, TOMBSTONES_FILE = "forget.key", "forgotten.jsonl"
-_MORE_FILES = (KEY_FILE, TOMBSTONES_FILE, "audit.jsonl", "forgetting.json", "logs/worker.log", "logs/start.log")
-SMALL_FILES = (*(name for name in FILES if ".db" not in name), *_MORE_FILES)
-FOLDER, JOURNAL = "files", "about.jsonl"  # in `quarantine`
-REPORT_MS = 7 * 86_400_000
+# --- quarantine of damaged files -------------------------------------------------------------------------------------
 
 
 class QuarantinedFile(msgspec.Struct, frozen=True):

@@ -80,7 +80,7 @@ def directory_and_parents(start: Path) -> tuple[Path, ...]:
     return (start, *start.parents)[:MAX_PARENTS]
 
 
-# --- where a repository is -------------------------------------------------------------------------------------------
+# --- location of a repository ----------------------------------------------------------------------------------------
 
 
 def find_work_tree(start: Path) -> WorkTree | None:
@@ -205,7 +205,7 @@ def _line(text: str) -> str:
     return text.lstrip(" ").rstrip("\r\n").replace("\0", "\ufffd")
 
 
-# --- its settings ----------------------------------------------------------------------------------------------------
+# --- settings of a repository ----------------------------------------------------------------------------------------
 
 
 def read_config(git_dir: Path) -> configparser.ConfigParser:
@@ -229,7 +229,7 @@ def _unquoted(value: str) -> str:
     return value.replace('\\"', '"').replace("\\\\", "\\").replace("\0", "\ufffd")
 
 
-# --- what identifies a repository ------------------------------------------------------------------------------------
+# --- identity of a repository ----------------------------------------------------------------------------------------
 
 
 def describe_repository(git_dir: Path) -> Repository:
@@ -267,7 +267,7 @@ def is_repository_at(repository: Repository, path: str) -> bool:
     return bool(repository.creation_id) and _creation_id(Path(path)) == repository.creation_id
 
 
-# --- its first commit ------------------------------------------------------------------------------------------------
+# --- the first commit ------------------------------------------------------------------------------------------------
 
 
 def _cached_root_commit(git_dir: Path, creation_id: str) -> str:
