@@ -1,6 +1,6 @@
 """The only module that prints: results to stdout, messages to stderr, no colour in a pipe.
 
-Printed text may come from a memory, a file name or another program, so all of it passes one filter. `line`, `say`,
+Printed text may come from a memory, a file name or another program, so everything passes one filter. `line`, `say`,
 `error`, the cells of `table` and log records are always single lines. `text` may have several lines; `first` prefixes
 only the first. No control character that a terminal would interpret is printed, not even in JSON.
 """

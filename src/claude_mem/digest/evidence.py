@@ -1,6 +1,6 @@
 """The observable facts of a turn, independent of what anyone says about it: files, commands, commits, tests, lookups.
 
-Each piece of evidence names the events it comes from, so that every record made of it can be traced back.
+Each piece of evidence names the events it comes from, so that every record can be traced back to events.
 """
 
 from __future__ import annotations

@@ -22,6 +22,8 @@ TEXT_PARTS = ("role", "record", "skip")
 MAX_WORDS, MAX_MEANING_BYTES, MAX_TEXT_BYTES = 12, 100, 800  # so that the instructions always leave room for the turn
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,23}")
 
+Icons = Mapping[str, str]  # by type
+
 
 @dataclass(frozen=True, slots=True)
 class ObservationTypeInfo:
@@ -33,6 +35,8 @@ class ObservationTypeInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mode:
+    """A mode: its observation types, its concepts, and its texts for requests."""
+
     name: str
     description: str
     types: Mapping[str, ObservationTypeInfo]
@@ -59,6 +63,7 @@ def load_mode_lenient(name: str, folder: Path) -> tuple[Mode, InvalidSetting | N
 
 
 def mode_names(folder: Path) -> list[str]:
+    """Return the names of all modes, built-in and the user's."""
     return sorted({path.stem for place in (folder, BUILTIN_MODES) for path in place.glob("*.toml")})
 
 
@@ -129,8 +134,4 @@ def _text(value: Any, most: int) -> str:
     return value
 
 
-# --- context ---------------------------------------------------------------------------------------------------------
-
-
 ICONS = type_icons(load_mode(DEFAULT_MODE, BUILTIN_MODES))
-Icons = Mapping[str, str]

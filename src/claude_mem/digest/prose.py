@@ -1,9 +1,7 @@
-"""Classify sentences, and turn them into titles.
+"""Classifies sentences, turns them into titles, and finds the words and names in them.
 
 Pure functions on single sentences. The patterns recognise English chat; in other languages a sentence counts as a
 statement, which is the safe default: it is judged by what it names and by its position.
-
-Words and names of a text: what two texts have in common, and what a text mentions.
 """
 
 from __future__ import annotations
@@ -322,7 +320,7 @@ def strip_dangling(text: str) -> str:
     return text
 
 
-# --- words -----------------------------------------------------------------------------------------------------------
+# --- words and names -------------------------------------------------------------------------------------------------
 
 
 NAME = re.compile(

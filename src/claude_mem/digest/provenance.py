@@ -1,15 +1,10 @@
-"""Determine how far the text of a turn can be trusted: as far as the least trusted text that was read in it.
+"""Determines how far the text of a turn can be trusted: as far as the least trusted text that was read in it.
 
 Tool results (edits, commands and their exit status, commits) are our own evidence and keep their trust. Prose is
 different: an agent that has read a page repeats what the page says, and so does a model. So in a turn that read
-something from the open web, or text that reads like an instruction to an agent, the prose waits for approval, and
-the evidence is shown without it. If only the team's own forge and trackers were read, prose is shown unless it
-repeats what was read there.
-
-Reduce error lines to what may be shown: a package or a server may have written them.
-
-Only words that error messages usually consist of (`data/foreign.toml`), or that the project's own text contains, are
-kept.
+something from the open web, or text that reads like an instruction to an agent, the prose waits for approval, and the
+evidence is shown without it. If only the team's own forge and trackers were read, prose is shown unless it repeats what
+was read there. Error lines are reduced to words that may be shown.
 """
 
 from __future__ import annotations
@@ -72,7 +67,7 @@ def find_taint(turn: Turn) -> Taint | None:
 
 def find_foreign_text(turn: Turn) -> Foreign | None:
     """Return the external text that was read in the turn and earlier in the session; None if there was none. Only
-    meaningful if `of` returns None."""
+    meaningful if `find_taint` returns None."""
     team = {seq: body for seq, body, origin in _events(turn) if origin not in TRUSTED and _is_team(turn, body)}
     local = {} if turn.foreign_text == OPEN else _local(turn)
     carried = EarlierReads() if turn.foreign_text == OPEN else turn.carried
@@ -257,7 +252,7 @@ def _reply_texts(reply: ParsedReply) -> Iterable[str]:
         yield from (getattr(reply.summary, name) for name in ("request", *_FIELDS))
 
 
-# --- weighing what was made ------------------------------------------------------------------------------------------
+# --- trust of drafts and summaries -----------------------------------------------------------------------------------
 
 
 def weigh_all(drafts: Iterable[Draft], turn: Turn) -> list[Draft]:
@@ -276,13 +271,8 @@ def weigh(draft: Draft, turn: Turn) -> Draft:
         return draft
     origin_by_seq = {seq: TOOL if _is_team(turn, body) else origin for seq, body, origin in _events(turn)}
     cited = [origin_by_seq[seq] for fact in draft.facts for seq in fact.events if seq in origin_by_seq]
-    words = [
-        draft.title,
-        draft.narrative,
-        *(fact.text for fact in draft.facts),
-        *draft.files_modified,
-        *draft.files_read,
-    ]
+    facts = [fact.text for fact in draft.facts]
+    words = [draft.title, draft.narrative, *facts, *draft.files_modified, *draft.files_read]
     rule = suspicious_rule(words, prompt=turn.prompt) or suspicious_rule([draft.subtitle], prompt=turn.prompt)
     if rule:
         return replace(draft, trust=SUSPECT, why=rule)
@@ -313,8 +303,11 @@ def suspicious_rule(words: Iterable[str], *, prompt: str) -> str:
     )
 
 
-# --- quoting ---------------------------------------------------------------------------------------------------------
+# --- error lines -----------------------------------------------------------------------------------------------------
 
+
+# A package or a server may have written an error line. Only words that error messages usually consist of
+# (`data/foreign.toml`), or that the project's own text contains, are kept.
 
 LEFT_OUT = "…"
 MOST_FIGURES = 6  # digits of a number

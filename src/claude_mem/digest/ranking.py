@@ -86,7 +86,7 @@ def features(candidate: TitleCandidate, story: Story) -> dict[str, float]:
 
 
 def _of_words(candidate: TitleCandidate, story: Story) -> dict[str, float]:
-    """Return how much the title names, and how much of it belongs to the request, the work and the message."""
+    """Return how much the title names, and which share belongs to the request, the work and the message."""
     title, words = candidate.title, content_words(candidate.title)
     count = max(1, len(words))
     return {

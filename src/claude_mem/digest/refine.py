@@ -1,15 +1,10 @@
-"""Checks a request against the spending caps and books it, in one transaction.
-
-So a cap is never exceeded by more than one request, even if a process is killed at any point.
-
-Refines the draft of a turn with one bounded request to a model.
+"""Refines the draft of a turn with one bounded request to a model.
 
 Refining cannot lose memory: whatever the model answers, or if it does not answer, the draft remains. There is one
 exception: the draft of a turn that only answered a question is removed if the model read it and found nothing worth
-remembering.
-
-Each step sends one request. `ACTIONS` defines the reaction to each verdict. A turn is attempted at most three times in
-total, as counted by the ledger, which is written before a request is sent.
+remembering. Each step sends one request; `ACTIONS` defines the reaction to each verdict. A turn is attempted at most
+three times in total, as counted by the ledger. A request is checked against the spending caps and booked in one
+transaction before it is sent, so a cap is never exceeded by more than one request, even if a process is killed.
 """
 
 from __future__ import annotations
@@ -41,55 +36,6 @@ from claude_mem.storage.sqlite.journal.ledger import Breaker
 from claude_mem.storage.sqlite.memory import observations, projects, sessions
 from claude_mem.storage.sqlite.memory.sessions import MemorySession
 from claude_mem.system.failpoints import failpoint
-
-
-@dataclass(frozen=True, slots=True)
-class BudgetRefusal:
-    """A request that would exceed a cap: the reason, for display, and when to try again."""
-
-    reason: str
-    until: int
-    key: str  # of the notice, which is shown once a month, not every day
-
-
-def reserve(conn: Connection, entry: ledger.LedgerEntry, config: Config, *, now: int) -> int | BudgetRefusal:
-    """Book the maximum cost of the request. Returns the id of the ledger entry, or the refusal."""
-    today, month = day_start(now), month_start(now)
-    tokens = ledger.get_spending_since(conn, since=to_ms(today)).tokens + entry.input_tokens + entry.output_tokens
-    if tokens > config.daily_tokens:
-        reason = f"another request would exceed today's {config.daily_tokens:,} tokens (`daily_tokens`)"
-        return BudgetRefusal(reason, to_ms(next_day(today)), f"daily:{month:%Y-%m}")
-    cost = ledger.get_spending_since(conn, since=to_ms(month)).cost + entry.cost
-    if entry.cost and cost > config.monthly_cost * 1_000_000:
-        reason = f"another request would exceed this month's ${config.monthly_cost:g} (`monthly_cost`)"
-        return BudgetRefusal(reason, to_ms(next_month(month)), f"monthly:{month:%Y-%m}")
-    return ledger.open_ledger_entry(conn, entry, now=now)
-
-
-def day_start(now: int) -> datetime:
-    """Return local midnight as a naive datetime: with daylight saving, its UTC offset may differ from the present
-    one."""
-    return datetime.fromtimestamp(now / 1000).replace(hour=0, minute=0, second=0, microsecond=0)
-
-
-def month_start(now: int) -> datetime:
-    return day_start(now).replace(day=1)
-
-
-def next_day(day: datetime) -> datetime:
-    return day + timedelta(days=1)
-
-
-def next_month(month: datetime) -> datetime:
-    return (month + timedelta(days=32)).replace(day=1)
-
-
-def to_ms(moment: datetime) -> int:
-    return int(moment.timestamp() * 1000)
-
-
-# --- refine ----------------------------------------------------------------------------------------------------------
-
 
 log = logging.getLogger(__name__)
 
@@ -481,11 +427,11 @@ def session_to_resume(memory: MemorySession | None, *, runtime: str, prompt_numb
 
 def breaker_pause_ms(action: Action, failures: int, retry_seconds: float | None) -> int:
     """Return the pause the provider asked for; if it names none, or fails repeatedly, a pause that keeps growing."""
-    exchange = int((retry_seconds or 0) * SECOND)
-    if exchange and failures <= TRUSTED_WAITS:
-        return exchange
-    times: int = min(max(failures - max(action.opens_after, TRUSTED_WAITS if exchange else 0), 0), 20)
-    return max(exchange, min(action.first_pause_ms << times, action.longest_ms))
+    requested_ms = int((retry_seconds or 0) * SECOND)
+    if requested_ms and failures <= TRUSTED_WAITS:
+        return requested_ms
+    times: int = min(max(failures - max(action.opens_after, TRUSTED_WAITS if requested_ms else 0), 0), 20)
+    return max(requested_ms, min(action.first_pause_ms << times, action.longest_ms))
 
 
 def retry_delay_ms(tries: int) -> int:
@@ -517,6 +463,58 @@ def _notice(provider: str, exchange: ModelExchange) -> str:
     reason = _failure_text(exchange) or exchange.verdict
     advice = _ADVICE.get(exchange.verdict, "")
     return f"claude-mem: {provider} no longer refines memory ({reason}). Drafts are still stored. {advice}".strip()
+
+
+# --- spending caps ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRefusal:
+    """A request that would exceed a cap: the reason, for display, and when to try again."""
+
+    reason: str
+    until: int
+    key: str  # of the notice, which is shown once a month, not every day
+
+
+def reserve(conn: Connection, entry: ledger.LedgerEntry, config: Config, *, now: int) -> int | BudgetRefusal:
+    """Book the maximum cost of the request. Returns the id of the ledger entry, or the refusal."""
+    today, month = day_start(now), month_start(now)
+    tokens = ledger.get_spending_since(conn, since=to_ms(today)).tokens + entry.input_tokens + entry.output_tokens
+    if tokens > config.daily_tokens:
+        reason = f"another request would exceed today's {config.daily_tokens:,} tokens (`daily_tokens`)"
+        return BudgetRefusal(reason, to_ms(next_day(today)), f"daily:{month:%Y-%m}")
+    cost = ledger.get_spending_since(conn, since=to_ms(month)).cost + entry.cost
+    if entry.cost and cost > config.monthly_cost * 1_000_000:
+        reason = f"another request would exceed this month's ${config.monthly_cost:g} (`monthly_cost`)"
+        return BudgetRefusal(reason, to_ms(next_month(month)), f"monthly:{month:%Y-%m}")
+    return ledger.open_ledger_entry(conn, entry, now=now)
+
+
+def day_start(now: int) -> datetime:
+    """Return local midnight as a naive datetime: with daylight saving, its UTC offset may differ from the present
+    one."""
+    return datetime.fromtimestamp(now / 1000).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def month_start(now: int) -> datetime:
+    """Return local midnight of the first day of the month."""
+    return day_start(now).replace(day=1)
+
+
+def next_day(day: datetime) -> datetime:
+    """Return the start of the next day."""
+    return day + timedelta(days=1)
+
+
+def next_month(month: datetime) -> datetime:
+    """Return the start of the next month."""
+    return (month + timedelta(days=32)).replace(day=1)
+
+
+def to_ms(moment: datetime) -> int:
+    """Return a naive local time in milliseconds since 1970, UTC."""
+    return int(moment.timestamp() * 1000)
 
 
 # --- database writes -------------------------------------------------------------------------------------------------

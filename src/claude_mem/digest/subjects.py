@@ -1,9 +1,8 @@
-"""Find what a turn was asked to do: the prompt in plain words, or what a short prompt refers to.
+"""What a turn was about: its request, and the subject that an isolated sentence of the closing message lacks.
 
-"yes" accepts the offer at the end of the previous answer, "2" picks an option of its list, "continue" continues the
-previous request. The subject of a pasted plan is its heading. Pasted code and logs are ignored.
-
-The story of a turn, and the subject of a title: the question, request, names and heading that an isolated sentence lacks.
+The request is the prompt in plain words, or what a short prompt refers to: "yes" accepts the offer at the end of the
+previous answer, "2" picks an option of its list, "continue" continues the previous request. The subject of a pasted
+plan is its heading. Pasted code and logs are ignored.
 """
 
 from __future__ import annotations
@@ -64,6 +63,7 @@ class UserRequest:
 
     @property
     def is_wish(self) -> bool:
+        """Whether something is to be done, not only answered."""
         return bool(self.text) and not self.is_question
 
 
@@ -175,7 +175,7 @@ def offered_action(sentence: str) -> str:
     return match["what"].strip() if match else ""
 
 
-# --- subjects --------------------------------------------------------------------------------------------------------
+# --- the story of a turn ---------------------------------------------------------------------------------------------
 
 
 VAGUE = re.compile(r"(?i)\b(?:it|this|that|these|those|them|they|here|there|same|something|everything|stuff|things?)\b")
@@ -209,6 +209,7 @@ class Story:
 
     @cached_property
     def asked_words(self) -> frozenset[str]:
+        """The content words of the request."""
         return content_words(self.request.text)
 
     @cached_property

@@ -1,7 +1,4 @@
-"""Find small replacements in a diff, and the comments of the definitions it adds.
-
-Find the definitions that an edit added, removed or changed, from the lines of its diff.
-"""
+"""What a diff did, from its lines: definitions added, removed or changed, their comments, and small replacements."""
 
 from __future__ import annotations
 
@@ -25,6 +22,17 @@ _TEXT = re.compile(r"[\"'`](?P<text>[^\n]{3,200})[\"'`]")
 _VALUE = re.compile(r"\d[\w.]{0,20}|true|false|True|False|None|nil|null")
 _COMMENT = re.compile(r"^\s{0,80}(?://+|#|\*|/\*\*?|\"\"\"|''')\s?(?P<text>.*)$")
 _COMMENT_END = ("*/", '"""', "'''")
+_DEFINITION = re.compile(
+    r"""(?x)^\s*(?:export\s+|default\s+|public\s+|private\s+|protected\s+|static\s+|async\s+|abstract\s+|final\s+|pub(?:\([a-z]+\))?\s+|unsafe\s+)*
+    (?:def|class|func|function|fn|type|interface|struct|enum|trait|impl|module|protocol|record|object)\s+
+    (?:\([^)]{0,80}\)\s*)?                      # the receiver of a method in Go
+    (?P<name>[A-Za-z_$][\w$]*)(?!\w|\s*,)     # a name before a comma is one of a list that is imported
+    """
+)
+_ARROW = re.compile(
+    r"^\s*(?:export\s+)?(?:const|let|var)\s+(?P<name>[A-Za-z_$][\w$]*)\s*(?::[^=]{1,80})?=\s*(?:async\s*)?(?:\([^)]{0,200}\)|\w+)\s*=>"
+)
+_MOST_LINES = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,20 +114,7 @@ def _first_sentence(lines: Sequence[str]) -> str:
     return re.split(r"(?<=[.!?])\s", text, maxsplit=1)[0]
 
 
-# --- symbols ---------------------------------------------------------------------------------------------------------
-
-
-_DEFINITION = re.compile(
-    r"""(?x)^\s*(?:export\s+|default\s+|public\s+|private\s+|protected\s+|static\s+|async\s+|abstract\s+|final\s+|pub(?:\([a-z]+\))?\s+|unsafe\s+)*
-    (?:def|class|func|function|fn|type|interface|struct|enum|trait|impl|module|protocol|record|object)\s+
-    (?:\([^)]{0,80}\)\s*)?                      # the receiver of a method in Go
-    (?P<name>[A-Za-z_$][\w$]*)(?!\w|\s*,)     # a name before a comma is one of a list that is imported
-    """
-)
-_ARROW = re.compile(
-    r"^\s*(?:export\s+)?(?:const|let|var)\s+(?P<name>[A-Za-z_$][\w$]*)\s*(?::[^=]{1,80})?=\s*(?:async\s*)?(?:\([^)]{0,200}\)|\w+)\s*=>"
-)
-_MOST_LINES = 4_000
+# --- definitions -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -572,7 +572,7 @@ def _with_commits(text: str, evidence: Evidence) -> str:
 
 
 def _completed_from_tools(evidence: Evidence) -> str:
-    """Return what the tools show was done, for a turn without an account of it."""
+    """Return what the tools show was done, for a turn whose message does not say it."""
     parts = [" ".join(f"Committed {one.id[:9]} {one.subject}".split()) for one in evidence.commits if not one.scratch]
     if evidence.edited_paths:
         parts.append("Edited " + _paths(evidence.edited_paths, 8))

@@ -168,8 +168,8 @@ def map_strings(value: Any, change: Any) -> Any:
 # --- labels of a summary's fields ------------------------------------------------------------------------------------
 
 
-# Wherever a field is shown, its label is shown with it, but closing messages and model replies often repeat the label in
-# the text: "Next steps:", "**Done:**", "### Learned".
+# Wherever a field is shown, its label is shown with it, but closing messages and model replies often repeat the label
+# in the text: "Next steps:", "**Done:**", "### Learned".
 
 _OF_WORK = r"(?: (?:work|actions?|steps?|tasks?|items?|points?|issues?))?"
 _WORDS = {

