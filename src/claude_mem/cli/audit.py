@@ -17,6 +17,7 @@ _OWN = ("n", "at", "what", "prev", "hash")
 
 
 def add_commands(commands: Any) -> None:
+    """Add `audit`."""
     audit_ = commands.add_parser(
         "audit",
         help="check claude-mem's guarantees; `audit log` lists exports, injections and deletions",
@@ -30,6 +31,7 @@ def add_commands(commands: Any) -> None:
 
 
 def audit(options: argparse.Namespace) -> int:
+    """Print the audit log, or verify it."""
     client = Client(process.ensure_worker(load_lenient().config.data_dir), seconds=SECONDS)
     if options.what == "log":
         return _log(client, options)

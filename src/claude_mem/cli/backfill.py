@@ -42,6 +42,8 @@ CONTINUES = "the back-fill continues in the background; `claude-mem backfill` sh
 
 @dataclass(frozen=True, slots=True)
 class TranscriptFile:
+    """A transcript that may be imported. Head and project are read only if an option needs them."""
+
     path: Path
     agent: Agent | None
     head: TranscriptHead = field(default_factory=TranscriptHead)
@@ -56,10 +58,12 @@ class SkippedFiles:
     problems: list[dict[str, Any]] = field(default_factory=list)
 
     def add_problem(self, reason: str, path: Path) -> None:
+        """Record a file that cannot be read."""
         self.problems.append({"path": _as_text(path), "problem": reason})
 
 
 def add_commands(commands: Any) -> None:
+    """Add `backfill`."""
     add = commands.add_parser(
         "backfill",
         help="import your existing sessions from the agents' transcripts",
@@ -84,6 +88,7 @@ def add_commands(commands: Any) -> None:
 
 
 def backfill(options: argparse.Namespace) -> int:
+    """Submit the selected transcripts to the worker and show the progress."""
     config = load_lenient().config
     if options.stop:
         return _cancel(config)
@@ -105,9 +110,8 @@ def backfill(options: argparse.Namespace) -> int:
         output.info("")
         output.info(CONTINUES)
         return 130
-    code = _report(
-        status, len(files), unchanged, left_out, as_json=options.json, is_single_file=_is_one_file(options.path)
-    )
+    is_single_file = options.path is not None and not options.path.expanduser().is_dir()
+    code = _report(status, len(files), unchanged, left_out, as_json=options.json, is_single_file=is_single_file)
     return _refine(client, paths, options) or code if options.refine else code
 
 
@@ -132,11 +136,7 @@ def _cancel(config: Config) -> int:
     return 0
 
 
-def _is_one_file(path: Path | None) -> bool:
-    return path is not None and not path.expanduser().is_dir()
-
-
-# --- which files -----------------------------------------------------------------------------------------------------
+# --- selecting files -------------------------------------------------------------------------------------------------
 
 
 def _select_files(options: argparse.Namespace, config: Config, left_out: SkippedFiles) -> Iterator[TranscriptFile]:
@@ -159,6 +159,7 @@ def _select_files(options: argparse.Namespace, config: Config, left_out: Skipped
 
 
 def parse_date_option(text: str | None, *, end: bool = False) -> int | None:
+    """Parse a date option into milliseconds; None if it is not given."""
     try:
         return parse_time(text or "", end=end)
     except ValueError as error:
@@ -230,7 +231,7 @@ def _parts(file: Path, agent: Agent | None) -> Iterator[Path]:
         yield from (path for _, path in agent.transcripts.subagents(file))
 
 
-# --- what would be read ----------------------------------------------------------------------------------------------
+# --- --dry-run -------------------------------------------------------------------------------------------------------
 
 
 def _show_plan(files: Sequence[TranscriptFile], left_out: SkippedFiles, config: Config, *, as_json: bool) -> int:
@@ -238,7 +239,8 @@ def _show_plan(files: Sequence[TranscriptFile], left_out: SkippedFiles, config: 
     groups: defaultdict[tuple[str, str], list[TranscriptFile]] = defaultdict(list)
     for item in files:
         project = item.project.name if item.project else "?"
-        groups[f"{project} (off)" if item.project and not item.project.enabled else project, _label(item)].append(item)
+        project += " (off)" if item.project and not item.project.enabled else ""
+        groups[project, item.agent.label if item.agent else "unknown"].append(item)
     rows = [_plan_row(*key, items, unchanged) for key, items in sorted(groups.items())]
     if as_json:
         output.json({"projects": rows, "left_out": left_out.counts, "problems": left_out.problems})
@@ -250,10 +252,6 @@ def _show_plan(files: Sequence[TranscriptFile], left_out: SkippedFiles, config: 
     _show_left_out(left_out.counts)
     _show_problems(left_out.problems)
     return 0
-
-
-def _label(item: TranscriptFile) -> str:
-    return item.agent.label if item.agent else "unknown"
 
 
 def _plan_row(project: str, agent: str, items: Sequence[TranscriptFile], unchanged: set[str]) -> dict[str, Any]:
@@ -301,12 +299,9 @@ def _unchanged(config: Config, paths: Sequence[Path]) -> set[str]:
     lock = process.take_lock(config.data_dir)
     try:
         with external_db.open_read_only(path) as conn:  # read-only, although it is our own database
-            has_table = "backfill_files" in external_db.read_table_columns(conn)  # missing before the migration
-            return (
-                set(backfills.list_unchanged_transcripts(conn, backfills.stat_transcripts(paths)))
-                if has_table
-                else set()
-            )
+            if "backfill_files" not in external_db.read_table_columns(conn):  # before the migration
+                return set()
+            return set(backfills.list_unchanged_transcripts(conn, backfills.stat_transcripts(paths)))
     finally:
         lock.release()
 
@@ -316,7 +311,7 @@ def _in_batches(paths: Iterable[str]) -> list[list[str]]:
     return [all_paths[begin : begin + PATHS_AT_ONCE] for begin in range(0, len(all_paths), PATHS_AT_ONCE)]
 
 
-# --- doing it --------------------------------------------------------------------------------------------------------
+# --- reading ---------------------------------------------------------------------------------------------------------
 
 
 def _request_backfill(client: Client, paths: Sequence[str]) -> int:
@@ -362,7 +357,10 @@ def _report(
     zeros = dict.fromkeys(("sessions", "turns", "events", "observations"), 0)
     is_ours = unchanged < files  # otherwise nothing was submitted, and the status is an earlier run's
     new, read = (status["new"], status["read"]) if is_ours else (zeros, 0)
-    problems = [*left_out.problems, *(_as_problem(row) for row in status["problems"] if is_ours)]
+    problems = [
+        *left_out.problems,
+        *({**row, "problem": row["problem"] or "lines"} for row in status["problems"] if is_ours),
+    ]
     if as_json:
         counts = {"files": files, "read": read, "unchanged": unchanged, **new}
         output.json({**counts, "left_out": left_out.counts, "problems": problems})
@@ -373,10 +371,6 @@ def _report(
         _show_problems(problems)
     failed = any(row["problem"] not in EXPECTED_PROBLEMS for row in problems)
     return 1 if failed or (is_single_file and not read and not unchanged) else 0
-
-
-def _as_problem(row: dict[str, Any]) -> dict[str, Any]:
-    return {**row, "problem": row["problem"] or "lines"}
 
 
 def _show_left_out(counts: Counter[str]) -> None:
@@ -398,7 +392,7 @@ def _show_problems(problems: Sequence[dict[str, Any]]) -> None:
             output.line(f"  and {len(rows) - MAX_PATHS_SHOWN:,} more (`--json` lists all)")
 
 
-# --- with a model ----------------------------------------------------------------------------------------------------
+# --- --refine --------------------------------------------------------------------------------------------------------
 
 
 def _estimate(client: Client, paths: Sequence[str]) -> dict[str, Any]:

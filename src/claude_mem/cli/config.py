@@ -31,6 +31,7 @@ ACTIONS = ("list", "get", "set", "unset", "edit", "path")
 
 
 def add_commands(commands: Any) -> None:
+    """Add `config`."""
     config_ = commands.add_parser(
         "config",
         help="show or change settings",
@@ -45,6 +46,7 @@ def add_commands(commands: Any) -> None:
 
 
 def config(options: argparse.Namespace) -> int:
+    """List, show, set or unset settings."""
     loaded = load_lenient()
     path = loaded.config.data_dir / "config.toml"
     match options.what:

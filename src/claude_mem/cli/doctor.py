@@ -53,15 +53,18 @@ class Check:
 
     @property
     def level(self) -> str:
+        """One of ok, warn and bad."""
         if not self.ok:
             return "bad"
         return "warn" if self.caveat else "ok"
 
     def as_json(self) -> dict[str, Any]:
+        """Return the check as printed with `--json`."""
         return {"name": self.name, "ok": self.ok, "level": self.level, "found": self.detail, "hint": self.hint}
 
 
 def add_commands(commands: Any) -> None:
+    """Add `doctor`, `reindex` and `model`."""
     doctor_ = commands.add_parser(
         "doctor",
         help="check the installation and suggest fixes",
@@ -96,10 +99,11 @@ def add_commands(commands: Any) -> None:
     model_.set_defaults(run=model)
 
 
-# --- the index -------------------------------------------------------------------------------------------------------
+# --- reindex and model -----------------------------------------------------------------------------------------------
 
 
 def reindex(options: argparse.Namespace) -> int:
+    """Rebuild the search index, and show the progress."""
     client = Client(process.ensure_worker(load_lenient().config.data_dir), seconds=REINDEX_SECONDS)
     index = client.post("/api/reindex")
     try:
@@ -133,6 +137,7 @@ def _watch(client: Client, index: dict[str, Any]) -> dict[str, Any]:
 
 
 def model(options: argparse.Namespace) -> int:
+    """List the embedding models, or fetch one."""
     config = load_lenient().config
     if options.what == "pull":
         return _pull(config, options.name or config.embedding_model)
@@ -194,10 +199,11 @@ def _pull(config: Config, name: str) -> int:
     return 0
 
 
-# --- health ---------------------------------------------------------------------------------------------
+# --- doctor ----------------------------------------------------------------------------------------------------------
 
 
 def doctor(options: argparse.Namespace) -> int:
+    """Print the result of every check; exit 1 if one failed."""
     checks = list(run_checks())
     if options.json:
         output.json_lines(check.as_json() for check in checks)
@@ -210,6 +216,7 @@ def doctor(options: argparse.Namespace) -> int:
 
 
 def run_checks() -> Iterator[Check]:
+    """Yield the results of all checks."""
     loaded = load_lenient()
     config = loaded.config
     yield _settings(loaded.problems)

@@ -1,6 +1,6 @@
-"""Delete the whole memory permanently: show its size, offer an export, and require an explicit yes.
+"""install, uninstall: connect the agents, and remove every trace from their files again.
 
-install, uninstall: connect the agents, and remove every trace from their files again.
+Memories are deleted only on request: the user is shown how many there are, is offered an export, and must say yes.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from claude_mem.agents.installer import (
     plan_removal,
 )
 from claude_mem.agents.registry import AGENTS
-from claude_mem.cli import backfill, output, transfer
-from claude_mem.cli.transfer import EXPORT_NAMES
+from claude_mem.cli import backfill, output
+from claude_mem.cli.transfer import EXPORT_NAMES, unused_export_path, write_export
 from claude_mem.cli.worker import count_spooled, database_path, start_this_version
 from claude_mem.client import Client
 from claude_mem.config import Config, load_lenient
@@ -38,110 +38,23 @@ from claude_mem.domain.errors import ClaudeMemError, InvalidRequest, NotFound, O
 from claude_mem.system import config_file, process
 
 STATS_SECONDS = 3.0
-
-
-@dataclass(frozen=True, slots=True)
-class Inventory:
-    """The contents of the data directory. `observations` and `sessions` are None if the database can't be read."""
-
-    observations: int | None
-    sessions: int | None
-    backups: int
-    exports: int
-    waiting: int  # events that are captured but not yet in the database
-
-    @property
-    def is_empty(self) -> bool:
-        return self == Inventory(0, 0, 0, 0, 0)
-
-    @property
-    def is_worth_exporting(self) -> bool:
-        return (self.observations, self.sessions, self.waiting) != (0, 0, 0)
-
-    def __str__(self) -> str:
-        if self.observations is None or self.sessions is None:
-            parts = ["an unknown number of memories (the database can't be read)"]
-        else:
-            parts = [output.plural(self.observations, "observation"), output.plural(self.sessions, "session")]
-        parts += [output.plural(self.waiting, "unprocessed event")] if self.waiting else []
-        parts += [output.plural(self.backups, "backup")]
-        parts += [output.plural(self.exports, "export")] if self.exports else []
-        return f"{', '.join(parts[:-1])} and {parts[-1]}"
-
-
-def inventory(config: Config) -> Inventory:
-    """Count what would be deleted, with or without a running worker."""
-    from claude_mem.storage.sqlite import backup
-
-    try:
-        counts = _table_counts(config)
-    except (ClaudeMemError, OSError):
-        counts = {"observations": None, "sdk_sessions": None}
-    return Inventory(
-        observations=counts["observations"],
-        sessions=counts["sdk_sessions"],
-        backups=len(backup.list_backup_files(config.backups)),
-        exports=len(list(config.exports.glob(transfer.EXPORT_NAMES))),
-        waiting=count_spooled(config),
-    )
-
-
-def _table_counts(config: Config) -> dict[str, int | None]:
-    from claude_mem.storage.sqlite import external_db
-    from claude_mem.storage.sqlite.journal import accounting
-
-    worker = process.running_worker(config.data_dir)
-    if worker is not None:
-        try:
-            counts: dict[str, int | None] = Client(worker, seconds=STATS_SECONDS).get("/api/stats")["database"]
-            return counts
-        except ClaudeMemError:
-            pass  # the worker hangs or is stopping: read the file instead
-    path = database_path(config)
-    if not path.exists():
-        return {"observations": 0, "sdk_sessions": 0}
-    with external_db.open_read_only(path) as conn:
-        return accounting.count_all_rows(conn)
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    delete: bool
-    export: Path | None = None
-
-
-def decide(config: Config, *, requested: bool) -> Decision:
-    """Ask whether to delete the memory, and offer to export it first. `requested` means `--delete-data` was given; the
-    user must still confirm the amount. If the export fails, raise an error and delete nothing."""
-    content = inventory(config)
-    output.info(f"{config.data_dir} contains {'no memories' if content.is_empty else content}")
-    if not requested and not output.ask("Delete this data, too?"):
-        return Decision(delete=False)
-    export = _offer_export(config) if content.is_worth_exporting else None
-    delete = output.ask(f"Permanently delete {'the directory' if content.is_empty else content}?")
-    return Decision(delete, export)
-
-
-def _offer_export(config: Config) -> Path | None:
-    """Export to the home directory: the data directory is about to be deleted."""
-    path = transfer.unused_export_path(Path.home())
-    if not output.ask(f"Export the memories to {output.format_path(path)} first?", default=True):
-        return None
-    try:
-        records = transfer.write_export(path, config)
-    except ClaudeMemError as problem:
-        raise OperationFailed(f"the export failed, so nothing was deleted: {problem}", hint=problem.hint) from problem
-    output.line(f"exported {records:,} records to {path} (readable only by you)")
-    return path
-
-
-# --- setup -----------------------------------------------------------------------------------------------------------
-
-
 STOP_ATTEMPTS, STOP_WAIT_SECONDS = 5, 0.3
+AGENT_FILE_BACKUPS = "backups/agents"  # the agents' files as they were before `install`
+# Everything claude-mem ever writes into the data directory. Nothing else in it may be deleted.
+OWN_PATHS = (
+    "spool", "aside", "starts", "logs/worker.log*", "logs/start.log", "backups/before-*.db*", "backups/memory-*.db*",
+    AGENT_FILE_BACKUPS, "worker.lock", "worker.json", "worker.fifo", "worker.starting", hook.STOP_STAMP,
+    hook.WARNING_STAMP, "token",
+    "activity.flag", "config.toml", "prices.toml", "modes/*.toml", "models", "observer", ".restoring-*", ".reading-*",
+    process.LAUNCHER, RECORD_FILE, "mcp-answers.json*", "audit*.jsonl", "forgotten.jsonl", "forget.key",
+    "forgetting.json", ".forgetting.json", "open-*.html",
+    "backups/daily-*.db*", "quarantine", "ballast", "missed", f"exports/{EXPORT_NAMES}", f"exports/.{EXPORT_NAMES}.*",
+)  # fmt: skip
+SHARED_DIRECTORIES = ("logs", "backups", "exports", "modes", ".")  # the TypeScript claude-mem uses these, too
 
 
 def add_commands(commands: Any) -> None:
+    """Add `install` and `uninstall`."""
     install_ = commands.add_parser("install", help="connect the coding agents on this machine")
     install_.add_argument("--host", action="append", default=[], metavar="H", help="only this agent; may be repeated")
     install_.add_argument("--yes", action="store_true", help="do not ask for confirmation; no model is configured")
@@ -166,6 +79,7 @@ def add_commands(commands: Any) -> None:
 
 
 def install(options: argparse.Namespace) -> int:
+    """Show the planned changes, ask, connect the agents and start the worker."""
     config = load_lenient().config
     ours = LauncherCommands(process.launcher_path(config.data_dir), os.environ)
     if options.mcp:
@@ -277,6 +191,8 @@ def _report(
     problems: Mapping[str, OperationFailed],
     config: Config,
 ) -> int:
+    from claude_mem.storage.sqlite.engine import is_foreign_database
+
     connected_agents = [agent for agent in agents if agent.name in plans and agent.name not in problems]
     for agent in connected_agents:
         output.line(f"{agent.label}: {'connected' if plans[agent.name] else 'already connected'}")
@@ -289,15 +205,10 @@ def _report(
         output.line(f"new sessions are captured; memories are stored in {config.data_dir}")
         output.line("next: `claude-mem open` opens the viewer, `claude-mem doctor` checks the installation,")
         output.line("`claude-mem uninstall` removes it again")
-        _mention_older(config)
+        if is_foreign_database(config.database):
+            older = f"found memories of the TypeScript claude-mem ({config.database})"
+            output.line(f"{older}; `claude-mem import` copies them")
     return 1 if problems else 0
-
-
-def _mention_older(config: Config) -> None:
-    from claude_mem.storage.sqlite.engine import is_foreign_database
-
-    if is_foreign_database(config.database):
-        output.line(f"found memories of the TypeScript claude-mem ({config.database}); `claude-mem import` copies them")
 
 
 def _print_mcp(ours: LauncherCommands) -> int:
@@ -308,7 +219,11 @@ def _print_mcp(ours: LauncherCommands) -> int:
     return 0
 
 
+# --- uninstalling ----------------------------------------------------------------------------------------------------
+
+
 def uninstall(options: argparse.Namespace) -> int:
+    """Disconnect the agents, stop the worker and, on request, delete the memory."""
     config = load_lenient().config
     ours = LauncherCommands(process.launcher_path(config.data_dir), os.environ)
     question = "Remove claude-mem from every agent and stop the worker?"
@@ -357,27 +272,13 @@ def _stop_and_delete(data_dir: Path, ours: LauncherCommands, *, delete: bool, ke
         if delete:
             _delete_ours(data_dir, keep=keep)
         time.sleep(STOP_WAIT_SECONDS)
-        if process.lock_holder(data_dir) is None and not ours.launcher.exists() and not (delete and _spooled(data_dir)):
+        if (
+            process.lock_holder(data_dir) is None
+            and not ours.launcher.exists()
+            and not (delete and (data_dir / "spool").exists())
+        ):
             break
     return stopped
-
-
-def _spooled(data_dir: Path) -> bool:
-    return (data_dir / "spool").exists()
-
-
-AGENT_FILE_BACKUPS = "backups/agents"  # the agents' files as they were before `install`
-# Everything claude-mem ever writes into the data directory. Nothing else in it may be deleted.
-OWN_PATHS = (
-    "spool", "aside", "starts", "logs/worker.log*", "logs/start.log", "backups/before-*.db*", "backups/memory-*.db*",
-    AGENT_FILE_BACKUPS, "worker.lock", "worker.json", "worker.fifo", "worker.starting", hook.STOP_STAMP,
-    hook.WARNING_STAMP, "token",
-    "activity.flag", "config.toml", "prices.toml", "modes/*.toml", "models", "observer", ".restoring-*", ".reading-*",
-    process.LAUNCHER, RECORD_FILE, "mcp-answers.json*", "audit*.jsonl", "forgotten.jsonl", "forget.key",
-    "forgetting.json", ".forgetting.json", "open-*.html",
-    "backups/daily-*.db*", "quarantine", "ballast", "missed", f"exports/{EXPORT_NAMES}", f"exports/.{EXPORT_NAMES}.*",
-)  # fmt: skip
-SHARED_DIRECTORIES = ("logs", "backups", "exports", "modes", ".")  # the TypeScript claude-mem uses these, too
 
 
 def _delete_ours(folder: Path, *, keep: Sequence[str] = ()) -> None:
@@ -418,3 +319,105 @@ def _is_left(agent: Agent, ours: LauncherCommands) -> bool:
         return bool(plan_removal(agent, ours))
     except ClaudeMemError:
         return True  # unknown, so assume it is
+
+
+# --- deleting the memory ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """The contents of the data directory. `observations` and `sessions` are None if the database can't be read."""
+
+    observations: int | None
+    sessions: int | None
+    backups: int
+    exports: int
+    waiting: int  # events that are captured but not yet in the database
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to delete."""
+        return self == Inventory(0, 0, 0, 0, 0)
+
+    @property
+    def is_worth_exporting(self) -> bool:
+        """Whether an export would contain anything."""
+        return (self.observations, self.sessions, self.waiting) != (0, 0, 0)
+
+    def __str__(self) -> str:
+        if self.observations is None or self.sessions is None:
+            parts = ["an unknown number of memories (the database can't be read)"]
+        else:
+            parts = [output.plural(self.observations, "observation"), output.plural(self.sessions, "session")]
+        parts += [output.plural(self.waiting, "unprocessed event")] if self.waiting else []
+        parts += [output.plural(self.backups, "backup")]
+        parts += [output.plural(self.exports, "export")] if self.exports else []
+        return f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def inventory(config: Config) -> Inventory:
+    """Count what would be deleted, with or without a running worker."""
+    from claude_mem.storage.sqlite import backup
+
+    try:
+        counts = _table_counts(config)
+    except (ClaudeMemError, OSError):
+        counts = {"observations": None, "sdk_sessions": None}
+    return Inventory(
+        observations=counts["observations"],
+        sessions=counts["sdk_sessions"],
+        backups=len(backup.list_backup_files(config.backups)),
+        exports=len(list(config.exports.glob(EXPORT_NAMES))),
+        waiting=count_spooled(config),
+    )
+
+
+def _table_counts(config: Config) -> dict[str, int | None]:
+    from claude_mem.storage.sqlite import external_db
+    from claude_mem.storage.sqlite.journal import accounting
+
+    worker = process.running_worker(config.data_dir)
+    if worker is not None:
+        try:
+            counts: dict[str, int | None] = Client(worker, seconds=STATS_SECONDS).get("/api/stats")["database"]
+            return counts
+        except ClaudeMemError:
+            pass  # the worker hangs or is stopping: read the file instead
+    path = database_path(config)
+    if not path.exists():
+        return {"observations": 0, "sdk_sessions": 0}
+    with external_db.open_read_only(path) as conn:
+        return accounting.count_all_rows(conn)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether the memory is deleted, and the file to which it was exported before."""
+
+    delete: bool
+    export: Path | None = None
+
+
+def decide(config: Config, *, requested: bool) -> Decision:
+    """Ask whether to delete the memory, and offer to export it first. `requested` means `--delete-data` was given; the
+    user must still confirm the amount. If the export fails, raise an error and delete nothing."""
+    content = inventory(config)
+    output.info(f"{config.data_dir} contains {'no memories' if content.is_empty else content}")
+    if not requested and not output.ask("Delete this data, too?"):
+        return Decision(delete=False)
+    export = _offer_export(config) if content.is_worth_exporting else None
+    delete = output.ask(f"Permanently delete {'the directory' if content.is_empty else content}?")
+    return Decision(delete, export)
+
+
+def _offer_export(config: Config) -> Path | None:
+    """Export to the home directory: the data directory is about to be deleted."""
+    path = unused_export_path(Path.home())
+    if not output.ask(f"Export the memories to {output.format_path(path)} first?", default=True):
+        return None
+    try:
+        records = write_export(path, config)
+    except ClaudeMemError as problem:
+        raise OperationFailed(f"the export failed, so nothing was deleted: {problem}", hint=problem.hint) from problem
+    output.line(f"exported {records:,} records to {path} (readable only by you)")
+    return path

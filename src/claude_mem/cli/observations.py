@@ -17,7 +17,7 @@ from typing import Any
 
 from claude_mem import hook
 from claude_mem.cli import output, provenance
-from claude_mem.cli.search import parse_date as date_
+from claude_mem.cli.search import parse_date
 from claude_mem.cli.transfer import remind_of_exports
 from claude_mem.client import Client
 from claude_mem.config import load_lenient
@@ -35,6 +35,7 @@ SCOPES = ("session", "project", "before", "after", "source", "matching")
 
 
 def add_commands(commands: Any) -> None:
+    """Add `save`, `pin`, `unpin`, `edit` and `forget`."""
     save_ = commands.add_parser(
         "save",
         help="save a note",
@@ -72,8 +73,8 @@ def _add_forget(commands: Any) -> None:
     )
     forget_.add_argument("--session", default="", metavar="ID", help="a session, by number or by the agent's id")
     forget_.add_argument("--project", default="", metavar="P", help="a project, by name")
-    forget_.add_argument("--before", type=date_, metavar="T", help="older than: 2026-01-31 or 2026-01-31T14:00")
-    forget_.add_argument("--after", type=date_, metavar="T", help="from this date or time on")
+    forget_.add_argument("--before", type=parse_date, metavar="T", help="older than: 2026-01-31 or 2026-01-31T14:00")
+    forget_.add_argument("--after", type=parse_date, metavar="T", help="from this date or time on")
     forget_.add_argument(
         "--source",
         default="",
@@ -140,6 +141,7 @@ def _fetch_all(client: Client, ids: list[int]) -> list[dict[str, Any]]:
 
 
 def save(options: argparse.Namespace) -> int:
+    """Save a note, given as arguments or on stdin."""
     where = {"project": options.project} if options.project else {"cwd": str(Path.cwd())}
     body = {"text": _note_text(options.text, options.piped), "title": options.title, **where}
     note = _client().post("/api/memory/save", body | ({"type": "rule"} if options.rule else {}))
@@ -179,6 +181,7 @@ def _decoded(raw: bytes, whole: bool) -> str:
 
 
 def pin(options: argparse.Namespace) -> int:
+    """Pin observations, so that they are shown first in new sessions."""
     client = _client()
     for item in _fetch_all(client, options.ids):
         if item["pinned"]:
@@ -190,6 +193,7 @@ def pin(options: argparse.Namespace) -> int:
 
 
 def unpin(options: argparse.Namespace) -> int:
+    """Undo `pin`."""
     client = _client()
     for item in _fetch_all(client, options.ids):
         if item["pinned"]:
@@ -204,6 +208,7 @@ def unpin(options: argparse.Namespace) -> int:
 
 
 def forget(options: argparse.Namespace) -> int:
+    """Delete observations by id or by scope, or undo a deletion."""
     scope = {name: value for name in SCOPES if (value := getattr(options, name))}
     client, ids = _client(), list(dict.fromkeys(options.ids))
     deletion_ids = [id_ for id_ in ids if isinstance(id_, str)]
@@ -382,6 +387,7 @@ def _report(record: dict[str, Any], text: str, *, as_json: bool) -> None:
 
 
 def edit(options: argparse.Namespace) -> int:
+    """Change the fields of an observation, by options or in the user's editor."""
     changes = _changes_from_options(options)
     if not changes and not output.can_ask():
         raise InvalidRequest(

@@ -1,6 +1,6 @@
 """The only module that prints: results to stdout, messages to stderr, no colour in a pipe.
 
-Printed text may come from a memory, a file name or another program, so everything passes one filter. `line`, `say`,
+Printed text may come from a memory, a file name or another program, so everything passes one filter. `line`, `info`,
 `error`, the cells of `table` and log records are always single lines. `text` may have several lines; `first` prefixes
 only the first. No control character that a terminal would interpret is printed, not even in JSON.
 """
@@ -46,12 +46,14 @@ def info(text: str) -> None:
 
 
 def error(message: str, hint: str = "") -> None:
+    """Print an error and, if given, a hint, to stderr."""
     info(f"error: {message}")
     if hint:
         info(f"hint:  {hint}")
 
 
 def json(value: Any) -> None:
+    """Print a value as one line of JSON."""
     try:
         encoded = msgspec.json.encode(value)
     except UnicodeEncodeError:  # a path that is not UTF-8
@@ -64,11 +66,13 @@ def _encodable(value: str) -> str:
 
 
 def json_lines(values: Iterable[Any]) -> None:
+    """Print each value as a line of JSON."""
     for value in values:
         json(value)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "") -> None:
+    """Print a table. Long cells are wrapped."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -126,6 +130,7 @@ def progress(*, count: Callable[[float], str] = "{:,.0f}".format) -> Iterator[Pr
 
 
 def format_dollars(millionths: int) -> str:
+    """Format millionths of a dollar; small amounts with four digits."""
     return f"${millionths / 1_000_000:,.4f}" if 0 < millionths < 10_000 else f"${millionths / 1_000_000:,.2f}"
 
 
@@ -146,6 +151,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def format_size(count: float) -> str:
+    """Format a number of bytes: "12 MB"."""
     amount = float(count)
     for unit in ("B", "KB", "MB"):
         if amount < 1024:

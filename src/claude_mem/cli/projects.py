@@ -28,6 +28,7 @@ ACTIONS = {
 
 
 def add_commands(commands: Any) -> None:
+    """Add `project`."""
     project_ = commands.add_parser(
         "project",
         help="list, show, rename or merge projects; turn memory off or on",
@@ -50,6 +51,7 @@ def add_commands(commands: Any) -> None:
 
 
 def project(options: argparse.Namespace) -> int:
+    """Show, rename, merge or split projects."""
     client = Client(process.ensure_worker(load_lenient().config.data_dir), seconds=MERGE_SECONDS)
     items: list[dict[str, Any]] = client.get("/api/projects")["items"]
     if options.what == "list":

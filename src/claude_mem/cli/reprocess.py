@@ -24,6 +24,7 @@ KEPT_REASONS = {
 
 
 def add_commands(commands: Any) -> None:
+    """Add `reprocess`."""
     add = commands.add_parser(
         "reprocess",
         help="rewrite memories of earlier versions with this version",
@@ -38,6 +39,7 @@ def add_commands(commands: Any) -> None:
 
 
 def reprocess(options: argparse.Namespace) -> int:
+    """Compose existing records again with the current writer."""
     config = load_lenient().config
     params = {**_project(options.project), **_since(options.since)}
     client = Client(process.ensure_worker(config.data_dir), seconds=60)

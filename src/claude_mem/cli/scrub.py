@@ -23,6 +23,7 @@ NAMES = {
 
 
 def add_commands(commands: Any) -> None:
+    """Add `scrub`."""
     scrub_ = commands.add_parser(
         "scrub",
         help="redact secrets in everything stored so far, including backups",
@@ -37,6 +38,7 @@ def add_commands(commands: Any) -> None:
 
 
 def scrub(options: argparse.Namespace) -> int:
+    """Redact secrets in everything that is stored already."""
     config = load_lenient().config
     client = Client(process.ensure_worker(config.data_dir), seconds=SECONDS)
     if not options.yes or options.dry_run:

@@ -21,6 +21,7 @@ _JSON = "print one JSON object per line"
 
 
 def add_commands(commands: Any) -> None:
+    """Add `search`, `timeline` and `context`."""
     _add_search(commands)
     _add_timeline(commands)
     context_ = commands.add_parser(
@@ -79,6 +80,7 @@ def _add_timeline(commands: Any) -> None:
 
 
 def parse_date(text: str) -> str:
+    """Return the text if it is a date or a time; used as the type of an argument."""
     try:
         datetime.fromisoformat(text)
     except ValueError:
@@ -94,6 +96,7 @@ def _client() -> Client:
 
 
 def search(options: argparse.Namespace) -> int:
+    """Search and print the hits."""
     results = _client().get("/api/search", **_search_params(options))
     if options.json:
         provenance.json_lines(results["items"])
@@ -173,6 +176,7 @@ def _explain_no_hits(options: argparse.Namespace) -> None:
 
 
 def timeline(options: argparse.Namespace) -> int:
+    """Print what happened around a record or a date."""
     now = "" if options.query else datetime.now().isoformat()
     params = {
         "anchor": options.anchor or now,
@@ -194,6 +198,7 @@ def timeline(options: argparse.Namespace) -> int:
 
 
 def context(options: argparse.Namespace) -> int:
+    """Print the text that the next session, or a prompt, is given."""
     name = options.project or _current_project()
     if options.prompt:
         answer = _client().post("/api/context/semantic", {"q": options.prompt, "project": name})

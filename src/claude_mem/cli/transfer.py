@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from claude_mem import hook
 from claude_mem.cli import output
-from claude_mem.cli.search import parse_date as date_
+from claude_mem.cli.search import parse_date
 from claude_mem.cli.worker import database_path
 from claude_mem.client import Client
 from claude_mem.config import Config, load_lenient
@@ -44,6 +44,7 @@ OUTCOMES = {"added": "added", "changed": "updated", "known": "already present", 
 
 
 def add_commands(commands: Any) -> None:
+    """Add `import`, `export`, `backup` and `restore`."""
     _add_import(commands)
     export_ = commands.add_parser(
         "export",
@@ -63,9 +64,9 @@ def add_commands(commands: Any) -> None:
     )
     export_.add_argument("--query", default="", metavar="TEXT", help="only the results of this search")
     export_.add_argument(
-        "--since", type=date_, metavar="DATE", help="only from this date on: 2026-01-31 or 2026-01-31T14:00"
+        "--since", type=parse_date, metavar="DATE", help="only from this date on: 2026-01-31 or 2026-01-31T14:00"
     )
-    export_.add_argument("--until", type=date_, metavar="DATE", help="only up to this date, inclusive")
+    export_.add_argument("--until", type=parse_date, metavar="DATE", help="only up to this date, inclusive")
     export_.set_defaults(run=export)
     backup_ = commands.add_parser(
         "backup",
@@ -125,6 +126,7 @@ def _add_import(commands: Any) -> None:
 
 
 def import_memories(options: argparse.Namespace) -> int:
+    """Import an export or the TypeScript database, and show the progress and the counts."""
     config = load_lenient().config
     path = Path(options.path).expanduser().absolute() if options.path else _default_import_path(config)
     if not path.is_file():
@@ -191,6 +193,7 @@ def _amounts(kinds: dict[str, int]) -> str:
 
 
 def export(options: argparse.Namespace) -> int:
+    """Write the selected memories to a file or to stdout."""
     config = load_lenient().config
     narrow = {name: getattr(options, name) for name in ("project", "query", "since", "until")}
     if options.file == "-":
@@ -301,7 +304,8 @@ def _copy(lines: Iterator[bytes], file: BinaryIO) -> int:
 
 
 def backup(options: argparse.Namespace) -> int:
-    from claude_mem.storage.sqlite import backup as sqlite_backup
+    """Back up the database and verify the copy, or list the backups."""
+    from claude_mem.storage.sqlite.backup import examine_backup
 
     config = load_lenient().config
     if options.list:
@@ -312,7 +316,7 @@ def backup(options: argparse.Namespace) -> int:
     path = config.backups / Path(result["path"]).name  # the directory's name may not be representable in JSON
     if target is not None:
         path = _move(path, target / path.name if target.is_dir() else target)
-    verification = sqlite_backup.examine_backup(path)
+    verification = examine_backup(path)
     if verification.counts != result["counts"]:
         raise OperationFailed(
             f"{path} does not contain every row of the database", hint="make another one, and report this"
@@ -328,15 +332,15 @@ def backup(options: argparse.Namespace) -> int:
 
 def _backups(config: Config) -> list[dict[str, Any]]:
     """List the backups, with their test restores if a worker is running. No worker is started for this."""
-    from claude_mem.storage.sqlite import backup as sqlite_backup
+    from claude_mem.storage.sqlite.backup import list_backup_files
 
     worker = process.running_worker(config.data_dir)
     try:
         backups: list[dict[str, Any]] = (
-            Client(worker).get("/api/backup") if worker else sqlite_backup.list_backup_files(config.backups)
+            Client(worker).get("/api/backup") if worker else list_backup_files(config.backups)
         )
     except ClaudeMemError:
-        backups = sqlite_backup.list_backup_files(config.backups)
+        backups = list_backup_files(config.backups)
     return backups
 
 
@@ -361,13 +365,13 @@ def _move(path: Path, target: Path) -> Path:
 
 def _drill(path: Path, config: Config, digest: str) -> None:
     """Restore the backup temporarily, and compare its contents with the database at the time of the backup."""
-    from claude_mem.storage.sqlite import backup as sqlite_backup
+    from claude_mem.storage.sqlite.backup import digest_memory, prepare_restore
     from claude_mem.storage.sqlite.engine import open_reader
 
-    with sqlite_backup.prepare_restore(path, config.backups) as fresh:
+    with prepare_restore(path, config.backups) as fresh:
         conn = open_reader(fresh)
         try:
-            restored_digest = sqlite_backup.digest_memory(conn)
+            restored_digest = digest_memory(conn)
         finally:
             conn.close()
     if restored_digest != digest:
@@ -392,36 +396,32 @@ def _list_backups(backups: list[dict[str, Any]], *, as_json: bool) -> int:
     elif not backups:
         output.info("no backups yet; run `claude-mem backup` to make one")
     else:
-        output.table(
-            ("name", "made", "size", "observations", "test restore"),
-            [
-                (
-                    row["name"],
-                    output.format_age(row["made_at"]),
-                    output.format_size(row["size"]),
-                    row.get("problem") or row["observations"],
-                    _drill_age(row.get("drill")),
-                )
-                for row in backups
-            ],
-        )
+        output.table(("name", "made", "size", "observations", "test restore"), map(_backup_row, backups))
     return 0
 
 
-def _drill_age(drill: dict[str, Any] | None) -> str:
-    """Format the age of a successful test restore. The worker tests each backup it makes right away."""
-    return output.format_age(drill["at"]) if drill and drill["ok"] else ""
+def _backup_row(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the cells of a backup. The age of its test restore is empty if that failed or has not taken place."""
+    drill = row.get("drill")
+    return (
+        row["name"],
+        output.format_age(row["made_at"]),
+        output.format_size(row["size"]),
+        row.get("problem") or row["observations"],
+        output.format_age(drill["at"]) if drill and drill["ok"] else "",
+    )
 
 
 # --- restore ---------------------------------------------------------------------------------------------------------
 
 
 def restore(options: argparse.Namespace) -> int:
-    from claude_mem.storage.sqlite import backup as sqlite_backup
+    """Verify a backup and replace the database by it; the current database is kept."""
+    from claude_mem.storage.sqlite.backup import examine_backup, prepare_restore, replace_database
 
     config = load_lenient().config
     path = _resolve_backup(options.path, config)
-    verification = sqlite_backup.examine_backup(path)
+    verification = examine_backup(path)
     output.info(f"{path} is intact: {_format_counts(verification.counts)}")
     if verification.strange:
         output.info(f"skipping what claude-mem did not create: {', '.join(verification.strange[:MAX_STRANGE_SHOWN])}")
@@ -430,11 +430,11 @@ def restore(options: argparse.Namespace) -> int:
     if not options.yes and not output.ask("Replace the current memory by this backup? (the current one is kept)"):
         output.info("nothing was changed (use `--yes` to skip the question)")
         return 1
-    with sqlite_backup.prepare_restore(path, config.data_dir) as fresh:
+    with prepare_restore(path, config.data_dir) as fresh:
         lock = _stop_and_lock(config)
         try:
             _delete_prepared_contexts(config)
-            previous = sqlite_backup.replace_database(fresh, database_path(config), config.backups)
+            previous = replace_database(fresh, database_path(config), config.backups)
             AuditLog(config.data_dir).append("restored", bytes=verification.size)
         finally:
             lock.release()
@@ -447,9 +447,9 @@ def restore(options: argparse.Namespace) -> int:
 
 def _check_forgotten(path: Path, config: Config) -> None:
     """Raise if the key is lost that the worker needs to repeat the deletions made since the backup."""
-    from claude_mem.storage.sqlite import backup as sqlite_backup
+    from claude_mem.storage.sqlite.backup import count_uncheckable_tombstones
 
-    if count := sqlite_backup.count_uncheckable_tombstones(path, config.data_dir):
+    if count := count_uncheckable_tombstones(path, config.data_dir):
         raise OperationFailed(
             f"{path} may contain text that was forgotten later ({count:,} tombstones), and it can't be deleted again"
             f" because {data_directory.KEY_FILE} is lost; nothing was changed",

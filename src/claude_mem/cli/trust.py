@@ -18,6 +18,7 @@ SECONDS = 120.0  # approving thousands of memories takes a while
 
 
 def add_commands(commands: Any) -> None:
+    """Add `trust`."""
     parser = commands.add_parser(
         "trust",
         help="list, add or remove external sources that you trust in a project",
@@ -35,6 +36,7 @@ def add_commands(commands: Any) -> None:
 
 
 def trust(options: argparse.Namespace) -> int:
+    """List, add or remove trusted sources of a project."""
     if options.what != "list":
         _check(options)
     client = Client(

@@ -39,6 +39,7 @@ REDIRECT_PAGE = """<!doctype html>
 
 
 def add_commands(commands: Any) -> None:
+    """Add `open`."""
     open_ = commands.add_parser(
         "open",
         help="open the viewer in a browser",
@@ -52,6 +53,7 @@ def add_commands(commands: Any) -> None:
 
 
 def open_viewer(options: argparse.Namespace) -> int:
+    """Open the viewer in a browser, or print its address."""
     path = viewer_path(options.what)
     data_dir = load_lenient().config.data_dir
     worker = process.ensure_worker(data_dir)
