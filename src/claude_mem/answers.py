@@ -24,6 +24,7 @@ def empty_answer(host: str) -> bytes:
 
 
 def compose_answer(host: str, event: str, context: str, *, notice: str = "") -> bytes:
+    """Return the answer that an agent's hook prints to inject a text."""
     if not context and not notice:
         return empty_answer(host)
     fields: dict[str, object] = {"continue": True, "suppressOutput": True} if host == "claude" else {}

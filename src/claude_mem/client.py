@@ -34,16 +34,20 @@ class Client:
         return cls(worker, seconds=seconds)
 
     def get(self, path: str, **query: Any) -> Any:
+        """Send a GET request and return the decoded answer."""
         params = {name: item for name, item in query.items() if item not in (None, "")}
         return self._ask("GET", f"{path}?{urlencode(params)}" if params else path)
 
     def post(self, path: str, body: Any = None) -> Any:
+        """Send a POST request and return the decoded answer."""
         return self._ask("POST", path, msgspec.json.encode(body if body is not None else {}))
 
     def patch(self, path: str, body: Any) -> Any:
+        """Send a PATCH request and return the decoded answer."""
         return self._ask("PATCH", path, msgspec.json.encode(body))
 
     def delete(self, path: str) -> Any:
+        """Send a DELETE request and return the decoded answer."""
         return self._ask("DELETE", path)
 
     def lines(self, path: str, **query: Any) -> Iterator[bytes]:

@@ -384,10 +384,12 @@ def is_inherited_by_hook_worker(variable: str) -> bool:
 
 
 def list_setting_names() -> list[str]:
+    """Return the names of all settings."""
     return [item.name for item in dataclasses.fields(Config)]
 
 
 def setting_description(name: str) -> str:
+    """Return the description of a setting."""
     return str(_field(name).metadata["description"])
 
 

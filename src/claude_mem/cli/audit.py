@@ -31,7 +31,7 @@ def add_commands(commands: Any) -> None:
 
 
 def audit(options: argparse.Namespace) -> int:
-    """Print the audit log, or verify it."""
+    """Run the checks of `claude-mem audit`, or list the audit log."""
     client = Client(process.ensure_worker(load_lenient().config.data_dir), seconds=SECONDS)
     if options.what == "log":
         return _log(client, options)

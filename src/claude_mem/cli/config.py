@@ -46,7 +46,7 @@ def add_commands(commands: Any) -> None:
 
 
 def config(options: argparse.Namespace) -> int:
-    """List, show, set or unset settings."""
+    """List, show, set, unset or edit settings."""
     loaded = load_lenient()
     path = loaded.config.data_dir / "config.toml"
     match options.what:

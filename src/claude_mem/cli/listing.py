@@ -21,6 +21,7 @@ KINDS = ("observations", "summaries", "prompts", "sessions", "projects")
 
 
 def add_commands(commands: Any) -> None:
+    """Add `list`, `show`, `cost` and `compress`."""
     listing = commands.add_parser("list", help="list memories, sessions or projects, newest first")
     listing.add_argument("kind", nargs="?", choices=KINDS, default="observations", help="default: observations")
     listing.add_argument("--project", default="", metavar="P", help="only this project")
@@ -69,6 +70,7 @@ def _client() -> Client:
 
 
 def list_(options: argparse.Namespace) -> int:
+    """List memories, sessions or projects, newest first."""
     if options.type and options.kind != "observations":
         raise InvalidRequest(f"{options.kind} have no type", hint="only observations do: `claude-mem list --type rule`")
     query = {} if options.kind == "projects" else {"limit": options.limit, "project": options.project}
@@ -131,6 +133,7 @@ _TABLES: dict[str, tuple[tuple[str, ...], Any]] = {
 
 
 def show(options: argparse.Namespace) -> int:
+    """Print records in full."""
     rows = _fetch(_client(), options.ids)
     items = list(rows.values())
     if options.json:
@@ -199,6 +202,7 @@ _SHOW = {"observation": _show_observation, "summary": _show_summary, "prompt": _
 
 
 def cost(options: argparse.Namespace) -> int:
+    """Print the requests to models, their tokens and their cost."""
     report = _client().get("/api/cost", by=options.by, days=options.days)
     if options.json:
         output.json_lines(report["items"])
@@ -239,6 +243,7 @@ def _show_budget(report: dict[str, Any]) -> None:
 
 
 def compress(options: argparse.Namespace) -> int:
+    """Try a model on one turn, and show its wording beside the draft."""
     path = Path(options.what)
     source = {"path": str(path.resolve())} if path.is_file() else {"session": options.what}
     params = {**source, "turn": options.turn, "provider": options.provider, "dry_run": options.dry_run}

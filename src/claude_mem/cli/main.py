@@ -121,6 +121,7 @@ def _explain_hook(name: str, *, help_requested: bool) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
     from claude_mem.cli import (
         audit,
         backfill,

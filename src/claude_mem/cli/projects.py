@@ -51,7 +51,7 @@ def add_commands(commands: Any) -> None:
 
 
 def project(options: argparse.Namespace) -> int:
-    """Show, rename, merge or split projects."""
+    """List, show, rename or merge projects, or turn memory off or on in one."""
     client = Client(process.ensure_worker(load_lenient().config.data_dir), seconds=MERGE_SECONDS)
     items: list[dict[str, Any]] = client.get("/api/projects")["items"]
     if options.what == "list":

@@ -53,7 +53,7 @@ def add_commands(commands: Any) -> None:
 
 
 def open_viewer(options: argparse.Namespace) -> int:
-    """Open the viewer in a browser, or print its address."""
+    """Open the viewer in a browser, or print a link to it."""
     path = viewer_path(options.what)
     data_dir = load_lenient().config.data_dir
     worker = process.ensure_worker(data_dir)

@@ -24,6 +24,7 @@ STDIN_SECONDS, STDIN_BYTES = 0.1, 1 << 20
 
 
 def add_commands(commands: Any) -> None:
+    """Add the commands that control the worker."""
     add = commands.add_parser
     add("start", help="start the worker, or replace one of another version").set_defaults(run=start)
     add("stop", help="stop the worker; pending events are kept").set_defaults(run=stop)
@@ -51,6 +52,7 @@ def add_commands(commands: Any) -> None:
 
 
 def start(_: argparse.Namespace) -> int:
+    """Start the worker, or replace one of another version."""
     worker = start_this_version(data_dir := load().data_dir, explicit=True)
     process.write_plugin_launcher(data_dir)
     output.line(f"worker running: process {worker.pid}, http://127.0.0.1:{worker.port}")
@@ -68,24 +70,27 @@ def start_this_version(data_dir: Path, *, explicit: bool = False) -> process.Wor
 
 
 def stop(_: argparse.Namespace) -> int:
+    """Stop the worker; pending events are kept."""
     stopped = process.stop_worker(load_lenient().config.data_dir)
     output.line("worker stopped" if stopped else "no worker was running")
     return 0
 
 
 def restart(options: argparse.Namespace) -> int:
+    """Restart the worker."""
     process.stop_worker(load_lenient().config.data_dir)
     return start(options)
 
 
 def serve(_: argparse.Namespace) -> int:
-    from claude_mem.worker.serve import serve as run
+    """Run the worker in the foreground."""
+    from claude_mem.worker.serve import serve as serve_worker
 
     loaded = load_lenient()
     for problem in loaded.problems:
         output.error(f"{problem}; using the default", problem.hint)
     try:
-        run(loaded.config)
+        serve_worker(loaded.config)
     except DataDirLocked:
         if not process.replace_outdated(loaded.config.data_dir):
             output.info("a worker is running already")  # `hook.last_start_problem` looks for this in start.log
@@ -93,6 +98,7 @@ def serve(_: argparse.Namespace) -> int:
 
 
 def drain(_: argparse.Namespace) -> int:
+    """Process pending events in this process, without a worker."""
     config = load_lenient().config
     lock = process.take_lock(config.data_dir)
     try:
@@ -103,6 +109,7 @@ def drain(_: argparse.Namespace) -> int:
 
 
 def retry(_: argparse.Namespace) -> int:
+    """Make dead letters due again."""
     data_dir = load_lenient().config.data_dir
     process.replace_outdated(data_dir)
     count = Client.of(data_dir).post("/api/queue/retry")["retried"]
@@ -121,6 +128,7 @@ async def _work_off(config: Config) -> None:
 
 
 def status(options: argparse.Namespace) -> int:
+    """Print the state of the worker, the spool and the job queue."""
     config = load_lenient().config
     if options.line:
         output.line(status_line(config, _stdin_folder()))
@@ -227,6 +235,7 @@ def _outdated(config: Config, worker: process.WorkerInfo | None) -> str:
 
 
 def database_path(config: Config) -> Path:
+    """Return the database in use: its name differs if the TypeScript claude-mem has one here."""
     from claude_mem.storage.sqlite.engine import resolve_database_path
 
     return resolve_database_path(config.database)
@@ -315,6 +324,7 @@ def _show_status(report: dict[str, Any]) -> None:
 
 
 def logs(options: argparse.Namespace) -> int:
+    """Print the end of the log."""
     path = load_lenient().config.log_file
     if not path.exists():
         raise WorkerNotRunning("there is no log yet", hint="start the worker with `claude-mem start`")
@@ -340,6 +350,7 @@ def _follow(path: Path) -> None:
 
 
 def rotate_token(_: argparse.Namespace) -> int:
+    """Replace the access token of the HTTP API."""
     data_dir = load_lenient().config.data_dir
     if process.lock_holder(data_dir) is not None:
         Client(process.ensure_worker(data_dir)).post("/api/token/rotate")
@@ -353,6 +364,7 @@ def rotate_token(_: argparse.Namespace) -> int:
 
 
 def routes(options: argparse.Namespace) -> int:
+    """Print the routes of the HTTP API."""
     from claude_mem.worker.http import openapi
     from claude_mem.worker.http.api import ROUTES
 

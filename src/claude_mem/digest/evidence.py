@@ -102,10 +102,12 @@ class Command:
 
     @property
     def is_check(self) -> bool:
+        """Whether the command runs tests, a build or a linter."""
         return bool(_CHECKS.search(self.key))
 
     @property
     def is_style(self) -> bool:
+        """Whether the command only checks or changes formatting."""
         return bool(_STYLE.search(self.key))
 
 
@@ -195,10 +197,12 @@ class Evidence:
 
     @property
     def edited_paths(self) -> tuple[str, ...]:
+        """The files that were edited, each once."""
         return unique(edit.path for edit in self.edits)
 
     @property
     def files_read(self) -> tuple[str, ...]:
+        """The files that were read, each once."""
         return unique(item.text for item in self.first_reads)
 
     @property
@@ -526,6 +530,7 @@ def _first_occurrences(items: Iterable[tuple[int, str]]) -> tuple[FoundText, ...
 
 
 def unique(items: Iterable[str]) -> tuple[str, ...]:
+    """Return the items in order, without empty ones and duplicates."""
     return tuple(dict.fromkeys(item for item in items if item))
 
 

@@ -47,6 +47,7 @@ class Statement:
 
     @property
     def labelled(self) -> str:
+        """The text with its label."""
         return f"{self.label}: {self.text}" if self.label else self.text
 
 
@@ -60,6 +61,7 @@ class Block:
 
     @property
     def is_heading(self) -> bool:
+        """Whether the block is a heading."""
         return self.section == self.source.strip("# *:：")
 
 

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from claude_mem.digest import provenance
-from claude_mem.digest import user_rules as rules_
 from claude_mem.digest.evidence import Evidence, gather_evidence
 from claude_mem.digest.prose import as_title, is_decision
 from claude_mem.digest.provenance import Foreign, Taint
 from claude_mem.digest.reply import ParsedObservation, ParsedReply
+from claude_mem.digest.user_rules import quoted_rule
 from claude_mem.domain.records import Author, Digest, Draft, Fact, ObservationType, Summary, Turn
 from claude_mem.domain.text import normalize_title
 from claude_mem.privacy.trust import EXTERNAL
@@ -171,7 +171,7 @@ def is_mere_answer(draft: Draft) -> bool:
 def _rules(turn: Turn, draft: Digest, items: Sequence[ParsedObservation]) -> list[Draft]:
     """Return the rules of the draft, and those that the model found in the user's own words."""
     stated = [rest for rest in draft.observations if rest.type == ObservationType.RULE]
-    quoted = [rules_.quoted_rule(turn, item.title) for item in items if item.type == ObservationType.RULE]
+    quoted = [quoted_rule(turn, item.title) for item in items if item.type == ObservationType.RULE]
     new = [rule for rule in quoted if rule and not any(_repeats(rule.title, _roots([own.narrative])) for own in stated)]
     return list({rule.key: rule for rule in (*stated, *new)}.values())
 

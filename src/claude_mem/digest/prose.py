@@ -114,6 +114,7 @@ def without_chat(sentence: str) -> str:
 
 @lru_cache(maxsize=1_024)
 def is_chat(sentence: str) -> bool:
+    """Return whether a sentence only accompanies the work, such as "let me check" or "all done"."""
     return len(sentence) < 4 or bool(_CHAT.match(sentence))
 
 
@@ -135,6 +136,7 @@ def is_decision(sentence: str) -> bool:
 
 
 def is_lead_in(sentence: str) -> bool:
+    """Return whether a sentence only introduces what follows."""
     return sentence.rstrip().endswith((":", "："))
 
 

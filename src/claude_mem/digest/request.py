@@ -18,7 +18,7 @@ from typing import Any
 from claude_mem.digest.evidence import gather_evidence, output_text
 from claude_mem.digest.models.base import Request
 from claude_mem.digest.modes import Mode
-from claude_mem.digest.prose import fit_title as cut_line
+from claude_mem.digest.prose import fit_title
 from claude_mem.digest.titles import is_presentable
 from claude_mem.domain import patches
 from claude_mem.domain.records import Stopped, SubagentStopped, ToolUsed, Turn
@@ -172,7 +172,7 @@ def _known_list(titles: Sequence[str], room: int) -> str:
     """Return the titles already remembered, one per line, newest first, as many as fit."""
     lines: dict[str, None] = {}
     for title in titles:
-        line = cut_line(" ".join(strip_invisible(title).split()), KNOWN_CHARS)
+        line = fit_title(" ".join(strip_invisible(title).split()), KNOWN_CHARS)
         if not is_presentable(line) or line in lines:
             continue
         room -= _bytes(line) + 3

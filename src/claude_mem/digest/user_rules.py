@@ -11,8 +11,8 @@ import hashlib
 import re
 from collections.abc import Iterator
 
-from claude_mem.domain import rules as domain_rules
 from claude_mem.domain.records import Draft, Fact, ObservationType, Prompted, ToolUsed, Turn
+from claude_mem.domain.rules import RuleStatement, find_statements, is_quoted_from, normalize_rule
 from claude_mem.privacy import phrases, trust
 
 MOST_RULES = 5  # per turn; more are a document
@@ -39,7 +39,7 @@ def rules(turn: Turn) -> list[Draft]:
     """Return the standing rules that the user stated in a turn."""
     drafts: dict[str, Draft] = {}
     for seq, text in _texts(turn):
-        for stated in domain_rules.find_statements(text):
+        for stated in find_statements(text):
             draft = _draft(stated, seq)
             drafts.setdefault(draft.key, draft)
     return list(drafts.values()) if len(drafts) <= MOST_RULES else []
@@ -48,8 +48,8 @@ def rules(turn: Turn) -> list[Draft]:
 def quoted_rule(turn: Turn, words: str) -> Draft | None:
     """Return a rule found by a model, if its words are the user's own in the turn and apply beyond one occasion."""
     for seq, text in _texts(turn):
-        if domain_rules.is_quoted_from(words, text):
-            return _draft(domain_rules.RuleStatement(words, words), seq)
+        if is_quoted_from(words, text):
+            return _draft(RuleStatement(words, words), seq)
     return None
 
 
@@ -69,9 +69,7 @@ def rejection(body: ToolUsed) -> str | None:
 
 def rule_key(words: str) -> str:
     """Return the key of a rule. The same words have the same key in every session."""
-    return (
-        KEY + hashlib.blake2b(domain_rules.normalize_rule(words).encode("utf-8", "replace"), digest_size=8).hexdigest()
-    )
+    return KEY + hashlib.blake2b(normalize_rule(words).encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
 def _texts(turn: Turn) -> Iterator[tuple[int, str]]:
@@ -99,7 +97,7 @@ def _output(body: ToolUsed) -> str:
     return "\n".join(text for text in texts if isinstance(text, str)).strip().removeprefix("Error: ")
 
 
-def _draft(stated: domain_rules.RuleStatement, seq: int) -> Draft:
+def _draft(stated: RuleStatement, seq: int) -> Draft:
     return Draft(
         key=rule_key(stated.title),
         type=ObservationType.RULE,

@@ -172,6 +172,7 @@ _DECODE: msgspec.json.Decoder[ExportHeader | ContentRecord | ExportEnd] = msgspe
 
 
 def record_kind(record: ExportRecord) -> str:
+    """Return the kind of a record, as in `RECORD_TYPES`."""
     return str(record.__struct_config__.tag)
 
 

@@ -7,6 +7,7 @@ import time
 
 
 def new_event_id() -> str:
+    """Return an id that sorts by time of creation."""
     return f"{time.time_ns():016x}-{os.urandom(4).hex()}"
 
 
@@ -17,6 +18,7 @@ def created_at_ms(event_id: str) -> int | None:
 
 
 def created_at_ns(event_id: str) -> int | None:
+    """Return the creation time of an id in nanoseconds, or None if it has another format."""
     head = event_id.partition("-")[0]
     try:
         return int(head, 16) if len(head) == 16 else None

@@ -60,6 +60,7 @@ Body = SessionStarted | Prompted | AgentNotice | ToolUsed | Stopped | SubagentSt
 
 
 def body_kind(body: Body) -> str:
+    """Return the kind of an event's body, as stored."""
     return str(body.__struct_config__.tag)
 
 
@@ -173,6 +174,7 @@ class Turn:
 
     @property
     def newest_seq(self) -> int:
+        """The sequence number of the last event; 0 if there is none."""
         return max(self.seqs, default=0)
 
 

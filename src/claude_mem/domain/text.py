@@ -131,6 +131,7 @@ def local_time(milliseconds: int) -> datetime:
 
 
 def first_sentence(text: str, limit: int = 160) -> str:
+    """Return the first sentence of a text, shortened to `limit` characters."""
     line = " ".join(text.split())
     match = re.match(r"(.{20,}?[.!?])(?:\s|$)", line)
     return shorten(match[1] if match else line, limit)

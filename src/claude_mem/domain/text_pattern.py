@@ -41,6 +41,7 @@ class TextPattern:
         return [text.encode(encoding, "replace") for text in sorted(plain) for encoding in encodings]
 
     def is_in_bytes(self, data: bytes) -> bool:
+        """Return whether any form of the text occurs in these bytes."""
         lower = data.lower()
         return any(form in lower for form in self.forms) or any(form.encode() in data for form in self.coded)
 

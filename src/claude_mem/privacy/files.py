@@ -96,6 +96,7 @@ def mentions_withheld_file(text: str, more: Sequence[str] = ()) -> bool:
 
 @lru_cache(4096)
 def is_withheld(path: str, rules: tuple[str, ...]) -> bool:
+    """Return whether the content of a file is never stored."""
     whole = "/" + path.strip().removeprefix("file://").replace("\\", "/").lower().rstrip("*?")
     name = whole.rpartition("/")[2]
     if not any(pattern.match(part) for pattern, part in zip(_combined_patterns(rules), (name, whole), strict=True)):

@@ -240,6 +240,7 @@ def load_user_rules(folder: Path) -> UserRules:
 
 
 def active_user_rules() -> UserRules:
+    """Return the user's rules that are in use."""
     return _active[0]
 
 
@@ -334,6 +335,7 @@ def is_trivial(word: str) -> bool:
 
 
 def is_placeholder(word: str) -> bool:
+    """Return whether a value is a placeholder, or can be guessed: people write both instead of a secret."""
     return bool(_PLACEHOLDER.match(word) or _GUESSABLE.match(word)) or _is_sequence(word)
 
 

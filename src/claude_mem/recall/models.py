@@ -28,6 +28,7 @@ class ModelInfo:
 
 
 def list_models(folder: Path) -> list[ModelInfo]:
+    """Return the known embedding models, with the size of those that were fetched."""
     return [
         ModelInfo(model.name, model.dimensions, _ABOUT.get(model.name, ""), _bytes(folder / model.name, model))
         for model in embed.MODELS.values()

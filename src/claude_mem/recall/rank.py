@@ -138,6 +138,7 @@ async def find_hits(db: Database, indexer: Indexer, question: SearchQuery) -> li
 async def rank_candidates(
     db: Database, indexer: Indexer, question: SearchQuery
 ) -> tuple[SearchEvidence, list[SearchCandidate]]:
+    """Return the evidence of a search, and the candidates that it ranks, best first."""
     text = make_storable(question.text)
     read = db.read(gather_evidence, text, question.where, with_scope=indexer.ready)
     evidence, vector = await asyncio.gather(read, indexer.embed_query(text))
@@ -294,6 +295,7 @@ def _hit(candidate: SearchCandidate, row: Row, now: int, *, terms: Sequence[str]
 
 
 def hit_title(row: Row) -> str:
+    """Return the title under which a hit is shown."""
     return shorten(row["title"] or row["body"] or "Untitled", 140)
 
 

@@ -20,7 +20,7 @@ from claude_mem.domain.text import shorten
 from claude_mem.privacy.trust import held_closing_origin
 from claude_mem.recall.documents import FRAGMENT
 from claude_mem.storage.sqlite.engine import Connection, Row
-from claude_mem.storage.sqlite.journal import injections as journal_injections
+from claude_mem.storage.sqlite.journal.injections import list_session_injections
 from claude_mem.storage.sqlite.memory import stories
 
 MAX_LATER_TURNS = 5  # turns beyond the page that are searched for a command that passed in the end
@@ -236,7 +236,7 @@ def _injections_by_turn(
     turn_ids = {turn["id"] for turn in page if not turn["private"]} | ({0} if first else set())
     injections = [
         (turn_id, injection)
-        for injection in journal_injections.list_session_injections(conn, session["id"])
+        for injection in list_session_injections(conn, session["id"])
         if (turn_id := _turn_of(injection, turns)) in turn_ids
     ]
     if not injections:

@@ -94,6 +94,7 @@ class DroppedEventCounter:
 
 
 def free_disk_bytes(folder: Path) -> int:
+    """Return the free space on the disk of a folder."""
     return shutil.disk_usage(folder).free
 
 

@@ -69,14 +69,17 @@ class Repository:
 
     @property
     def made_at(self) -> str:
+        """The creation time of its git directory; "" if unknown."""
         return creation_time(self.creation_id)
 
 
 def creation_time(creation_id: str) -> str:
+    """Return the time part of a creation id."""
     return creation_id.partition(":")[2]
 
 
 def directory_and_parents(start: Path) -> tuple[Path, ...]:
+    """Return a directory and its parents, at most `MAX_PARENTS`."""
     return (start, *start.parents)[:MAX_PARENTS]
 
 
@@ -219,6 +222,7 @@ def read_config(git_dir: Path) -> configparser.ConfigParser:
 
 
 def read_setting(git_dir: Path, section: str, name: str) -> str:
+    """Return a setting of a git configuration, or an empty string."""
     return _unquoted(read_config(git_dir).get(section, name, fallback="") or "")
 
 
@@ -233,6 +237,7 @@ def _unquoted(value: str) -> str:
 
 
 def describe_repository(git_dir: Path) -> Repository:
+    """Return what identifies the repository of a git directory."""
     creation_id = _creation_id(git_dir)
     return Repository(str(git_dir), creation_id, _cached_root_commit(git_dir, creation_id))
 

@@ -60,6 +60,7 @@ class DataDirLock:
     path: Path
 
     def release(self) -> None:
+        """Release the lock."""
         os.close(self.fd)
 
     def is_in_place(self) -> bool:
@@ -132,6 +133,7 @@ def read_worker_info(data_dir: Path) -> WorkerInfo | None:
 
 
 def write_worker_info(data_dir: Path, worker: WorkerInfo) -> None:
+    """Publish the address of the running worker."""
     write_private(data_dir / "worker.json", msgspec.json.encode(worker))
 
 
@@ -153,6 +155,7 @@ def read_token(data_dir: Path) -> str:
 
 
 def create_token(data_dir: Path) -> str:
+    """Write a new access token, which makes the old one invalid, and return it."""
     token = secrets.token_urlsafe(32)
     write_private(data_dir / data_directory.TOKEN_FILE, token.encode())
     return token
@@ -401,6 +404,7 @@ def hook_command() -> list[str]:
 
 
 def launcher_path(data_dir: Path) -> Path:
+    """Return the path of the launcher that agents run."""
     return data_dir / LAUNCHER
 
 

@@ -74,6 +74,7 @@ class Spool:
         return names[:limit]
 
     def load(self, name: str) -> Envelope:
+        """Read and parse a spool file."""
         try:
             with os.fdopen(os.open(self.folder / name, _READ_FLAGS), "rb") as file:
                 raw, stored_ns = file.read(MAX_BYTES + 1), os.fstat(file.fileno()).st_ctime_ns
@@ -97,6 +98,7 @@ class Spool:
             self.delays.append(delay_ns / 1e6)
 
     def remove(self, name: str) -> None:
+        """Delete a spool file."""
         (self.folder / name).unlink(missing_ok=True)
 
     def set_aside(self, name: str, *, clean: Callable[[str], str]) -> None:

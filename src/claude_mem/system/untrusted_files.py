@@ -62,6 +62,7 @@ def read(path: Path, *, most: int = MAX_BYTES, owner: int | None = None) -> byte
 
 
 def read_text(path: Path, *, most: int = MAX_BYTES, owner: int | None = None) -> str:
+    """Read a small text file that another program may have written."""
     return read(path, most=most, owner=owner).decode("utf-8")
 
 

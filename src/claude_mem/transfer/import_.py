@@ -40,9 +40,14 @@ from claude_mem.privacy import injection_rules, tags
 from claude_mem.privacy.secrets import redact, redact_lines
 from claude_mem.privacy.trust import SUSPECT, TRUSTED
 from claude_mem.storage.base import Commit, write_nothing
-from claude_mem.storage.sqlite import export as rows
 from claude_mem.storage.sqlite import external_db
 from claude_mem.storage.sqlite.engine import Connection, Database, savepoint
+from claude_mem.storage.sqlite.export import (
+    find_project_folders,
+    import_record,
+    is_existing_folder,
+    project_from_identity,
+)
 from claude_mem.storage.sqlite.journal import imports, jobs
 from claude_mem.storage.sqlite.journal.imports import ImportRun
 from claude_mem.storage.sqlite.memory import projects
@@ -155,9 +160,9 @@ async def _drop_disabled_projects(batch: ImportBatch, import_run: ImportRun, *, 
     lines += [record for record in batch.records if isinstance(record, ProjectRecord)]
     lines_by_ref = {line.project: line for line in lines}
     referenced_projects = [
-        lines_by_ref.get(ref) or rows.project_from_identity(ref) for ref in {record.project for record in batch.records}
+        lines_by_ref.get(ref) or project_from_identity(ref) for ref in {record.project for record in batch.records}
     ]
-    local_folders = await db.read(rows.find_project_folders, referenced_projects)
+    local_folders = await db.read(find_project_folders, referenced_projects)
     disabled_refs = await asyncio.to_thread(_disabled_refs, referenced_projects, local_folders, config)
     batch.aside.update(
         ("project switched off", export_format.record_kind(item))
@@ -178,7 +183,7 @@ def _disabled_refs(
 
 
 def _is_disabled(folder: str, config: Config) -> bool:
-    return rows.is_existing_folder(folder) and not identify_project(folder, excluded=config.excluded_projects).enabled
+    return is_existing_folder(folder) and not identify_project(folder, excluded=config.excluded_projects).enabled
 
 
 def _fail(conn: Connection, *, import_run: ImportRun, error: str) -> Sequence[StreamEvent]:
@@ -217,7 +222,7 @@ def _store_record(conn: Connection, record: ContentRecord, notes: list[str], *, 
     outcome = "can't be stored"
     try:
         with savepoint(conn):
-            outcome = rows.import_record(conn, record, now=now)
+            outcome = import_record(conn, record, now=now)
     except _RECORD_ERRORS as error:
         notes.append(f"a {export_format.record_kind(record)} can't be stored: {error}")
     return outcome

@@ -37,7 +37,7 @@ from claude_mem.domain.text import MAX_TIME_MS, first_sentence, make_storable, s
 from claude_mem.privacy import tags
 from claude_mem.storage.sqlite import external_db
 from claude_mem.storage.sqlite.external_db import LegacyDatabase, LegacyPage, Row
-from claude_mem.system import project_folders as projects_
+from claude_mem.system.project_folders import LEGACY_PREFIX, ResolvedProject, identify_project
 
 T = TypeVar("T")
 
@@ -118,7 +118,7 @@ class LegacyReader:
         self.config = config
         self.changed = changed
         self.batch = ImportBatch()
-        self._projects: dict[str, projects_.ResolvedProject | None] = {}
+        self._projects: dict[str, ResolvedProject | None] = {}
 
     def sessions(self, after: int) -> ImportBatch:
         """Return the next sessions. A large session gets batches of its own."""
@@ -270,22 +270,22 @@ class LegacyReader:
     def _is_selected(self, name: str) -> bool:
         return not self.only or self.only in (name, _repository_name(name))
 
-    def _resolve_project(self, name: str) -> projects_.ResolvedProject | None:
+    def _resolve_project(self, name: str) -> ResolvedProject | None:
         """Return the project of a name: the repository that contains the files of its observations, if it still exists,
         otherwise a project that has only a name. `None` if memory is switched off in its directory."""
         if name not in self._projects:
             project = self._by_files(name)
             if project is None:
-                project = projects_.ResolvedProject(_repository_name(name), "", ())
+                project = ResolvedProject(_repository_name(name), "", ())
             self._projects[name] = project if project.enabled else None
         return self._projects[name]
 
-    def _by_files(self, name: str) -> projects_.ResolvedProject | None:
+    def _by_files(self, name: str) -> ResolvedProject | None:
         files = (file for value in self.older.list_files(name) for file in _list(value))
         for file in islice(files, MAX_FILES):
             folder = Path(file).parent
             if file.startswith("/") and "\0" not in file and len(file) < 4096 and _is_dir(folder):
-                project = projects_.identify_project(str(folder), excluded=self.config.excluded_projects)
+                project = identify_project(str(folder), excluded=self.config.excluded_projects)
                 if _repository_name(name) in (project.name, Path(project.root).name):
                     return project
         return None
@@ -487,7 +487,7 @@ def _key(group: LegacySession, row: Row, at: int) -> str:
         at,
         *(_text(row.get(name)) for name in ("type", "title", "narrative", "text", "facts")),
     ]
-    return f"{projects_.LEGACY_PREFIX}{hashlib.blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()}"
+    return f"{LEGACY_PREFIX}{hashlib.blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()}"
 
 
 def _is_saved_by_hand(group: LegacySession) -> bool:
@@ -531,7 +531,7 @@ def _repository_name(name: str) -> str:
 
 
 def _project_ref(name: str) -> str:
-    return f"{projects_.LEGACY_PREFIX}{name}"
+    return f"{LEGACY_PREFIX}{name}"
 
 
 def _is_dir(folder: Path) -> bool:

@@ -220,7 +220,7 @@ def seconds_to_wait(run: ProgramRun, verdict: Verdict, *, now: float) -> float |
 
 
 def usage_from_run(run: ProgramRun, *, resumed: bool) -> Usage | None:
-    """Return the tokens and the cost that the program reported."""
+    """Return the tokens and the cost that the program reported; None if it reported none."""
     if not run.usage_counts:
         return None
     new, cached, written, out = (
