@@ -261,7 +261,7 @@ def _without(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(trust, "origin_of", _all_local)
             monkeypatch.setattr(external, "foreign_kind", lambda *_: "")
         case "rules":
-            for name in ("rule", "addresses", "imitates"):
+            for name in ("injection_rule", "addressing_rule", "imitation_rule"):
                 monkeypatch.setattr(injection_rules, name, _never)
         case "the lowest trust":
             monkeypatch.setattr(provenance, "find_taint", lambda turn: None)
