@@ -6,8 +6,10 @@ READY  := $(VENV)/.ready
 CLIENT := build/claude-code
 CLIENT_VERSION := $(shell cat tests/client/version.txt)
 AXE_VERSION := $(shell cat tests/viewer/axe-version.txt)
+JS     := build/js
+VIEWER := src/claude_mem/data/viewer tests/viewer/js
 
-.PHONY: demo quick coverage figures test test-again test-long test-hosts test-crash test-crash-long proof fuzz run lint types docs docs-site bench client agents browser axe clean wheel lock
+.PHONY: demo quick coverage figures test test-again test-long test-hosts test-crash test-crash-long proof fuzz run lint lint-js types docs docs-site bench client agents browser axe clean wheel lock
 
 # KEEP=1 leaves a worker with some days of history running, to look at in a browser.
 demo: $(READY)
@@ -93,6 +95,19 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m tools.words
+	@if command -v npm > /dev/null; then $(MAKE) --no-print-directory lint-js; else echo "no npm: the viewer is not checked"; fi
+
+# The viewer has no build step: these tools only check it.
+lint-js: $(JS)/.ready
+	$(JS)/node_modules/.bin/eslint -c $(JS)/eslint.config.js $(VIEWER)
+	$(JS)/node_modules/.bin/prettier --config tools/js/prettier.json --log-level warn --check $(VIEWER:%="%/**/*.{js,mjs}")
+	$(JS)/node_modules/.bin/tsc -p tools/js/tsconfig.json
+
+$(JS)/.ready: tools/js/package.json tools/js/package-lock.json tools/js/eslint.config.js
+	mkdir -p $(JS)
+	cp tools/js/package.json tools/js/package-lock.json tools/js/eslint.config.js tools/js/.npmrc $(JS)/
+	npm ci --silent --prefix $(JS)
+	touch $@
 
 types: $(READY)
 	$(BIN)/mypy

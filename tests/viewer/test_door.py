@@ -178,7 +178,7 @@ def test_the_private_file_lets_a_browser_in_and_no_code_stays_anywhere(
     assert code not in page.url
     again = stranger.new_page()
     views.show(again, "/")  # every tab of this browser is let in
-    expect(again.get_by_role("heading", level=1)).to_have_text("What your agents remember")
+    expect(again.get_by_role("heading", level=1)).to_have_text("Recent memory")
 
 
 def test_a_browser_that_is_not_known_is_told_what_to_do_and_comes_in_with_another_tab(
@@ -186,12 +186,12 @@ def test_a_browser_that_is_not_known_is_told_what_to_do_and_comes_in_with_anothe
 ) -> None:
     page = stranger.new_page()
     page.goto("/sessions")
-    expect(page.get_by_role("heading", level=1)).to_have_text("This browser is not known here")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Access denied")
     expect(page.locator("#view")).to_contain_text("claude-mem open")
-    expect(page.locator("#live")).to_contain_text("not let in")
+    expect(page.locator("#live")).to_contain_text("not logged in")
     other = stranger.new_page()
     other.goto(memory.client().post("/api/open")["url"])
-    expect(other.get_by_role("heading", level=1)).to_have_text("What your agents remember")
+    expect(other.get_by_role("heading", level=1)).to_have_text("Recent memory")
     expect(page.get_by_role("heading", level=1)).to_have_text("Sessions")
 
 
@@ -244,7 +244,7 @@ def test_whoever_takes_the_port_gets_nothing_of_use_from_an_open_page(
     server = _taken(answer, before.port)
     try:
         assert renewed.wait(SECONDS)  # the page has tried to prove itself to the impostor
-        expect(page.locator("#live")).to_contain_text("not let in")
+        expect(page.locator("#live")).to_contain_text("not logged in")
         assert page.evaluate("localStorage.getItem('credential')") is None
     finally:
         server.shutdown()
@@ -294,7 +294,7 @@ def test_a_service_worker_that_someone_left_on_our_port_goes(browser: Browser, t
         server.server_close()
         assert lab.start(CLAUDE_MEM_WORKER_PORT=str(port)).worker.port == port
         page.goto("/")
-        expect(page.get_by_role("heading", level=1)).to_have_text("This browser is not known here")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Access denied")
         assert page.evaluate("navigator.serviceWorker.getRegistrations().then((all) => all.length)") == 0
     finally:
         context.close()

@@ -56,17 +56,17 @@ def test_without_a_model_cost_teaches_and_health_is_one_sentence(memory: Lab, pa
     page.goto("/cost")
     expect(page.get_by_text("claude-mem config set provider ollama:qwen3")).to_be_visible()
     page.goto("/health")
-    expect(page.get_by_text(re.compile(r"All is well: \d+ events captured, every one accounted for\."))).to_be_visible()
+    expect(page.get_by_text(re.compile(r"No problems: \d+ events captured, all accounted for\."))).to_be_visible()
     figures = [int(text.replace(",", "")) for text in page.locator(".equation dd").all_inner_texts()]
     assert figures[0] == sum(figures[1:]) > 0
-    page.get_by_role("button", name="Make one now").click()
-    expect(page.get_by_text(re.compile(r"is sound: \d+ observations"))).to_be_visible()
+    page.get_by_role("button", name="Back up now").click()
+    expect(page.get_by_text(re.compile(r"is valid: \d+ observations"))).to_be_visible()
     expect(page.get_by_text("memory-")).not_to_have_count(0)
 
 
 def test_what_was_spent_is_drawn_and_told_and_split(troubled: Lab, page: Page) -> None:
     page.goto("/cost")
-    picture = page.get_by_role("img", name=re.compile("Tokens a day over 30 days: 190,500 in all"))
+    picture = page.get_by_role("img", name=re.compile("Tokens per day over 30 days: 190,500 in all"))
     expect(picture).to_be_visible()
     expect(picture.locator(".limit")).to_have_count(1)
     expect(picture.locator("rect.bar")).to_have_count(3)
@@ -89,7 +89,7 @@ def test_what_is_wrong_is_said_and_mended(troubled: Lab, page: Page) -> None:
     expect(page.get_by_role("dialog")).to_contain_text("stays as it is")
     page.get_by_role("dialog").get_by_role("button", name="Drop").click()
     expect(page.get_by_text("1 job failed three times")).to_be_visible()
-    page.get_by_role("row", name=re.compile("digest turn")).get_by_role("button", name="Try again").click()
+    page.get_by_role("row", name=re.compile("digest turn")).get_by_role("button", name="Retry").click()
     expect(page.get_by_text("failed three times")).to_have_count(0)
     figures = [int(text.replace(",", "")) for text in page.locator(".equation dd").all_inner_texts()]
     assert figures[0] == sum(figures[1:])
@@ -108,7 +108,7 @@ def test_the_log_is_filtered_in_the_address_and_followed(troubled: Lab, page: Pa
     assert page.locator(".log li").count() > before
     page.get_by_label("Level").select_option("ERROR")
     expect(page).to_have_url(re.compile("level=ERROR"))
-    expect(page.get_by_text("Nothing in the log fits")).to_be_visible()
+    expect(page.get_by_text("No log entry matches")).to_be_visible()
 
 
 def test_settings_are_changed_refused_beside_their_field_and_put_back(memory: Lab, page: Page, faults: Faults) -> None:
@@ -130,14 +130,14 @@ def test_settings_are_changed_refused_beside_their_field_and_put_back(memory: La
     expect(page.get_by_text("claude-mem config set openai_api_key -", exact=True)).to_be_visible()
     page.get_by_label("Skip tools").fill("Bash\nRead")
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_text("The worker has restarted and uses it")).to_be_visible()
+    expect(page.get_by_text("The worker has restarted with the new settings")).to_be_visible()
     expect(page.locator("#live")).to_have_text("live")
     text = file.read_text()
     assert all(line in text for line in ("silence_minutes = 20", '["Bash", "Read"]'))
     page.get_by_role("button", name="Reset silence_minutes").click()
     page.get_by_role("button", name="Reset skip_tools").click()
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_text("The worker has restarted and uses it")).to_be_visible()
+    expect(page.get_by_text("The worker has restarted with the new settings")).to_be_visible()
     assert not {"silence_minutes", "skip_tools"} & {line.split(" ")[0] for line in file.read_text().splitlines()}
 
 

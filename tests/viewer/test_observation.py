@@ -32,7 +32,7 @@ def test_a_page_says_all_and_where_it_comes_from(page: Page, memory: Lab) -> Non
     (found, *_) = memory.client().get("/api/search", query="expired vouchers UTC", kind="observation")["items"]
     page.goto(f"/observation/{found['id']}")
     expect(page.get_by_role("heading", level=1)).to_have_text(found["title"])
-    origin = page.locator(".panel", has=page.get_by_role("heading", name="Where it comes from"))
+    origin = page.locator(".panel", has=page.get_by_role("heading", name="Origin"))
     expect(origin).to_contain_text("let it refuse vouchers")
     expect(origin).to_contain_text("shop/voucher.py")
     expect(origin.locator("li code").first).to_be_visible()
@@ -70,8 +70,8 @@ def test_editing_with_the_keyboard_validates_saves_and_can_be_undone(page: Page,
         ["gotcha", "trade-off"],
         "Invoices are sent on the first of the month.",
     )
-    history = page.locator(".past")
-    history.get_by_text("What it was before").click()
+    history = page.locator(".history")
+    history.get_by_text("Earlier version").click()
     expect(history).to_contain_text("Invoices are sent on the first of the month")
     page.locator(".toast").get_by_role("button", name="Undo").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Invoices are sent on the first of the month.")
@@ -135,12 +135,12 @@ def test_merging_with_what_a_search_finds(page: Page, memory: Lab) -> None:
     page.get_by_role("checkbox", name=re.compile("islands leave")).check()
     page.get_by_role("button", name="Merge", exact=True).click()
     expect(page.locator(".prose")).to_contain_text("Parcels to islands leave on Fridays.")
-    page.locator(".past").get_by_role("link", name=str(second)).click()
+    page.locator(".history").get_by_role("link", name=str(second)).click()
     expect(page.get_by_role("heading", level=1)).to_have_text(f"Observation {second} is forgotten")
     expect(page.locator("#view")).to_contain_text(f"merged into observation {first}")
     page.go_back()
     expect(page.get_by_role("heading", level=1)).to_have_text("Parcels leave at noon.")  # the other has an Undo as well
-    page.locator(".past").get_by_role("button", name="Undo").click()
+    page.locator(".history").get_by_role("button", name="Undo").click()
     expect(page.locator(".prose")).to_have_text("Parcels leave at noon.")
     assert _item(memory, second)["title"] == "Parcels to islands leave on Fridays."
 
@@ -157,16 +157,16 @@ def test_forgetting_says_what_goes_and_can_be_undone_or_is_final(page: Page, mem
     expect(dialog).to_have_count(0)
     assert _item(memory, row_id)
     page.get_by_role("button", name="Forget…").click()
-    dialog.get_by_role("button", name="Forget, with a way back").click()
+    dialog.get_by_role("button", name="Forget (undo within 30 days)").click()
     expect(page.get_by_role("heading", level=1)).to_have_text(f"Observation {row_id} is forgotten")
     with pytest.raises(NotFound):
         _item(memory, row_id)
     page.locator(".toast").get_by_role("button", name="Undo").click()
     expect(page.get_by_role("heading", level=1)).to_have_text(found["title"])
     page.get_by_role("button", name="Forget…").click()
-    dialog.get_by_role("button", name="Erase at once").click()
-    expect(page.locator("#view")).to_contain_text("nothing of it is left but its number")
-    expect(page.get_by_role("button", name="Bring it back")).to_have_count(0)
+    dialog.get_by_role("button", name="Erase now").click()
+    expect(page.locator("#view")).to_contain_text("Only its number is left")
+    expect(page.get_by_role("button", name="Restore")).to_have_count(0)
 
 
 def test_the_quarantine_teaches_then_holds_until_someone_decides(page: Page, memory: Lab) -> None:
@@ -180,13 +180,13 @@ def test_the_quarantine_teaches_then_holds_until_someone_decides(page: Page, mem
     ]
     memory.mem("import", str(write(memory.folder / "birds.jsonl", records)), "--untrusted")
     page.goto("/quarantine")
-    expect(page.locator("#held")).to_have_text("4")
+    expect(page.locator("#approval-count")).to_have_text("4")
     expect(page.locator(".card")).to_have_count(4)
     expect(page.locator(".card").first).to_contain_text("marked as untrusted")
     page.get_by_role("button", name="Approve: Parrots").click()
     expect(page.locator(".card")).to_have_count(3)
     expect(page.get_by_role("button", name="Approve: Owls")).to_be_focused()  # not the one that approves all
-    expect(page.locator("#held")).to_have_text("3")
+    expect(page.locator("#approval-count")).to_have_text("3")
     assert "Parrots" in memory.client().get("/api/context/inject", project="zoo")
     page.locator(".toast").get_by_role("button", name="Undo").click()
     expect(page.locator(".card")).to_have_count(4)
@@ -194,7 +194,7 @@ def test_the_quarantine_teaches_then_holds_until_someone_decides(page: Page, mem
     expect(page.locator(".card")).to_have_count(3)
     page.get_by_role("button", name="Approve all of zoo").click()
     page.get_by_role("button", name="Approve", exact=True).click()
-    expect(page.locator(".empty")).to_contain_text("Nothing waits here")
+    expect(page.locator(".empty")).to_contain_text("Nothing awaits approval")
     told = memory.client().get("/api/context/inject", project="zoo")
     assert "Storks" in told
     assert "Owls" not in told

@@ -1,167 +1,291 @@
-// Asks the worker, and listens to it. What goes wrong comes as a Failure: words for people, and what to do next.
+// @ts-check
+// Sends requests to the worker and reads its live stream. Errors are `ApiError`: a message, and a hint what to do next.
 
-export class Failure extends Error {
-  constructor(message, hint = "", status = 0) {
+export class ApiError extends Error {
+  /**
+   * @param {string} message
+   * @param {string} [hint]
+   * @param {number} [status] HTTP status; 0 if the worker did not answer
+   * @param {string} [field] the invalid setting
+   */
+  constructor(message, hint = "", status = 0, field = "") {
     super(message);
-    Object.assign(this, { hint, status });
+    this.hint = hint;
+    this.status = status;
+    this.field = field;
   }
 }
 
-// --- who we are ------------------------------------------------------------------------------------------------------
+// --- credential ------------------------------------------------------------------------------------------------------
 
-// Not a cookie: a browser sends those to every port of this machine. Storage belongs to this port alone.
-const KEY = "credential", OPEN = "/open", AGAIN = "/open/again";
-let credential = localStorage.getItem(KEY) ?? "";
+// Not a cookie: a browser sends cookies to every port of this machine. Storage belongs to this port alone.
+const CREDENTIAL_KEY = "credential";
+const LOGIN_PATH = "/open";
+const RENEWAL_PATH = "/open/again";
+let credential = localStorage.getItem(CREDENTIAL_KEY) ?? "";
 
-const UNKNOWN = ["This browser is not known here", "The memory of your agents is for you alone. Type `claude-mem open` in a terminal: it opens this page and lets the browser in. When the worker was restarted, only pages that were open come back by themselves."];
+const accessDenied = () =>
+  new ApiError(
+    "Access denied",
+    "This browser is not logged in. Run `claude-mem open` in a terminal: it opens this page and logs the browser in. " +
+      "After a restart of the worker, only pages that were open log in again by themselves.",
+    401,
+  );
 
-/** Show the worker the code of a one-time link. Returns the page that the link leads to. */
-export async function enter(code) {
-  const entry = await ask("POST", OPEN, JSON.stringify({ code }));
-  credential = entry.credential;
-  localStorage.setItem(KEY, credential);
-  return entry.path;
+/**
+ * Exchange the code of a one-time link for a credential. Returns the page that the link leads to.
+ * @param {string} code
+ * @returns {Promise<string>}
+ */
+export async function logIn(code) {
+  const login = await request("POST", LOGIN_PATH, JSON.stringify({ code }));
+  credential = login.credential;
+  localStorage.setItem(CREDENTIAL_KEY, credential);
+  return login.path;
 }
 
-// Kept in this page's memory only. Another program that takes the port while no worker runs could read our storage, but not this.
-let renewal = null;
+/**
+ * The key that logs this page in again after the worker was restarted. It is in this page's memory only: another
+ * program that takes the port while no worker runs could read our storage, but not this.
+ * @type {{ id: string, key: string } | null}
+ */
+let renewalKey = null;
 
-/** Ask for what brings this page back after the worker was restarted. */
-const prepare = async () => (renewal = await get("/api/renewal").catch(() => renewal));
+async function fetchRenewalKey() {
+  renewalKey = await get("/api/renewal").catch(() => renewalKey);
+}
 
-let coming;
-/** The worker does not know this credential (any more). Resolves to whether we have another by now. */
-function comeBack(refused) {
+/** @type {Promise<boolean> | undefined} */
+let renewing;
+
+/**
+ * Get another credential after the worker refused this one. Resolves to whether we have one.
+ * @param {string} refused
+ * @returns {Promise<boolean>}
+ */
+function renewCredential(refused) {
   if (credential !== refused) return Promise.resolve(Boolean(credential));
-  return (coming ??= renewed(refused).finally(() => (coming = undefined)));
+  renewing ??= replaceCredential(refused).finally(() => {
+    renewing = undefined;
+  });
+  return renewing;
 }
 
-async function renewed(refused) {
-  const stored = localStorage.getItem(KEY); // another tab may have come back before us
-  credential = stored && stored !== refused ? stored : ((renewal && (await prove(renewal).catch(() => ""))) || "");
-  if (credential) localStorage.setItem(KEY, credential);
-  else localStorage.removeItem(KEY);
+/** @param {string} refused */
+async function replaceCredential(refused) {
+  const stored = localStorage.getItem(CREDENTIAL_KEY); // another tab may have logged in again before us
+  if (stored && stored !== refused) credential = stored;
+  else credential = renewalKey ? await proveIdentity(renewalKey).catch(() => "") : "";
+  if (credential) localStorage.setItem(CREDENTIAL_KEY, credential);
+  else localStorage.removeItem(CREDENTIAL_KEY);
   return Boolean(credential);
 }
 
-/** Prove that we were let in, without sending the key, and have the worker prove that it is the one who did. */
-async function prove({ id, key }) {
-  const { challenge } = await ask("GET", AGAIN, undefined, { again: false });
-  const proof = await mac(key, `page ${challenge}`);
-  const entry = await ask("POST", AGAIN, JSON.stringify({ id, proof }), { again: false }).catch((failure) => {
-    if (failure.status === 409) renewal = null; // the token was changed
-    throw failure;
+/**
+ * Prove that this page was logged in, without sending the key, and have the worker prove that it issued the key.
+ * @param {{ id: string, key: string }} renewal
+ * @returns {Promise<string>} the new credential; "" if the worker's proof is wrong
+ */
+async function proveIdentity({ id, key }) {
+  const { challenge } = await request("GET", RENEWAL_PATH, undefined, { retry: false });
+  const proof = await hmac(key, `page ${challenge}`);
+  const body = JSON.stringify({ id, proof });
+  const login = await request("POST", RENEWAL_PATH, body, { retry: false }).catch((error) => {
+    if (error.status === 409) renewalKey = null; // the token was changed
+    throw error;
   });
-  return entry.proof === (await mac(key, `worker ${challenge} ${entry.credential}`)) ? entry.credential : "";
+  return login.proof === (await hmac(key, `worker ${challenge} ${login.credential}`)) ? login.credential : "";
 }
 
-async function mac(key, text) {
-  const bytes = (given) => new TextEncoder().encode(given);
-  const signer = await crypto.subtle.importKey("raw", bytes(key), { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
-  const signed = new Uint8Array(await crypto.subtle.sign("HMAC", signer, bytes(text)));
-  return [...signed].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+/**
+ * @param {string} key
+ * @param {string} text
+ */
+async function hmac(key, text) {
+  const encoder = new TextEncoder();
+  const algorithm = { name: "HMAC", hash: "SHA-256" };
+  const signingKey = await crypto.subtle.importKey("raw", encoder.encode(key), algorithm, false, ["sign"]);
+  const signature = new Uint8Array(await crypto.subtle.sign("HMAC", signingKey, encoder.encode(text)));
+  return [...signature].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
+/** @returns {Record<string, string>} */
 const authorization = () => (credential ? { Authorization: `Viewer ${credential}` } : {});
 
-// Another tab was let in: so are we.
+// A login in another tab is valid for this one, too.
 addEventListener("storage", (event) => {
-  if (event.key !== KEY || !event.newValue) return;
-  const lost = !credential;
+  if (event.key !== CREDENTIAL_KEY || !event.newValue) return;
+  const loggedOut = !credential;
   credential = event.newValue;
-  if (lost) location.reload();
+  if (loggedOut) location.reload();
 });
 
-// --- asking ----------------------------------------------------------------------------------------------------------
+// --- requests --------------------------------------------------------------------------------------------------------
 
-export const get = (path, params = {}) => {
-  const query = new URLSearchParams(Object.entries(params).filter(([, value]) => value !== "" && value !== null && value !== undefined));
-  return ask("GET", query.size ? `${path}?${query}` : path);
-};
-
-export const send = (method, path, body = {}) => ask(method, path, JSON.stringify(body));
-
-async function ask(method, path, body, { again = true } = {}) {
-  const as = credential;
-  if (!as && path !== OPEN && path !== AGAIN) throw new Failure(...UNKNOWN, 401);
-  const headers = { ...authorization(), ...(body === undefined ? {} : { "Content-Type": "application/json" }) };
-  let answer;
-  try {
-    answer = await fetch(path, { method, body, headers, credentials: "omit" });
-  } catch {
-    throw new Failure("The worker does not answer.", "It is tried again by itself; `claude-mem start` starts it.");
-  }
-  const found = await answer.json().catch(() => ({}));
-  if (answer.status === 401) {
-    if (again && (await comeBack(as))) return ask(method, path, body, { again: false });
-    throw new Failure(...UNKNOWN, 401);
-  }
-  if (!answer.ok) throw new Failure(found.error ?? `The worker answered ${answer.status}.`, found.hint ?? "", answer.status);
-  return found;
+/**
+ * @param {string} path
+ * @param {Record<string, any>} [params] empty ones are left out
+ * @returns {Promise<any>}
+ */
+export function get(path, params = {}) {
+  const isPresent = ([, value]) => value !== "" && value !== null && value !== undefined;
+  const query = new URLSearchParams(Object.entries(params).filter(isPresent));
+  return request("GET", query.size ? `${path}?${query}` : path);
 }
 
-/** After a change of settings: until the worker has opened anew with them; meanwhile it may not answer. */
-export async function restarted({ restarts, started_at }) {
-  for (let tries = 0; restarts; tries++) {
-    if (tries === 100) throw new Failure("It is saved, but the worker has not come back yet.", "`claude-mem start` starts it; `claude-mem logs` may say more.");
-    await new Promise((resolve) => setTimeout(resolve, 150));
+/**
+ * @param {"POST" | "PATCH" | "DELETE"} method
+ * @param {string} path
+ * @param {any} [body]
+ * @returns {Promise<any>}
+ */
+export const send = (method, path, body = {}) => request(method, path, JSON.stringify(body));
+
+/**
+ * @param {string} method
+ * @param {string} path
+ * @param {string} [body]
+ * @param {{ retry?: boolean }} [options]
+ * @returns {Promise<any>}
+ */
+async function request(method, path, body, { retry = true } = {}) {
+  const used = credential;
+  if (!used && path !== LOGIN_PATH && path !== RENEWAL_PATH) throw accessDenied();
+  const headers = { ...authorization(), ...(body === undefined ? {} : { "Content-Type": "application/json" }) };
+  let response;
+  try {
+    response = await fetch(path, { method, body, headers, credentials: "omit" });
+  } catch {
+    throw new ApiError("The worker does not answer.", "The page keeps trying; `claude-mem start` starts the worker.");
+  }
+  const answer = await response.json().catch(() => ({}));
+  if (response.status === 401) {
+    if (retry && (await renewCredential(used))) return request(method, path, body, { retry: false });
+    throw accessDenied();
+  }
+  if (!response.ok) {
+    const message = answer.error ?? `The worker answered ${response.status}.`;
+    throw new ApiError(message, answer.hint ?? "", response.status, answer.field ?? "");
+  }
+  return answer;
+}
+
+const RESTART_POLL_MS = 150;
+const RESTART_POLLS = 100;
+
+/**
+ * Wait until the worker has restarted with changed settings; it may not answer meanwhile.
+ * @param {{ restarts: boolean, started_at: number }} change
+ */
+export async function waitForRestart({ restarts, started_at }) {
+  if (!restarts) return;
+  for (let polls = 0; polls < RESTART_POLLS; polls++) {
+    await new Promise((resolve) => setTimeout(resolve, RESTART_POLL_MS));
     const health = await get("/api/health").catch(() => null);
     if (health && health.started_at !== started_at) return;
   }
+  throw new ApiError(
+    "The change is saved, but the worker has not restarted yet.",
+    "`claude-mem start` starts it; `claude-mem logs` has the details.",
+  );
 }
 
-let facts;
-/** Types, concepts, agents and projects there are; asked for once, and again when `fresh`. */
-export const facets = (fresh = false) => (facts = fresh || !facts ? get("/api/facets").catch((failure) => { facts = undefined; throw failure; }) : facts);
+/** @type {Promise<Facets> | undefined} */
+let cachedFacets;
 
-// --- the live stream -------------------------------------------------------------------------------------------------
+/**
+ * Types, concepts, agents and projects. Requested once, and again when `fresh`.
+ * @param {boolean} [fresh]
+ * @returns {Promise<Facets>}
+ */
+export function facets(fresh = false) {
+  if (fresh || !cachedFacets) {
+    cachedFacets = get("/api/facets").catch((error) => {
+      cachedFacets = undefined;
+      throw error;
+    });
+  }
+  return /** @type {Promise<Facets>} */ (cachedFacets);
+}
 
-const WAITS = [500, 1000, 2000, 4000];
+// --- live stream -----------------------------------------------------------------------------------------------------
 
-/** Tells `onNews` what happens and `onState` whether we hear it: "live", "reconnecting" or "unknown" (not let in). */
-export function listen(onNews, onState) {
-  let hearing, timer, tries = 0, was = false;
-  const close = () => (clearTimeout(timer), hearing?.abort(), (hearing = undefined));
-  const live = () => {
-    tries = 0;
+const RETRY_MS = [500, 1000, 2000, 4000];
+
+/**
+ * Follow the live stream, and connect again when it ends.
+ * @param {(event: LiveEvent) => void} onEvent
+ * @param {(state: "live" | "reconnecting" | "logged-out") => void} onState
+ */
+export function listen(onEvent, onState) {
+  /** @type {AbortController | undefined} */
+  let connection;
+  /** @type {number | undefined} */
+  let timer;
+  let failures = 0;
+  let wasLive = false;
+  const close = () => {
+    clearTimeout(timer);
+    connection?.abort();
+    connection = undefined;
+  };
+  const onLive = () => {
+    failures = 0;
     onState("live");
-    prepare();
-    if (was) onNews({ type: "reconnected" });
-    was = true;
+    fetchRenewalKey();
+    if (wasLive) onEvent({ type: "reconnected" });
+    wasLive = true;
   };
   const open = async () => {
     close();
-    const own = (hearing = new AbortController());
-    if (credential || (await comeBack(""))) await hear(own.signal, live, onNews).catch(() => {});
-    if (own !== hearing) return; // we have hung up ourselves
+    const current = new AbortController();
+    connection = current;
+    if (credential || (await renewCredential(""))) await readStream(current.signal, onLive, onEvent).catch(() => {});
+    if (current !== connection) return; // closed by us
     close();
-    onState(credential ? "reconnecting" : "unknown");
-    if (credential || renewal) timer = setTimeout(open, WAITS[Math.min(tries++, WAITS.length - 1)]);
+    onState(credential ? "reconnecting" : "logged-out");
+    if (credential || renewalKey) timer = setTimeout(open, RETRY_MS[Math.min(failures++, RETRY_MS.length - 1)]);
   };
-  // A browser has six connections for all its tabs together: one that nobody looks at gives its own back.
-  document.addEventListener("visibilitychange", () => (document.hidden ? close() : hearing || open()));
+  // A browser has six connections for all tabs of an origin together: a hidden tab must not occupy one.
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) close();
+    else if (!connection) open();
+  });
   open();
 }
 
-/** Read server-sent events until they end. `EventSource` would do it, but can't send our credential. */
-async function hear(signal, live, onNews) {
-  const as = credential;
-  const answer = await fetch("/stream", { headers: authorization(), credentials: "omit", cache: "no-store", signal });
-  if (answer.status === 401) await comeBack(as);
-  if (!answer.ok) return;
-  live();
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  for (let text = "", part; !(part = await reader.read()).done; ) {
-    const events = (text + part.value).split("\n\n");
-    text = events.pop();
-    for (const event of events.filter((each) => each.startsWith("data: "))) tellSafely(onNews, JSON.parse(event.slice(6)));
+/**
+ * Read server-sent events until the stream ends. `EventSource` would do, but cannot send our credential.
+ * @param {AbortSignal} signal
+ * @param {() => void} onLive
+ * @param {(event: LiveEvent) => void} onEvent
+ */
+async function readStream(signal, onLive, onEvent) {
+  const used = credential;
+  const headers = authorization();
+  const response = await fetch("/stream", { headers, credentials: "omit", cache: "no-store", signal });
+  if (response.status === 401) await renewCredential(used);
+  if (!response.ok || !response.body) return;
+  onLive();
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    const messages = (text + part.value).split("\n\n");
+    text = messages.pop() ?? "";
+    for (const message of messages.filter((each) => each.startsWith("data: "))) {
+      deliver(onEvent, JSON.parse(message.slice("data: ".length)));
+    }
   }
 }
 
-/** A view that stumbles over an event is no reason to stop listening. */
-function tellSafely(onNews, item) {
+/**
+ * A view that fails on an event must not end the stream.
+ * @param {(event: LiveEvent) => void} onEvent
+ * @param {LiveEvent} event
+ */
+function deliver(onEvent, event) {
   try {
-    onNews(item);
+    onEvent(event);
   } catch (error) {
     reportError(error);
   }

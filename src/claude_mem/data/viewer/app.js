@@ -1,9 +1,11 @@
-// The frame: which view is shown, where the keyboard goes, and whether the worker is heard.
+// @ts-check
+// The frame of the viewer: routing, login, keyboard shortcuts, the state of the connection, the theme.
 
-import { Failure, enter, get, listen } from "./api.js";
-import { clear, debounce, latest } from "./dom.js";
-import { empty, marked, tell } from "./parts.js";
+import { ApiError, get, listen, logIn } from "./api.js";
+import { debounce, latest, setContent } from "./dom.js";
+import { emptyState, loadLabels, richText, showError } from "./parts.js";
 
+/** @type {[RegExp, string][]} */
 const VIEWS = [
   [/^\/$/, "home"],
   [/^\/search$/, "search"],
@@ -19,188 +21,252 @@ const VIEWS = [
   [/^\/settings$/, "settings"],
   [/^\/quarantine$/, "quarantine"],
 ];
-const $ = (id) => document.getElementById(id);
-let shown = { name: "", view: null, turn: 0, address: "" };
 
-// --- which view ------------------------------------------------------------------------------------------------------
+/** @param {string} id */
+const byId = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
+const searchBox = /** @type {HTMLInputElement} */ (byId("find"));
 
-function route() {
-  const at = { path: location.pathname, query: new URLSearchParams(location.search) };
-  for (const [pattern, name] of VIEWS) {
-    const match = pattern.exec(at.path);
-    if (match) return { ...at, name, id: Number(match[1] ?? 0) };
-  }
-  return { ...at, name: "", id: 0 };
-}
+// --- routing ---------------------------------------------------------------------------------------------------------
 
-export function go(url, { replace = false } = {}) {
-  history[replace ? "replaceState" : "pushState"](null, "", url);
-  return change({ replace });
-}
-
-async function change({ back = false, replace = false } = {}) {
-  const to = route(), address = location.pathname + location.search;
-  mark(to.path);
-  if (to.name === "search" && document.activeElement !== $("find")) $("find").value = to.query.get("q") ?? "";
-  if (back && address === shown.address) return; // only the place on the page is another
-  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close(""); // it asked about what is left now
-  const before = back ? kept.get(address) : undefined;
-  if (before) kept.delete(address);
-  const stays = !replace && keep();
-  if (shown.view?.update && shown.name === to.name && !stays && !before) {
-    shown.address = address;
-    return Promise.resolve(shown.view.update(to)).catch(tell);
-  }
-  const turn = shown.turn + 1;
-  if (!stays) shown.view?.leave?.();
-  shown = { name: to.name, view: null, turn, address };
-  $("view").setAttribute("aria-busy", "true");
-  const view = before?.view ?? (await made(to));
-  if (turn !== shown.turn) return view.leave?.(); // someone went on while this one was made
-  shown.view = view;
-  document.title = view.title ? `${view.title} · claude-mem` : "claude-mem";
-  clear($("heading"), marked(view.heading ?? view.title));
-  clear($("view"), view.body);
-  $("view").removeAttribute("aria-busy");
-  if (arrived && document.activeElement !== $("find")) $("main").focus({ preventScroll: true });
-  if (before) view.news?.({ type: "reconnected" });
-  if (arrived && !location.hash) scrollTo(0, before?.scroll ?? 0);
-  arrived = true;
-}
-let arrived = false;
+/** The view on the screen. `number` counts navigations: a view that is loaded too late is not shown. */
+const current = { name: "", view: /** @type {View | null} */ (null), number: 0, address: "" };
+let hasShownView = false;
 history.scrollRestoration = "manual";
 
-// A long list is come back to as it was left: as far as it was read, with all that had been loaded.
-const kept = new Map();
+/** @returns {Route} */
+function currentRoute() {
+  const place = { path: location.pathname, query: new URLSearchParams(location.search) };
+  for (const [pattern, name] of VIEWS) {
+    const match = pattern.exec(place.path);
+    if (match) return { ...place, name, id: Number(match[1] ?? 0) };
+  }
+  return { ...place, name: "", id: 0 };
+}
 
-function keep() {
-  if (!shown.view?.keep) return false;
-  drop(shown.address); // of an earlier visit
-  kept.set(shown.address, { view: shown.view, scroll: scrollY });
-  if (kept.size > 5) drop(kept.keys().next().value);
+/**
+ * Go to a page of the viewer.
+ * @param {string} url
+ * @param {{ replace?: boolean }} [options] `replace`: leave no entry in the browser's history
+ */
+export function go(url, { replace = false } = {}) {
+  history[replace ? "replaceState" : "pushState"](null, "", url);
+  return navigate({ replace });
+}
+
+/** Show the view of the address: the one on the screen if it can update itself, a stored one, or a new one. */
+async function navigate({ back = false, replace = false } = {}) {
+  const route = currentRoute();
+  const address = location.pathname + location.search;
+  markCurrentLink(route.path);
+  if (route.name === "search" && document.activeElement !== searchBox) searchBox.value = route.query.get("q") ?? "";
+  if (back && address === current.address) return; // only the position on the page differs
+  closeDialogs();
+  const stored = back ? storedViews.get(address) : undefined;
+  if (stored) storedViews.delete(address);
+  const isStored = !replace && storeCurrentView();
+  if (current.view?.update && current.name === route.name && !isStored && !stored) {
+    current.address = address;
+    return Promise.resolve(current.view.update(route)).catch(showError);
+  }
+  if (!isStored) current.view?.leave?.();
+  const number = current.number + 1;
+  Object.assign(current, { name: route.name, view: null, number, address });
+  byId("view").setAttribute("aria-busy", "true");
+  const view = stored?.view ?? (await loadView(route));
+  if (number !== current.number) return view.leave?.(); // the user went on while it was loaded
+  current.view = view;
+  display(view);
+  if (stored) view.onEvent?.({ type: "reconnected" });
+  if (hasShownView && !location.hash) scrollTo(0, stored?.scroll ?? 0);
+  hasShownView = true;
+}
+
+/** @param {View} view */
+function display(view) {
+  document.title = view.title ? `${view.title} · claude-mem` : "claude-mem";
+  setContent(byId("heading"), richText(view.heading ?? view.title));
+  setContent(byId("view"), view.body);
+  byId("view").removeAttribute("aria-busy");
+  if (hasShownView && document.activeElement !== searchBox) byId("main").focus({ preventScroll: true });
+}
+
+/** A dialog belongs to the page that opened it. */
+function closeDialogs() {
+  for (const dialog of document.querySelectorAll("dialog")) if (dialog.open) dialog.close("");
+}
+
+const STORED_VIEWS = 5;
+/**
+ * Long lists that were left, by address. Going back shows them as they were, with everything that had been loaded.
+ * @type {Map<string, { view: View, scroll: number }>}
+ */
+const storedViews = new Map();
+
+function storeCurrentView() {
+  if (!current.view?.restorable) return false;
+  dropStoredView(current.address); // of an earlier visit
+  storedViews.set(current.address, { view: current.view, scroll: scrollY });
+  if (storedViews.size > STORED_VIEWS) dropStoredView([...storedViews.keys()][0]);
   return true;
 }
 
-const drop = (address) => (kept.get(address)?.view.leave?.(), kept.delete(address));
+/** @param {string} address */
+function dropStoredView(address) {
+  storedViews.get(address)?.view.leave?.();
+  storedViews.delete(address);
+}
 
-async function made(to) {
-  if (to.path === "/open" && refusal) return told(refusal);
-  if (!to.name) return { title: "Nothing here", body: empty("There is no such page", "The address may be mistyped, or from another version.") };
+/**
+ * @param {Route} route
+ * @returns {Promise<View>}
+ */
+async function loadView(route) {
+  if (route.path === "/open" && loginError) return errorView(loginError);
+  if (!route.name) {
+    const body = emptyState("", "The address may be mistyped, or belong to another version.");
+    return { title: "Page not found", body };
+  }
   try {
-    return await (await import(`./views/${to.name}.js`)).show(to);
-  } catch (failure) {
-    if (!(failure instanceof Failure)) console.error(failure);
-    return told(failure);
+    await loadLabels().catch(() => {}); // views are readable without them
+    return await (await import(`./views/${route.name}.js`)).show(route);
+  } catch (error) {
+    if (!(error instanceof ApiError)) console.error(error);
+    return errorView(error);
   }
 }
 
-/** A page that says what went wrong, and what to do. */
-function told(failure) {
-  const known = failure instanceof Failure;
-  const text = known ? failure.hint : "Reload the page; `claude-mem logs` may say more.";
-  return { title: known ? failure.message : "Something went wrong here", body: empty("", text), failed: true };
+/**
+ * A page that says what went wrong, and what to do.
+ * @param {unknown} error
+ * @returns {View}
+ */
+function errorView(error) {
+  if (error instanceof ApiError) return { title: error.message, body: emptyState("", error.hint), failed: true };
+  const hint = "Reload the page; `claude-mem logs` may have the details.";
+  return { title: "Something went wrong on this page", body: emptyState("", hint), failed: true };
 }
 
-// --- being let in ----------------------------------------------------------------------------------------------------
+/** @param {string} path */
+function markCurrentLink(path) {
+  for (const link of /** @type {NodeListOf<HTMLAnchorElement>} */ (document.querySelectorAll(".side a"))) {
+    const isParent = link.pathname !== "/" && path.startsWith(`${link.pathname.replace(/s$/, "")}/`);
+    if (link.pathname === path || isParent) {
+      link.setAttribute("aria-current", "page");
+      /** @type {HTMLElement} */ (link.closest("nav")).scrollLeft = link.offsetLeft - 60;
+    } else {
+      link.removeAttribute("aria-current");
+    }
+  }
+}
 
-let refusal = null; // why the code of a link was not taken
+document.addEventListener("click", (event) => {
+  const link = /** @type {Element} */ (event.target).closest?.("a[href]");
+  if (!(link instanceof HTMLAnchorElement) || event.defaultPrevented || event.button) return;
+  if (event.metaKey || event.ctrlKey || event.shiftKey) return;
+  const isFragment = link.getAttribute("href")?.startsWith("#");
+  if (link.origin !== location.origin || isFragment || link.hasAttribute("download")) return;
+  event.preventDefault();
+  go(link.href);
+});
+addEventListener("popstate", () => navigate({ back: true }));
 
-/** A link leads to /open with a code behind the `#`. It leaves the address before anything else happens. */
-async function arrive() {
+// --- login -----------------------------------------------------------------------------------------------------------
+
+/** Why the code of a link was refused. */
+let loginError = /** @type {unknown} */ (null);
+
+/** A link leads to /open with a code behind the `#`. The code leaves the address before anything else happens. */
+async function logInFromAddress() {
   if (location.pathname !== "/open") return;
   const code = location.hash.slice(1);
   history.replaceState(null, "", code ? "/open" : "/");
   if (!code) return;
   try {
-    history.replaceState(null, "", await enter(code));
-  } catch (failure) {
-    refusal = failure;
+    history.replaceState(null, "", await logIn(code));
+  } catch (error) {
+    loginError = error;
   }
 }
 
-function mark(path) {
-  for (const link of document.querySelectorAll(".side a")) {
-    const here = link.pathname === path || (link.pathname !== "/" && path.startsWith(link.pathname.replace(/s$/, "") + "/"));
-    if (here) link.setAttribute("aria-current", "page"), (link.closest("nav").scrollLeft = link.offsetLeft - 60);
-    else link.removeAttribute("aria-current");
-  }
-}
+// --- search box ------------------------------------------------------------------------------------------------------
 
-document.addEventListener("click", (event) => {
-  const link = event.target.closest?.("a[href]");
-  if (!link || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
-  if (link.origin !== location.origin || link.getAttribute("href").startsWith("#") || link.hasAttribute("download")) return;
-  event.preventDefault();
-  go(link.href);
-});
-addEventListener("popstate", () => change({ back: true }));
-
-// --- keyboard --------------------------------------------------------------------------------------------------------
-
-const typing = (target) => target.closest?.("input, textarea, select, dialog[open]");
+const isEditable = (target) => target.closest?.("input, textarea, select, dialog[open]");
 
 document.addEventListener("keydown", (event) => {
   if (event.metaKey || event.ctrlKey || event.altKey) return;
-  if (event.key === "/" && !typing(event.target)) {
+  if (event.key === "/" && !isEditable(event.target)) {
     event.preventDefault();
-    $("find").focus();
-    $("find").select();
+    searchBox.focus();
+    searchBox.select();
   }
 });
 
 const search = latest(() => {
-  if (document.activeElement !== $("find")) return; // whoever typed has gone elsewhere meanwhile
-  const query = route().name === "search" ? route().query : new URLSearchParams();
-  query.set("q", $("find").value);
-  return go(`/search?${query}`, { replace: route().name === "search" });
+  if (document.activeElement !== searchBox) return; // the user has left the box meanwhile
+  const isSearching = currentRoute().name === "search";
+  const query = isSearching ? currentRoute().query : new URLSearchParams();
+  query.set("q", searchBox.value);
+  return go(`/search?${query}`, { replace: isSearching });
 });
-$("find").addEventListener("input", search);
-$("find").form.addEventListener("submit", (event) => {
+searchBox.addEventListener("input", search);
+searchBox.form?.addEventListener("submit", (event) => {
   event.preventDefault();
   search();
 });
 
-// --- the worker ------------------------------------------------------------------------------------------------------
+// --- connection to the worker ----------------------------------------------------------------------------------------
 
-const STATES = { live: "live", reconnecting: "reconnecting…", unknown: "not let in: type `claude-mem open`" };
+const STATES = {
+  live: "live",
+  reconnecting: "reconnecting…",
+  "logged-out": "not logged in: run `claude-mem open`",
+};
 
-function heard(item) {
-  shown.view?.news?.(item);
-  if (item.type === "corrected" || item.turn_id) for (const { view } of kept.values()) view.news?.(item); // nothing that was taken back may wait in them
-  if (item.type === "reconnected" && shown.view?.failed) change({ replace: true });
-  if (item.type !== "connected") held();
+/** @param {keyof typeof STATES} state */
+function showState(state) {
+  byId("live").textContent = STATES[state];
+  byId("live").dataset.state = state;
 }
 
-const held = debounce(async () => {
+/** @param {LiveEvent} event */
+function handleEvent(event) {
+  current.view?.onEvent?.(event);
+  if (event.type === "corrected" || event.turn_id) {
+    for (const { view } of storedViews.values()) view.onEvent?.(event); // nothing that was deleted may remain in them
+  }
+  if (event.type === "reconnected" && current.view?.failed) navigate({ replace: true });
+  if (event.type !== "connected") showApprovalCount();
+}
+
+const showApprovalCount = debounce(async () => {
   const { total = 0 } = await get("/api/quarantine", { limit: 1 }).catch(() => ({}));
-  $("held").textContent = total;
-  $("held").hidden = !total;
+  byId("approval-count").textContent = total;
+  byId("approval-count").hidden = !total;
 }, 1000);
 
-function showState(state) {
-  $("live").textContent = STATES[state];
-  $("live").dataset.state = state;
-}
+// --- theme -----------------------------------------------------------------------------------------------------------
 
-// --- light and dark --------------------------------------------------------------------------------------------------
+const THEMES = { auto: "◐ Auto", light: "○ Light", dark: "● Dark" };
+const THEME_NAMES = /** @type {(keyof typeof THEMES)[]} */ (Object.keys(THEMES));
 
-const THEMES = ["auto", "light", "dark"];
+const storedTheme = () => THEME_NAMES.find((name) => name === localStorage.getItem("theme")) ?? "auto";
 
-function dress(theme) {
+/** @param {keyof typeof THEMES} theme */
+function applyTheme(theme) {
   if (theme === "auto") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
-  $("theme").textContent = { auto: "◐ Auto", light: "○ Light", dark: "● Dark" }[theme];
-  $("theme").setAttribute("aria-label", `Theme: ${theme}. Change it`);
+  byId("theme").textContent = THEMES[theme];
+  byId("theme").setAttribute("aria-label", `Theme: ${theme}. Change it`);
 }
 
-$("theme").addEventListener("click", () => {
-  const next = THEMES[(THEMES.indexOf(localStorage.getItem("theme") ?? "auto") + 1) % THEMES.length];
+byId("theme").addEventListener("click", () => {
+  const next = THEME_NAMES[(THEME_NAMES.indexOf(storedTheme()) + 1) % THEME_NAMES.length];
   localStorage.setItem("theme", next);
-  dress(next);
+  applyTheme(next);
 });
-dress(THEMES.includes(localStorage.getItem("theme")) ? localStorage.getItem("theme") : "auto");
+applyTheme(storedTheme());
 
-await arrive();
-listen(heard, showState);
-held();
-change();
+await logInFromAddress();
+listen(handleEvent, showState);
+showApprovalCount();
+navigate();

@@ -1,45 +1,97 @@
-// The filters of a listing. They live in the address, so that a view can be kept and shared.
+// @ts-check
+// The filters of a listing. They are part of the address, so that a view can be bookmarked and shared.
 
 import { go } from "./app.js";
 import { debounce, h } from "./dom.js";
 
-const label = (text, control) => h("label", {}, text, control);
+const KINDS = [
+  ["observation", "observations"],
+  ["summary", "summaries"],
+  ["prompt", "prompts"],
+];
 
-const choice = (name, text, options, query) =>
-  label(text, h("select", { name, value: "" }, h("option", { value: "" }, "all"), options.map(([value, shown]) => h("option", { value, selected: query.get(name) === String(value) }, shown))));
+/** @type {(name: string, text: string, options: [any, string][], query: URLSearchParams) => HTMLElement} */
+const choice = (name, text, options, query) => {
+  const option = ([value, label]) => h("option", { value, selected: query.get(name) === String(value) }, label);
+  return h("label", {}, text, h("select", { name, value: "" }, h("option", { value: "" }, "all"), options.map(option)));
+};
 
-const date = (name, text, query) => label(text, h("input", { type: "date", name, value: query.get(name) ?? "" }));
+/** @type {(name: string, text: string, query: URLSearchParams) => HTMLElement} */
+const dateInput = (name, text, query) =>
+  h("label", {}, text, h("input", { type: "date", name, value: query.get(name) ?? "" }));
 
-/** A row of filters, of those that are named; a change changes the address. */
-export function filters(route, found, wanted) {
-  const make = {
-    project: () => choice("project", "Project", found.projects.map(({ id, name }) => [id, name]), route.query),
-    kind: () => choice("kind", "Kind", [["observation", "observations"], ["summary", "summaries"], ["prompt", "prompts"]], route.query),
-    type: () => choice("type", "Type", found.types.map(({ name, icon }) => [name, `${icon} ${name}`]), route.query),
-    concept: () => choice("concept", "Concept", found.concepts.map((name) => [name, name]), route.query),
-    host: () => choice("host", "Agent", found.hosts.map(({ name, title }) => [name, title]), route.query),
-    since: () => date("since", "From", route.query),
-    until: () => date("until", "Until", route.query),
-  };
-  const form = h("form", { class: "filters", "aria-label": "Filters" }, wanted.map((name) => make[name]()));
-  const changed = debounce(() => {
+/** @type {Record<string, (facets: Facets, query: URLSearchParams) => HTMLElement>} */
+const CONTROLS = {
+  project: ({ projects }, query) =>
+    choice(
+      "project",
+      "Project",
+      projects.map(({ id, name }) => [id, name]),
+      query,
+    ),
+  kind: (_, query) => choice("kind", "Kind", /** @type {[string, string][]} */ (KINDS), query),
+  type: ({ types }, query) =>
+    choice(
+      "type",
+      "Type",
+      types.map(({ name, icon }) => [name, `${icon} ${name}`]),
+      query,
+    ),
+  concept: ({ concepts }, query) =>
+    choice(
+      "concept",
+      "Concept",
+      concepts.map((name) => [name, name]),
+      query,
+    ),
+  host: ({ hosts }, query) =>
+    choice(
+      "host",
+      "Agent",
+      hosts.map(({ name, title }) => [name, title]),
+      query,
+    ),
+  since: (_, query) => dateInput("since", "From", query),
+  until: (_, query) => dateInput("until", "Until", query),
+};
+
+/**
+ * A form with these filters; a change changes the address.
+ * @param {Route} route
+ * @param {Facets} facets
+ * @param {string[]} names
+ */
+export function filterForm(route, facets, names) {
+  const isFiltered = (query) => names.some((name) => query.get(name));
+  const controls = names.map((name) => CONTROLS[name](facets, route.query));
+  const reset = h("button", { type: "reset", class: "quiet", hidden: !isFiltered(route.query) }, "Clear filters");
+  const form = h("form", { class: "filters", "aria-label": "Filters" }, controls, reset);
+  const inputs = () => /** @type {HTMLInputElement[]} */ ([...form.elements]).filter((input) => input.name);
+  const applyFilters = debounce(() => {
     const query = new URLSearchParams(location.search);
-    for (const control of form.elements) if (control.name) control.value ? query.set(control.name, control.value) : query.delete(control.name);
-    clear.hidden = !wanted.some((name) => query.get(name));
+    for (const { name, value } of inputs()) {
+      if (value) query.set(name, value);
+      else query.delete(name);
+    }
+    reset.hidden = !isFiltered(query);
     go(query.size ? `${location.pathname}?${query}` : location.pathname, { replace: true });
   }, 30);
-  const clear = h("button", { type: "reset", class: "quiet", hidden: !wanted.some((name) => route.query.get(name)) }, "Clear filters");
-  form.append(clear);
-  form.addEventListener("change", changed);
+  form.addEventListener("change", applyFilters);
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("reset", (event) => {
     event.preventDefault();
-    for (const control of form.elements) if (control.name) control.value = "";
-    changed();
+    for (const input of inputs()) input.value = "";
+    applyFilters();
   });
-  const open = matchMedia("(min-width: 54rem)").matches || wanted.some((name) => route.query.get(name));
+  const open = matchMedia("(min-width: 54rem)").matches || isFiltered(route.query);
   return h("details", { class: "filtering", open }, h("summary", {}, "Filters"), form);
 }
 
-/** What the address says of these filters. */
-export const chosen = (route, wanted) => Object.fromEntries(wanted.map((name) => [name, route.query.get(name) ?? ""]));
+/**
+ * The values of these filters in the address.
+ * @param {Route} route
+ * @param {string[]} names
+ * @returns {Record<string, string>}
+ */
+export const filterValues = (route, names) =>
+  Object.fromEntries(names.map((name) => [name, route.query.get(name) ?? ""]));

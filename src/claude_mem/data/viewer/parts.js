@@ -1,253 +1,470 @@
-// What views are put together from: times, marks, cards, tables, questions, notes.
+// @ts-check
+// The parts that views are composed of: times, icons, tags, cards, tables, dialogs, toasts, paged lists, tabs.
 
-import { Failure, facets } from "./api.js";
-import { clear, h } from "./dom.js";
+import { ApiError, facets } from "./api.js";
+import { h, setContent } from "./dom.js";
+import { formatNumber, relativeTime, splitMatches } from "./format.js";
 
-// --- small words -----------------------------------------------------------------------------------------------------
+// --- times -----------------------------------------------------------------------------------------------------------
 
-const RELATIVE = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
 const FULL = new Intl.DateTimeFormat("en-GB", { dateStyle: "full", timeStyle: "medium" });
-const DAY = new Intl.DateTimeFormat("en-GB", { weekday: "short", day: "numeric", month: "short", year: "numeric" });
 const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
-const COUNT = new Intl.NumberFormat("en");
-const STEPS = [[60, "second", 1], [3600, "minute", 60], [86400, "hour", 3600], [604800, "day", 86400], [2629800, "week", 604800], [31557600, "month", 2629800], [Infinity, "year", 31557600]];
 
-export function ago(ms, now = Date.now()) {
-  const seconds = (ms - now) / 1000;
-  const [, unit, size] = STEPS.find(([limit]) => Math.abs(seconds) < limit);
-  return unit === "second" ? "just now" : RELATIVE.format(Math.round(seconds / size), unit);
+/** @param {number | null | undefined} ms */
+export function timeAgo(ms) {
+  if (!ms) return h("span", { class: "muted" }, "–");
+  const attributes = { datetime: new Date(ms).toISOString(), title: FULL.format(ms), "data-at": ms };
+  return h("time", attributes, relativeTime(ms));
 }
 
-export const when = (ms) => (ms ? h("time", { datetime: new Date(ms).toISOString(), title: FULL.format(ms), "data-at": ms }, ago(ms)) : h("span", { class: "muted" }, "–"));
-export const clock = (ms) => h("time", { datetime: new Date(ms).toISOString(), title: FULL.format(ms) }, CLOCK.format(ms));
-export const number = (n) => COUNT.format(n ?? 0);
-export const money = (millionths) => (millionths ? `$${(millionths / 1e6).toFixed(millionths < 1e4 ? 4 : 2)}` : "$0");
-export const plural = (n, word, many = `${word}s`) => `${number(n)} ${n === 1 ? word : many}`;
+/** @param {number} ms */
+export const clockTime = (ms) =>
+  h("time", { datetime: new Date(ms).toISOString(), title: FULL.format(ms) }, CLOCK.format(ms));
 
-export function day(ms) {
-  const date = DAY.format(ms);
-  if (date === DAY.format(Date.now())) return "Today";
-  return date === DAY.format(Date.now() - 86_400_000) ? "Yesterday" : date;
-}
-
-export function bytes(n) {
-  const units = ["B", "KB", "MB", "GB", "TB"];
-  const step = Math.min(units.length - 1, Math.max(0, Math.floor(Math.log2(Math.max(1, n)) / 10)));
-  return `${(n / 2 ** (10 * step)).toFixed(step && n / 2 ** (10 * step) < 10 ? 1 : 0)} ${units[step]}`;
-}
-
-export function span(ms) {
-  const minutes = Math.round(ms / 60_000);
-  if (minutes < 1) return `${Math.max(0, Math.round(ms / 1000))} s`;
-  return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
-}
-
-// Times grow old while they are looked at.
+// Relative times change while they are on the screen.
 setInterval(() => {
   for (const time of document.querySelectorAll("time[data-at]")) {
-    const text = ago(Number(time.dataset.at));
+    const text = relativeTime(Number(/** @type {HTMLElement} */ (time).dataset.at));
     if (time.textContent !== text) time.textContent = text;
   }
 }, 30_000);
 
-// --- marks -----------------------------------------------------------------------------------------------------------
+// --- icons, tags and badges ------------------------------------------------------------------------------------------
 
-let icons = { __proto__: null }; // as in every table that data is looked up in: `constructor` is in no other
-facets().then((found) => Object.assign(icons, Object.fromEntries(found.types.map(({ name, icon }) => [name, icon])))).catch(() => {});
+// Tables that data is looked up in have no prototype: otherwise `constructor` would be in each of them.
+/** @type {Record<string, string>} */
+const typeIcons = Object.create(null);
+/** @type {Record<string, string>} */
+const agentLabels = Object.create(null);
 
-const KINDS = { __proto__: null, summary: ["∑", "summary"], prompt: ["❯", "prompt"], turn: ["≡", "turn"] };
-
-/** The sign of a type of observation, or of a kind; read out by its name. */
-export function typeMark(type, kind = "observation") {
-  const [icon, name] = KINDS[kind] ?? [icons[type] ?? "·", type || "observation"];
-  return h("span", { class: "mark", "data-type": kind === "observation" ? type : kind, role: "img", "aria-label": name, title: name }, icon);
+/** Load icons and labels from the worker. Without them, types have a dot and agents their short name. */
+export async function loadLabels() {
+  const { types, hosts } = await facets();
+  for (const { name, icon } of types) typeIcons[name] = icon;
+  for (const { name, title } of hosts) agentLabels[name] = title;
 }
 
-export const projectMark = (name, id) => (id ? h("a", { class: "tag", href: `/project/${id}` }, name) : h("span", { class: "tag" }, name));
-export const agentMark = (host) => (host ? h("span", { class: "tag agent", "data-agent": host }, AGENTS[host] ?? host) : null);
-const AGENTS = { __proto__: null, claude: "Claude Code", codex: "Codex", gemini: "Gemini CLI", opencode: "OpenCode", copilot: "Copilot", qwen: "Qwen Code", cursor: "Cursor", windsurf: "Windsurf" };
-export const badge = (text, kind = "") => h("span", { class: `badge ${kind}` }, text);
-const OUTCOMES = { __proto__: null, done: "good", partly: "warn", failed: "bad", abandoned: "warn" };
-export const outcomeMark = (outcome) => (outcome ? badge(outcome, OUTCOMES[outcome] ?? "") : null);
+/** @type {Record<string, [string, string]>} */
+const KIND_ICONS = Object.assign(Object.create(null), {
+  summary: ["∑", "summary"],
+  prompt: ["❯", "prompt"],
+  turn: ["≡", "turn"],
+});
+
+/**
+ * The icon of a type of observation, or of a kind of item; screen readers read its name.
+ * @param {string} type
+ * @param {string} [kind]
+ */
+export function typeIcon(type, kind = "observation") {
+  const [icon, name] = KIND_ICONS[kind] ?? [typeIcons[type] ?? "·", type || "observation"];
+  const dataType = kind === "observation" ? type : kind;
+  return h("span", { class: "mark", "data-type": dataType, role: "img", "aria-label": name, title: name }, icon);
+}
+
+/**
+ * @param {string} name
+ * @param {number | null | undefined} id
+ */
+export const projectTag = (name, id) =>
+  id ? h("a", { class: "tag", href: `/project/${id}` }, name) : h("span", { class: "tag" }, name);
+
+/** @param {string} agent */
+export const agentTag = (agent) =>
+  agent ? h("span", { class: "tag agent", "data-agent": agent }, agentLabels[agent] ?? agent) : null;
+
+/**
+ * @param {Child} text
+ * @param {"" | "good" | "warn" | "bad"} [level]
+ */
+export const badge = (text, level = "") => h("span", { class: `badge ${level}` }, text);
+
+/** @type {Record<string, "" | "good" | "warn" | "bad">} */
+const OUTCOME_LEVELS = Object.assign(Object.create(null), {
+  done: "good",
+  partly: "warn",
+  failed: "bad",
+  abandoned: "warn",
+});
+
+/** @param {string | undefined} outcome */
+export const outcomeBadge = (outcome) => (outcome ? badge(outcome, OUTCOME_LEVELS[outcome] ?? "") : null);
+
+// --- text ------------------------------------------------------------------------------------------------------------
+
+/**
+ * A text with backticks as code, and with the words that begin like one of these highlighted.
+ * @param {string} text
+ * @param {string[]} [words]
+ * @returns {Child[]}
+ */
+export const richText = (text, words = []) =>
+  text
+    .split(/`([^`\n]+)`/)
+    .map((part, index) => (index % 2 ? h("code", {}, highlight(part, words)) : highlight(part, words)));
+
+const highlight = (text, words) =>
+  splitMatches(text, words).map((part) => (part.match ? h("mark", {}, part.text) : part.text));
 
 // --- cards -----------------------------------------------------------------------------------------------------------
 
-/** An observation, a summary or a prompt, as the feed shows it. `words` are highlighted. */
+/**
+ * An observation, a summary or a prompt, as listings show it. `words` are highlighted.
+ * @param {Item} item
+ * @param {string[]} [words]
+ */
 export function card(item, words = []) {
-  const make = { observation, summary, prompt, turn: prompt }[item.kind] ?? observation;
-  return h("article", { class: `card ${item.kind}${item.verdict === "wrong" ? " wrong" : ""}`, "data-id": `${item.kind}-${item.id}` }, make(item, words), meta(item));
+  const contents = {
+    observation: observationContent,
+    summary: summaryContent,
+    prompt: promptContent,
+    turn: promptContent,
+  };
+  const content = contents[item.kind] ?? observationContent;
+  const wrong = item.verdict === "wrong" ? " wrong" : "";
+  const attributes = { class: `card ${item.kind}${wrong}`, "data-id": `${item.kind}-${item.id}` };
+  return h("article", attributes, content(item, words), cardFooter(item));
 }
 
-function observation(item, words) {
+/** @type {(item: Item, words: string[]) => Child} */
+function observationContent(item, words) {
   const text = item.snippet || item.subtitle || item.narrative || item.facts?.[0] || "";
+  const link = h("a", { href: `/observation/${item.id}` }, richText(item.title || "Untitled", words));
+  return [h("h3", {}, typeIcon(item.type), link), text && h("p", { class: "clip" }, richText(text, words))];
+}
+
+/** @type {(item: Item, words: string[]) => Child} */
+function summaryContent(item, words) {
+  const title = item.completed || item.request || item.title || "Summary of a turn";
+  /** @type {[string, string | undefined][]} */
+  const texts = [
+    ["Requested", item.completed && item.request],
+    ["Learned", item.learned],
+    ["Next", item.next_steps],
+  ];
+  const lines = texts.filter(([, text]) => text);
+  const line = ([label, text]) => [
+    h("dt", {}, label),
+    h("dd", {}, h("span", { class: "clip" }, richText(text, words))),
+  ];
   return [
-    h("h3", {}, typeMark(item.type), h("a", { href: `/observation/${item.id}` }, marked(item.title || "Untitled", words))),
-    text && h("p", { class: "clip" }, marked(text, words)),
+    h("h3", {}, typeIcon("", "summary"), h("a", { class: "clip", href: turnPath(item) }, richText(title, words))),
+    item.snippet && h("p", { class: "clip" }, richText(item.snippet, words)),
+    lines.length ? h("dl", { class: "brief" }, lines.map(line)) : null,
   ];
 }
 
-function summary(item, words) {
-  const lines = [["Asked", item.completed && item.request], ["Learned", item.learned], ["Next", item.next_steps]].filter(([, text]) => text);
-  return [
-    h("h3", {}, typeMark("", "summary"), h("a", { class: "clip", href: turnPath(item) }, marked(item.completed || item.request || item.title || "What a turn did", words))),
-    item.snippet && h("p", { class: "clip" }, marked(item.snippet, words)),
-    lines.length ? h("dl", { class: "brief" }, lines.map(([label, text]) => [h("dt", {}, label), h("dd", {}, h("span", { class: "clip" }, marked(text, words)))])) : null,
-  ];
+/** @type {(item: Item, words: string[]) => Child} */
+function promptContent(item, words) {
+  const text = item.snippet || item.text || item.title || "";
+  const link = h("a", { class: "quoted clip", href: turnPath(item) }, richText(text, words));
+  return h("h3", {}, typeIcon("", item.kind), link);
 }
 
-function prompt(item, words) {
-  return h("h3", {}, typeMark("", item.kind), h("a", { class: "said clip", href: turnPath(item) }, marked(item.snippet || item.text || item.title || "", words)));
-}
-
+/** @param {Item} item */
 const turnPath = (item) => `/session/${item.session_id}#turn-${item.prompt_number ?? 1}`;
 
-function meta(item) {
-  const files = item.files_modified?.length ? item.files_modified : item.files_edited ?? item.files ?? [];
-  return h("p", { class: "meta" },
-    projectMark(item.project, item.project_id), agentMark(item.host),
+/** @param {Item} item */
+function cardFooter(item) {
+  const files = item.files_modified?.length ? item.files_modified : (item.files_edited ?? item.files ?? []);
+  return h(
+    "p",
+    { class: "meta" },
+    projectTag(item.project, item.project_id),
+    agentTag(item.host),
     item.pinned ? badge("pinned", "good") : null,
     item.verdict === "wrong" ? badge("marked wrong", "bad") : null,
     item.superseded_by ? badge(`superseded by ${item.superseded_by}`, "warn") : null,
-    outcomeMark(item.outcome),
-    files.length ? h("span", { class: "mono", title: files.join("\n") }, files[0].split("/").pop(), files.length > 1 ? ` +${files.length - 1}` : "") : null,
+    outcomeBadge(item.outcome),
+    files.length ? fileNames(files) : null,
     item.kind === "observation" && item.session_id ? h("a", { href: turnPath(item) }, "session") : null,
-    when(item.created_at));
+    timeAgo(item.created_at),
+  );
 }
 
-const ENDINGS = /(?<=.{4})(?:ing|ed|es|s|ly|ions?)$/i; // as the index stems: what is marked is what was found
-const begins = (word) => word.replace(ENDINGS, "").replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
-
-/** The text, what stands in backticks as code, and with the words that begin like one of these marked. */
-export const marked = (text, words = []) => text.split(/`([^`\n]+)`/).map((part, at) => (at % 2 ? h("code", {}, highlit(part, words)) : highlit(part, words)));
-
-function highlit(text, words) {
-  if (!words.length) return text;
-  const pattern = new RegExp(`(?<![\\p{L}\\p{N}])(?:${words.map(begins).join("|")})[\\p{L}\\p{N}]*`, "giu");
-  const parts = [];
-  let at = 0;
-  for (const match of text.matchAll(pattern)) {
-    parts.push(text.slice(at, match.index), h("mark", {}, match[0]));
-    at = match.index + match[0].length;
-  }
-  return [...parts, text.slice(at)];
+/** @param {string[]} files */
+function fileNames(files) {
+  const others = files.length > 1 ? ` +${files.length - 1}` : "";
+  return h("span", { class: "mono", title: files.join("\n") }, files[0].split("/").pop(), others);
 }
 
-// --- arrangement -----------------------------------------------------------------------------------------------------
+// --- layout ----------------------------------------------------------------------------------------------------------
 
+/** @type {(label: Child, ...content: Child[]) => HTMLElement} */
 export const field = (label, ...content) => h("div", { class: "field" }, h("dt", {}, label), h("dd", {}, content));
+
+/** @type {(...pairs: Child[]) => HTMLElement} */
 export const fields = (...pairs) => h("dl", { class: "fields" }, pairs.filter(Boolean));
+
+/** @type {(title: Child, ...content: Child[]) => HTMLElement} */
 export const panel = (title, ...content) => h("section", { class: "panel" }, h("h2", {}, title), content);
+
+/** @param {string} text */
 export const command = (text) => h("code", { class: "command" }, text);
 
-/** Rows are lists of cells; a cell is a node or a text. Numbers stand on the right. */
+/**
+ * One figure with its label. `level` colours a value that is not zero.
+ * @param {string} label
+ * @param {Child} value
+ * @param {string} [level]
+ */
+export const figure = (label, value, level = "") =>
+  h(
+    "div",
+    {},
+    h("dt", {}, label),
+    h("dd", { class: value ? level : "" }, typeof value === "number" ? formatNumber(value) : value),
+  );
+
+/**
+ * A table. The first cell of a row is its heading; numbers are aligned to the right.
+ * @param {string} caption
+ * @param {string[]} heads
+ * @param {Child[][]} rows
+ */
 export function table(caption, heads, rows) {
-  const cell = (content, column) => h(column === 0 ? "th" : "td", { scope: column === 0 ? "row" : null, class: typeof content === "number" ? "num" : null }, typeof content === "number" ? number(content) : content);
-  return h("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": caption },
-    h("table", {}, h("caption", {}, caption), h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))), h("tbody", {}, rows.map((row) => h("tr", {}, row.map(cell))))));
+  const cell = (content, column) => {
+    const isNumber = typeof content === "number";
+    const attributes = { scope: column === 0 ? "row" : null, class: isNumber ? "num" : null };
+    return h(column === 0 ? "th" : "td", attributes, isNumber ? formatNumber(content) : content);
+  };
+  const head = h(
+    "tr",
+    {},
+    heads.map((text) => h("th", { scope: "col" }, text)),
+  );
+  const body = rows.map((row) => h("tr", {}, row.map(cell)));
+  return h(
+    "div",
+    { class: "scroll", tabindex: 0, role: "group", "aria-label": caption },
+    h("table", {}, h("caption", {}, caption), h("thead", {}, head), h("tbody", {}, body)),
+  );
 }
 
-/** Nothing here yet: what would be, and what to do for it. */
-export function empty(title, text, type = "") {
-  return h("div", { class: "empty" }, title && h("h2", {}, title), text && h("p", {}, marked(text)), type && command(type));
-}
+/** @type {typeof table} */
+export const numericTable = (caption, heads, rows) => h("div", { class: "figured" }, table(caption, heads, rows));
 
-export const button = (label, onclick, { kind = "", ...more } = {}) => h("button", { type: "button", class: kind, on: { click: guarded(onclick) }, ...more }, label);
+/**
+ * A placeholder for an empty listing: what would be here, and the command that leads to it.
+ * @param {string} title
+ * @param {string} text
+ * @param {string} [commandText]
+ */
+export const emptyState = (title, text, commandText = "") =>
+  h(
+    "div",
+    { class: "empty" },
+    title && h("h2", {}, title),
+    text && h("p", {}, richText(text)),
+    commandText && command(commandText),
+  );
 
-/** A listener whose failures are told in words. */
-export const guarded = (fn) => async (event) => {
-  const busy = event.currentTarget;
-  busy?.setAttribute?.("aria-busy", "true");
+/**
+ * @param {Child} label
+ * @param {(event: Event) => unknown} onClick
+ * @param {Record<string, any>} [options] `kind` is the class; everything else is an attribute
+ */
+export const button = (label, onClick, { kind = "", ...attributes } = {}) =>
+  h("button", { type: "button", class: kind, on: { click: withErrorToast(onClick) }, ...attributes }, label);
+
+// --- errors and toasts -----------------------------------------------------------------------------------------------
+
+/**
+ * A listener whose errors are shown as a toast. The element is busy while it runs.
+ * @param {(event: any) => unknown} listener
+ */
+export const withErrorToast = (listener) => async (/** @type {any} */ event) => {
+  const element = event.currentTarget;
+  element?.setAttribute?.("aria-busy", "true");
   try {
-    await fn(event);
-  } catch (failure) {
-    tell(failure);
+    await listener(event);
+  } catch (error) {
+    showError(error);
   } finally {
-    busy?.removeAttribute?.("aria-busy");
+    element?.removeAttribute?.("aria-busy");
   }
 };
 
-export function tell(failure) {
-  if (!(failure instanceof Failure)) console.error(failure);
-  toast(failure instanceof Failure ? `${failure.message} ${failure.hint}`.trim() : "Something went wrong here. Reload the page.", { kind: "bad" });
+/** @param {unknown} error */
+export function showError(error) {
+  if (error instanceof ApiError) {
+    toast(`${error.message} ${error.hint}`.trim(), { level: "bad" });
+  } else {
+    console.error(error);
+    toast("Something went wrong on this page. Reload it.", { level: "bad" });
+  }
 }
 
-/** A note that goes by itself; with `undo`, a way back. */
-export function toast(text, { undo, kind = "" } = {}) {
-  const note = h("div", { class: `toast ${kind}` }, h("span", {}, text), undo && button("Undo", async () => (note.remove(), undo())), button("×", () => note.remove(), { kind: "quiet", "aria-label": "Close this note" }));
-  document.getElementById("toasts").append(note);
-  setTimeout(() => note.remove(), undo ? 15_000 : 6_000);
+const TOAST_MS = 6_000;
+const UNDO_TOAST_MS = 15_000;
+
+/**
+ * Show a message for some seconds, with a button if `undo` is given.
+ * @param {string} text
+ * @param {{ undo?: () => unknown, level?: string }} [options]
+ */
+export function toast(text, { undo, level = "" } = {}) {
+  const undoButton =
+    undo &&
+    button("Undo", () => {
+      element.remove();
+      return undo();
+    });
+  const closeButton = button("×", () => element.remove(), { kind: "quiet", "aria-label": "Close this message" });
+  const element = h("div", { class: `toast ${level}` }, h("span", {}, text), undoButton, closeButton);
+  document.getElementById("toasts")?.append(element);
+  setTimeout(() => element.remove(), undo ? UNDO_TOAST_MS : TOAST_MS);
 }
 
-/** A question that stops everything else. Resolves to what was chosen: the action's name, or "" for no. */
-export function ask({ title, body, action = "Yes", danger = false, also = "" }) {
+/**
+ * A modal question. Resolves to the label of the chosen action, or "" if it was cancelled.
+ * @param {{ title: string, body: Child, action?: string, danger?: boolean, secondAction?: string }} question
+ * @returns {Promise<string>}
+ */
+export function confirmDialog({ title, body, action = "Yes", danger = false, secondAction = "" }) {
   return new Promise((resolve) => {
-    const say = (value) => () => dialog.close(value);
-    const dialog = h("dialog", { "aria-labelledby": "question" },
-      h("h2", { id: "question" }, title), body,
-      h("p", { class: "toolbar" }, h("button", { type: "button", class: danger ? "danger" : "primary", on: { click: say(action) } }, action),
-        also && h("button", { type: "button", class: "danger", on: { click: say(also) } }, also),
-        h("button", { type: "button", class: "quiet", on: { click: say("") } }, "Cancel")));
-    dialog.addEventListener("close", () => (dialog.remove(), resolve(dialog.returnValue)));
+    const choice = (label, kind, value) =>
+      h("button", { type: "button", class: kind, on: { click: () => dialog.close(value) } }, label);
+    const dialog = h(
+      "dialog",
+      { "aria-labelledby": "question" },
+      h("h2", { id: "question" }, title),
+      body,
+      h(
+        "p",
+        { class: "toolbar" },
+        choice(action, danger ? "danger" : "primary", action),
+        secondAction && choice(secondAction, "danger", secondAction),
+        choice("Cancel", "quiet", ""),
+      ),
+    );
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      resolve(dialog.returnValue);
+    });
     document.body.append(dialog);
     dialog.showModal();
   });
 }
 
-/** A list that is loaded page by page. `load(cursor)` → {nodes, next}; no `next`: that was all. */
+// --- paged lists and tabs --------------------------------------------------------------------------------------------
+
+/**
+ * A list that is loaded page by page, when its end comes into view or on a click.
+ * @param {HTMLElement} list
+ * @param {(cursor: any) => Promise<{ nodes: Child[], next?: any }>} load without `next`, the page is the last one
+ */
 export function pager(list, load) {
-  let cursor, busy = false, done = false, left = false;
+  /** @type {any} */
+  let cursor;
+  let busy = false;
+  let done = false;
+  let abandoned = false;
   const more = h("button", { type: "button", class: "more", on: { click: () => next() } }, "Show more");
-  const watch = new IntersectionObserver((seen) => seen.some((entry) => entry.isIntersecting) && next(), { rootMargin: "600px" });
+  const observer = new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && next(), {
+    rootMargin: "600px",
+  });
   async function next() {
     if (busy || done) return;
     busy = true;
     try {
       const page = await load(cursor);
-      if (left) return; // the list is another by now
-      list.append(...page.nodes.flat(Infinity).filter(Boolean));
+      if (abandoned) return; // the list shows something else by now
+      list.append(.../** @type {any[]} */ (page.nodes).flat(Infinity).filter(Boolean));
       cursor = page.next;
       done = !cursor;
       more.hidden = done;
-    } catch (failure) {
-      tell(failure);
+    } catch (error) {
+      showError(error);
     } finally {
       busy = false;
     }
   }
-  watch.observe(more);
-  return { more, next, leave: () => ((left = true), watch.disconnect()) };
+  observer.observe(more);
+  const leave = () => {
+    abandoned = true;
+    observer.disconnect();
+  };
+  return { more, next, leave };
 }
 
-/** Sections of which one is seen: [[name, label, make]]. The name is in the address. */
-export function tabs(label, choices, chosen, onchange) {
-  const place = h("div", { class: "tabbed", role: "tabpanel", id: "tabbed" });
+/**
+ * A loader for `pager` whose first page was loaded before.
+ * @template P
+ * @param {P} firstPage
+ * @param {(cursor: any) => Promise<P>} load
+ * @returns {(cursor: any) => Promise<P>}
+ */
+export function startingWith(firstPage, load) {
+  let isFirst = true;
+  return async (cursor) => {
+    if (!isFirst) return load(cursor);
+    isFirst = false;
+    return firstPage;
+  };
+}
+
+/**
+ * A function that renders items with a heading before the first of each day.
+ * @template I
+ * @param {(item: I) => string} dayOf
+ * @param {(item: I) => HTMLElement} render
+ * @returns {(items: I[]) => HTMLElement[]}
+ */
+export function groupedByDay(dayOf, render) {
+  let lastDay = "";
+  return (items) =>
+    items.flatMap((item) => {
+      const day = dayOf(item);
+      const heading = day === lastDay ? [] : [h("h2", {}, day)];
+      lastDay = day;
+      return [...heading, render(item)];
+    });
+}
+
+/**
+ * Tabs: a tab list and the panel of the selected tab.
+ * @param {string} label
+ * @param {[name: string, label: string, render: () => Child | Promise<Child>][]} choices
+ * @param {string} selected
+ * @param {(name: string) => void} onChange
+ * @returns {[HTMLElement, HTMLElement]}
+ */
+export function tabs(label, choices, selected, onChange) {
+  const content = h("div", { class: "tabbed", role: "tabpanel", id: "tabbed" });
   const list = h("div", { class: "tabs", role: "tablist", "aria-label": label });
-  let wanted;
-  const pick = async (name, focus) => {
-    wanted = name;
-    for (const tab of list.children) {
-      const on = tab.dataset.name === name;
-      tab.setAttribute("aria-selected", on);
-      tab.tabIndex = on ? 0 : -1;
-      if (on && focus) tab.focus();
+  const names = choices.map(([name]) => name);
+  let current = "";
+  /** @type {(name: string, options?: { focus?: boolean }) => Promise<void>} */
+  const select = async (name, { focus = false } = {}) => {
+    current = name;
+    for (const tab of /** @type {Iterable<HTMLElement>} */ (/** @type {unknown} */ (list.children))) {
+      const isSelected = tab.dataset.name === name;
+      tab.setAttribute("aria-selected", String(isSelected));
+      tab.tabIndex = isSelected ? 0 : -1;
+      if (isSelected && focus) tab.focus();
     }
-    place.setAttribute("aria-labelledby", `tab-${name}`);
-    onchange?.(name);
+    content.setAttribute("aria-labelledby", `tab-${name}`);
+    onChange(name);
     try {
-      const made = await choices.find(([known]) => known === name)[2]();
-      if (wanted === name) clear(place, made);
-    } catch (failure) {
-      tell(failure);
+      const [, , render] = choices[names.indexOf(name)];
+      const rendered = await render();
+      if (current === name) setContent(content, rendered);
+    } catch (error) {
+      showError(error);
     }
   };
-  list.append(...choices.map(([name, text]) => h("button", { type: "button", role: "tab", id: `tab-${name}`, "data-name": name, "aria-controls": "tabbed", on: { click: () => pick(name) } }, text)));
+  const tab = (name, text) => {
+    const attributes = { type: "button", role: "tab", id: `tab-${name}`, "data-name": name, "aria-controls": "tabbed" };
+    return h("button", { ...attributes, on: { click: () => select(name) } }, text);
+  };
+  list.append(...choices.map(([name, text]) => tab(name, text)));
   list.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
-    const names = choices.map(([name]) => name);
-    const at = names.indexOf(event.target.dataset.name);
-    pick(names[(at + step + names.length) % names.length], true);
+    const index = names.indexOf(/** @type {HTMLElement} */ (event.target).dataset.name ?? "");
+    select(names[(index + step + names.length) % names.length], { focus: true });
   });
-  pick(choices.some(([name]) => name === chosen) ? chosen : choices[0][0]);
-  return [list, place];
+  select(names.includes(selected) ? selected : names[0]);
+  return [list, content];
 }

@@ -1,94 +1,221 @@
-// What the next session of a project is told at its start, to the byte; and what it would be with other settings.
+// @ts-check
+// The context of a project's next session, exactly as it is injected; and what it would be with other settings.
 
-import { facets, get, restarted, send } from "../api.js";
-import { clear, debounce, h } from "../dom.js";
-import { button, empty, number, panel, tell, toast } from "../parts.js";
+import { facets, get, send, waitForRestart } from "../api.js";
+import { debounce, h, setContent } from "../dom.js";
+import { formatNumber } from "../format.js";
+import { button, emptyState, panel, showError, toast } from "../parts.js";
 
-const KNOBS = {
-  context_tokens: { label: "Room, in tokens", min: 300, max: 2000, step: 50 },
-  context_observations: { label: "At most so many observations", min: 1, max: 500, step: 1 },
+const TITLE = "Context of the next session";
+const CONTROLS = {
+  context_tokens: { label: "Limit in tokens", min: 300, max: 2000, step: 50 },
+  context_observations: { label: "Maximum number of observations", min: 1, max: 500, step: 1 },
 };
-const NAMES = Object.keys(KNOBS);
+const NAMES = /** @type {(keyof typeof CONTROLS)[]} */ (Object.keys(CONTROLS));
 
+/** @typedef {Record<keyof typeof CONTROLS, number>} Settings */
+/** @typedef {{ text: string, tokens: number, settings: Settings, stored: Settings, switch: { on: boolean },
+ * told: { kind: string, id: number, session_id: number }[] }} Preview */
+
+/**
+ * @param {Route} route
+ * @returns {Promise<View>}
+ */
 export async function show(route) {
   const { projects } = await facets(true);
-  const title = "What the next session is told";
-  if (!projects.length) return { title, body: empty("Nothing to tell yet", "Once an agent has worked in a project, its next session begins with what is remembered. Connect one:", "claude-mem install") };
-  const wanted = Number(route.query.get("project"));
-  let at = projects.some(({ id }) => id === wanted) ? wanted : projects[0].id;
-  let stored, turn = 0;
-  const tried = Object.fromEntries(NAMES.map((name) => [name, Number(route.query.get(name)) || null]));
-
-  const choice = h("select", { id: "project", on: { change: () => ((at = Number(choice.value)), load()) } }, projects.map(({ id, name }) => h("option", { value: id, selected: id === at }, name)));
-  const knobs = Object.fromEntries(NAMES.map((name) => [name, knob(name, (value) => ((tried[name] = value), soon()))]));
-  const keep = button("Keep these", kept, { kind: "primary", disabled: true });
-  const back = button("Back to what is kept", () => (NAMES.forEach((name) => (tried[name] = null)), load()), { kind: "quiet", disabled: true });
-  const off = h("div", {}), gauge = h("div", { "aria-live": "polite" });
-  const text = h("pre", { class: "told", tabindex: 0, role: "region", "aria-label": "The text a session is told" });
-
-  async function load() {
-    const own = ++turn;
-    const found = await get(`/api/project/${at}/context`, tried).catch((failure) => (tell(failure), null));
-    if (!found || own !== turn) return;
-    stored = found.stored;
-    for (const name of NAMES) knobs[name].set(found.settings[name]);
-    keep.disabled = back.disabled = NAMES.every((name) => found.settings[name] === stored[name]);
-    clear(off, found.switch.on ? [] : [h("p", { class: "warn" }, "This project is switched off: its next session is told nothing. Switched on, it would be told this. ", h("a", { href: `/project/${at}?tab=manage` }, "The switch"))]);
-    const told = found.told.filter(({ kind }) => kind === "observation").length;
-    clear(gauge,
-      h("label", { class: "gauge" }, h("span", {}, h("strong", {}, number(found.tokens)), ` of ${number(found.settings.context_tokens)} tokens, ${told} observations`),
-        h("meter", { min: 0, max: found.settings.context_tokens, value: found.tokens }, `${found.tokens}`)));
-    clear(text, lines(found));
-    const query = new URLSearchParams({ project: at, ...Object.fromEntries(NAMES.filter((name) => found.settings[name] !== stored[name]).map((name) => [name, found.settings[name]])) });
-    if (location.pathname === "/context") history.replaceState(null, "", `/context?${query}`); // who has gone on stays there
-  }
-  const soon = debounce(load, 120);
-
-  async function store(values) {
-    await restarted(await send("PATCH", "/api/settings", values));
-    NAMES.forEach((name) => (tried[name] = null));
-    await load();
-  }
-
-  async function kept() {
-    const before = { ...stored }, values = Object.fromEntries(NAMES.map((name) => [name, knobs[name].get()]));
-    await store(values);
-    toast("Kept: they count for every session that starts from now on.", { undo: () => store(before) });
-  }
-
-  await load();
-  const news = debounce(load, 400);
+  if (!projects.length) return { title: TITLE, body: noProjects() };
+  const preview = new PreviewPage(route, projects);
+  await preview.load();
+  const reload = debounce(() => preview.load(), 400);
   return {
-    title,
-    body: h("div", { class: "preview" },
-      panel("Try other settings", h("label", { class: "knob" }, "Project", choice), NAMES.map((name) => knobs[name].node), h("p", { class: "toolbar" }, keep, back),
-        h("p", { class: "muted" }, "Nothing is kept until you say so. Settings count for every project.")),
-      h("section", { class: "panel" }, h("h2", {}, "The text"), off, gauge, text)),
-    news: ({ type }) => /observation|summary|reconnected/.test(type) && news(),
+    title: TITLE,
+    body: preview.element(),
+    onEvent: ({ type }) => {
+      if (/observation|summary|reconnected/.test(type)) reload();
+    },
   };
 }
 
-/** A slider and a field for the same number. */
-function knob(name, changed) {
-  const { label, ...bounds } = KNOBS[name];
-  const typed = h("input", { type: "number", id: name, ...bounds, on: { input: () => typed.checkValidity() && typed.value && turned(typed, slider) } });
-  const slider = h("input", { type: "range", "aria-label": `${label}, as a slider`, ...bounds, on: { input: () => turned(slider, typed) } });
-  const turned = (from, to) => ((to.value = from.value), changed(Number(from.value)));
+const noProjects = () =>
+  emptyState(
+    "No context yet",
+    "Once an agent has worked in a project, its next session starts with the memory of it. Connect an agent:",
+    "claude-mem install",
+  );
+
+/** The preview, and the settings that are tried but not saved. */
+class PreviewPage {
+  /**
+   * @param {Route} route
+   * @param {ProjectRow[]} projects
+   */
+  constructor(route, projects) {
+    const requested = Number(route.query.get("project"));
+    this.projectId = projects.some(({ id }) => id === requested) ? requested : projects[0].id;
+    /** @type {Record<string, number | null>} null: as stored */
+    this.tried = Object.fromEntries(NAMES.map((name) => [name, Number(route.query.get(name)) || null]));
+    /** @type {Settings | undefined} */
+    this.stored = undefined;
+    this.requests = 0;
+    this.loadSoon = debounce(() => this.load(), 120);
+
+    const option = ({ id, name }) => h("option", { value: id, selected: id === this.projectId }, name);
+    this.projectChoice = h("select", { id: "project" }, projects.map(option));
+    this.projectChoice.addEventListener("change", () => {
+      this.projectId = Number(this.projectChoice.value);
+      this.load();
+    });
+    this.controls = NAMES.map((name) => numberControl(name, (value) => this.tryValue(name, value)));
+    this.saveButton = button("Save", () => this.save(), { kind: "primary", disabled: true });
+    this.resetButton = button("Discard", () => this.reset(), { kind: "quiet", disabled: true });
+    this.offNote = h("div", {});
+    this.gauge = h("div", { "aria-live": "polite" });
+    const attributes = { class: "context", tabindex: 0, role: "region", "aria-label": "The injected text" };
+    this.text = h("pre", attributes);
+  }
+
+  element() {
+    return h(
+      "div",
+      { class: "preview" },
+      panel(
+        "Try other settings",
+        h("label", { class: "knob" }, "Project", this.projectChoice),
+        this.controls.map((control) => control.node),
+        h("p", { class: "toolbar" }, this.saveButton, this.resetButton),
+        h("p", { class: "muted" }, "Nothing changes until you save. The settings apply to every project."),
+      ),
+      h("section", { class: "panel" }, h("h2", {}, "Text"), this.offNote, this.gauge, this.text),
+    );
+  }
+
+  async load() {
+    const request = ++this.requests;
+    /** @type {Preview} */
+    let preview;
+    try {
+      preview = await get(`/api/project/${this.projectId}/context`, this.tried);
+    } catch (error) {
+      showError(error);
+      return;
+    }
+    if (request !== this.requests) return;
+    this.stored = preview.stored;
+    this.render(preview);
+    this.updateAddress(preview);
+  }
+
+  /** @param {Preview} preview */
+  render(preview) {
+    const { settings, stored } = preview;
+    for (const control of this.controls) control.set(settings[control.name]);
+    const isStored = NAMES.every((name) => settings[name] === stored[name]);
+    this.saveButton.disabled = this.resetButton.disabled = isStored;
+    setContent(this.offNote, preview.switch.on ? [] : switchedOffNote(this.projectId));
+    setContent(this.gauge, tokenGauge(preview));
+    setContent(this.text, linkedLines(preview));
+  }
+
+  /** @param {Preview} preview */
+  updateAddress({ settings, stored }) {
+    if (location.pathname !== "/context") return; // the user has gone to another page
+    const query = new URLSearchParams({ project: String(this.projectId) });
+    for (const name of NAMES) if (settings[name] !== stored[name]) query.set(name, String(settings[name]));
+    history.replaceState(null, "", `/context?${query}`);
+  }
+
+  /**
+   * @param {string} name
+   * @param {number} value
+   */
+  tryValue(name, value) {
+    this.tried[name] = value;
+    this.loadSoon();
+  }
+
+  reset() {
+    for (const name of NAMES) this.tried[name] = null;
+    return this.load();
+  }
+
+  async save() {
+    const before = { ...this.stored };
+    await this.store(Object.fromEntries(this.controls.map(({ name, get: value }) => [name, value()])));
+    toast("Saved: it applies to all sessions that start from now on.", { undo: () => this.store(before) });
+  }
+
+  /** @param {Record<string, number>} values */
+  async store(values) {
+    await waitForRestart(await send("PATCH", "/api/settings", values));
+    await this.reset();
+  }
+}
+
+/** @param {number} projectId */
+const switchedOffNote = (projectId) =>
+  h(
+    "p",
+    { class: "warn" },
+    "This project is switched off: nothing is injected. If it were on, this would be the text. ",
+    h("a", { href: `/project/${projectId}?tab=manage` }, "Switch it on"),
+  );
+
+/** @param {Preview} preview */
+function tokenGauge({ tokens, settings, told }) {
+  const limit = settings.context_tokens;
+  const observations = told.filter(({ kind }) => kind === "observation").length;
+  const text = ` of ${formatNumber(limit)} tokens, ${observations} observations`;
+  return h(
+    "label",
+    { class: "gauge" },
+    h("span", {}, h("strong", {}, formatNumber(tokens)), text),
+    h("meter", { min: 0, max: limit, value: tokens }, `${tokens}`),
+  );
+}
+
+/**
+ * A slider and an input for the same number.
+ * @param {keyof typeof CONTROLS} name
+ * @param {(value: number) => void} onChange
+ */
+function numberControl(name, onChange) {
+  const { label, ...bounds } = CONTROLS[name];
+  const copy = (from, to) => {
+    to.value = from.value;
+    onChange(Number(from.value));
+  };
+  const onInput = () => {
+    if (input.checkValidity() && input.value) copy(input, slider);
+  };
+  const input = h("input", { type: "number", id: name, ...bounds, on: { input: onInput } });
+  const sliderAttributes = { type: "range", "aria-label": `${label}, as a slider`, ...bounds };
+  const slider = h("input", { ...sliderAttributes, on: { input: () => copy(slider, input) } });
   return {
-    node: h("div", { class: "knob" }, h("label", { for: name }, label), h("div", {}, slider, typed)),
-    get: () => Number(typed.value),
-    set: (value) => { if (document.activeElement !== typed || Number(typed.value) !== value) typed.value = value; slider.value = value; },
+    name,
+    node: h("div", { class: "knob" }, h("label", { for: name }, label), h("div", {}, slider, input)),
+    get: () => Number(input.value),
+    set: (/** @type {number} */ value) => {
+      const isTyping = document.activeElement === input && Number(input.value) === value;
+      if (!isTyping) input.value = String(value);
+      slider.value = String(value);
+    },
   };
 }
 
-/** The text line by line; what has a page of its own is a link to it. */
-function lines({ text, told }) {
-  const own = new Set(told.filter(({ kind }) => kind === "observation").map(({ id }) => String(id)));
+/**
+ * The text, with links to the observations and the session it mentions.
+ * @param {Preview} preview
+ */
+function linkedLines({ text, told }) {
+  const observations = told.filter(({ kind }) => kind === "observation");
+  const ids = new Set(observations.map(({ id }) => String(id)));
   const summary = told.find(({ kind }) => kind === "summary");
-  return text.split("\n").map((line) => {
-    const [, id, rest] = /^(\d+)( .*)$/.exec(line) ?? [];
-    if (own.has(id)) return [h("a", { href: `/observation/${id}` }, id), `${rest}\n`];
-    if (summary && line.startsWith("### Last session")) return [h("a", { href: `/session/${summary.session_id}` }, line), "\n"];
-    return `${line}\n`;
-  }).flat();
+  return text.split("\n").flatMap((line) => {
+    const [, id, content] = /^(\d+)( .*)$/.exec(line) ?? [];
+    if (ids.has(id)) return [h("a", { href: `/observation/${id}` }, id), `${content}\n`];
+    if (summary && line.startsWith("### Last session")) {
+      return [h("a", { href: `/session/${summary.session_id}` }, line), "\n"];
+    }
+    return [`${line}\n`];
+  });
 }

@@ -1,146 +1,209 @@
-// What is happening now, and what was remembered lately.
+// @ts-check
+// Recent memory, newest first, and what the worker is doing now.
 
 import { facets, get, send } from "../api.js";
-import { clear, debounce, h } from "../dom.js";
-import { chosen, filters } from "../filters.js";
-import { agentMark, badge, card, day, empty, guarded, number, pager, plural, projectMark, when } from "../parts.js";
+import { debounce, h, isEqual, setContent } from "../dom.js";
+import { filterForm, filterValues } from "../filters.js";
+import { formatDay } from "../format.js";
+import { card, emptyState, groupedByDay, pager, startingWith, withErrorToast } from "../parts.js";
+import { nowPanels } from "./now.js";
 
-const WANTED = ["project", "kind", "type", "concept", "host", "since", "until"];
-const FRESH = ["new_observation", "new_summary", "new_prompt", "backfilled"];
-const AT_ONCE = 200; // that can be asked for by their ids
+const FILTERS = ["project", "kind", "type", "concept", "host", "since", "until"];
+const NEW_MEMORY = ["new_observation", "new_summary", "new_prompt", "backfilled"];
+const BATCH_SIZE = 200; // observations per request
+const POLL_MS = 5_000;
+const DEBOUNCE_MS = 150;
 
+/**
+ * @param {Route} route
+ * @returns {Promise<View>}
+ */
 export async function show(route) {
-  let given = chosen(route, WANTED);
-  const [found, now, first] = await Promise.all([facets(true), get("/api/now"), get("/api/feed", given)]);
-  const feed = h("div", { class: "feed" });
-  const fresh = h("div", { class: "fresh", role: "status" });
-  const happening = h("aside", { class: "now", "aria-label": "Now" }, present(now));
-  let drawn = JSON.stringify({ ...now, at: 0 });
-  let shown, turn = 0, paging = begin(first); // `shown`: what is in the feed, by its mark
+  const params = filterValues(route, FILTERS);
+  const [choices, now, firstPage] = await Promise.all([facets(true), get("/api/now"), get("/api/feed", params)]);
+  const feed = new Feed(params, firstPage, { hasProjects: choices.projects.length > 0 });
+  const activity = new Activity(now);
+  const column = h("div", {}, filterForm(route, choices, FILTERS), feed.notice, feed.list, feed.more);
+  const body = h("div", { class: "home" }, column, activity.element);
 
-  function keep(item) {
-    const node = card(item);
-    shown.set(mark(item), { item, node, text: JSON.stringify(item) });
-    return node;
-  }
-
-  function begin(page) {
-    let last = "";
-    shown = new Map();
-    const nodes = (items) => items.flatMap((item) => {
-      const date = day(item.created_at);
-      const head = date === last ? [] : [h("h2", {}, date)];
-      last = date;
-      return [...head, keep(item)];
-    });
-    let ready = page;
-    const pages = pager(feed, async (cursor) => {
-      const next = ready ?? (await get("/api/feed", { ...given, before: cursor }));
-      ready = null;
-      return { nodes: nodes(next.items), next: next.next };
-    });
-    clear(feed, page.items.length ? [] : nothing(found));
-    pages.next();
-    return pages;
-  }
-
-  // Only when something has changed: whoever has come here by keyboard stays where they are.
-  function draw(item) {
-    const text = JSON.stringify({ ...item, at: 0 });
-    if (text !== drawn) clear(happening, present(item));
-    drawn = text;
-  }
-
-  async function again() {
-    const own = ++turn, page = await get("/api/feed", given);
-    if (own !== turn) return; // something else is wanted by now
-    paging.leave();
-    paging = begin(page);
-    more.replaceWith((more = paging.more));
-    clear(fresh);
-  }
-
-  // What was corrected is shown as it is now, what was forgotten is gone; all else stays where it is.
-  async function checked() {
-    const own = turn, ids = [...shown.values()].filter(({ item }) => item.kind === "observation").map(({ item }) => item.id);
-    for (let at = 0; at < ids.length; at += AT_ONCE) {
-      const some = ids.slice(at, at + AT_ONCE);
-      const { items } = await send("POST", "/api/observations/batch", { ids: some });
-      if (own !== turn) return;
-      const known = new Map(items.map((item) => [item.id, item]));
-      for (const id of some) put(`observation-${id}`, known.get(id));
-    }
-  }
-
-  function put(name, item) {
-    const { node, text } = shown.get(name) ?? {};
-    if (!item) shown.delete(name), node?.remove();
-    else if (node && text !== JSON.stringify(item)) node.replaceWith(keep(item));
-  }
-
-  // What is new waits for a click: what is being read must not move.
-  const look = debounce(() => looked().catch(() => {}), 150); // a worker that is away is told above, and comes back
-  async function looked() {
-    draw(await get("/api/now"));
-    const own = turn, { items } = await get("/api/feed", given);
-    if (own !== turn) return;
-    if (!shown.size) return items.length ? again() : undefined;
-    const names = new Set(items.map(mark)), all = [...shown.values()], last = all.at(-1).item.created_at;
-    for (const { item } of all) if (item.created_at > items.at(-1)?.created_at && !names.has(mark(item))) put(mark(item), null);
-    // Work that was done earlier may be digested later: what is new need not be on top.
-    const count = items.filter((item) => item.created_at >= last && !shown.has(mark(item))).length;
-    const button = () => h("button", { type: "button", on: { click: guarded(() => again().then(() => scrollTo(0, 0))) } }, `${count === items.length ? `${count}+` : count} new · show`);
-    clear(fresh, count ? button() : []);
-  }
-  const check = debounce(() => checked().then(looked).catch(() => {}), 150);
-  const hidden = async () => (await again(), glance()); // it was private after all: nothing of it may stay in sight
-  const glance = () => get("/api/now").then(draw, () => {});
-
-  let more = paging.more;
-  const body = h("div", { class: "home" }, h("div", {}, filters(route, found, WANTED), fresh, feed, more), happening);
-  const timer = setInterval(() => document.hidden || !body.isConnected || glance(), 5_000);
+  // If the worker does not answer, the frame says so, and the view is refreshed after the reconnection.
+  const refresh = () => Promise.all([activity.refresh(), feed.checkForNew()]).catch(() => {});
+  const offerNew = debounce(refresh, DEBOUNCE_MS);
+  const applyCorrections = debounce(() => feed.updateShown().then(refresh, () => {}), DEBOUNCE_MS);
+  const timer = setInterval(() => {
+    if (!document.hidden && body.isConnected) activity.refresh().catch(() => {});
+  }, POLL_MS);
   return {
     title: "Home",
-    heading: "What your agents remember",
+    heading: "Recent memory",
     body,
-    keep: true,
-    news: (item) => {
-      if (item.turn_id) hidden().catch(() => {});
-      else if (item.type === "corrected" || item.type === "reconnected") check();
-      else if (FRESH.includes(item.type)) look();
-      else glance();
+    restorable: true,
+    onEvent: (event) => {
+      // The turn turned out to be private: nothing of it may remain visible.
+      if (event.turn_id)
+        feed
+          .reload()
+          .then(() => activity.refresh())
+          .catch(() => {});
+      else if (event.type === "corrected" || event.type === "reconnected") applyCorrections();
+      else if (NEW_MEMORY.includes(event.type)) offerNew();
+      else activity.refresh().catch(() => {});
     },
-    update: (to) => ((given = chosen(to, WANTED)), again()),
-    leave: () => (clearInterval(timer), paging.leave()),
+    update: (to) => feed.reload(filterValues(to, FILTERS)),
+    leave: () => {
+      clearInterval(timer);
+      feed.leave();
+    },
   };
 }
 
-const mark = (item) => (item ? `${item.kind}-${item.id}` : "");
+/** @param {Item} item */
+const keyOf = (item) => `${item.kind}-${item.id}`;
 
-function nothing(found) {
-  if (found.projects.length) return empty("Nothing fits these filters", "Take one away, or search for words with `/`.");
-  return empty("Nothing is remembered yet", "Connect your agents, then work as usual: each turn appears here when it ends. Or have the sessions from before read.", "claude-mem install && claude-mem backfill");
+/** The list of recent memory. Nothing in it moves by itself: new items wait for a click. */
+class Feed {
+  /**
+   * @param {Record<string, string>} params
+   * @param {{ items: Item[], next: string }} firstPage
+   * @param {{ hasProjects: boolean }} options
+   */
+  constructor(params, firstPage, { hasProjects }) {
+    this.params = params;
+    this.hasProjects = hasProjects;
+    this.list = h("div", { class: "feed" });
+    this.notice = h("div", { class: "fresh", role: "status" });
+    /** @type {Map<string, { item: Item, node: HTMLElement }>} the items in the list, by their key */
+    this.shown = new Map();
+    this.version = 0; // of the list: an answer for an earlier version is ignored
+    this.paging = this.start(firstPage);
+    this.more = this.paging.more;
+  }
+
+  /** @param {{ items: Item[], next: string }} firstPage */
+  start(firstPage) {
+    this.shown = new Map();
+    const render = groupedByDay(
+      (item) => formatDay(item.created_at),
+      (item) => this.render(item),
+    );
+    const load = startingWith(firstPage, (cursor) => get("/api/feed", { ...this.params, before: cursor }));
+    setContent(this.list, firstPage.items.length ? [] : emptyFeed(this.hasProjects));
+    const paging = pager(this.list, async (cursor) => {
+      const page = await load(cursor);
+      return { nodes: render(page.items), next: page.next };
+    });
+    paging.next();
+    return paging;
+  }
+
+  /** @param {Item} item */
+  render(item) {
+    const node = card(item);
+    this.shown.set(keyOf(item), { item, node });
+    return node;
+  }
+
+  /** Load the list again, with other filters if they are given. */
+  async reload(params = this.params) {
+    this.params = params;
+    const version = ++this.version;
+    const page = await get("/api/feed", params);
+    if (version !== this.version) return;
+    this.paging.leave();
+    this.paging = this.start(page);
+    this.more.replaceWith(this.paging.more);
+    this.more = this.paging.more;
+    setContent(this.notice);
+  }
+
+  /** Show corrected observations as they are now, and remove forgotten ones; everything else stays in place. */
+  async updateShown() {
+    const version = this.version;
+    const observations = [...this.shown.values()].filter(({ item }) => item.kind === "observation");
+    const ids = observations.map(({ item }) => item.id);
+    for (let start = 0; start < ids.length; start += BATCH_SIZE) {
+      const batch = ids.slice(start, start + BATCH_SIZE);
+      const { items } = await send("POST", "/api/observations/batch", { ids: batch });
+      if (version !== this.version) return;
+      const byId = new Map(items.map((item) => [item.id, item]));
+      for (const id of batch) this.replace(`observation-${id}`, byId.get(id));
+    }
+  }
+
+  /**
+   * Show the item in place of the one with the same key, or remove that if there is no item.
+   * @param {string} key
+   * @param {Item | null | undefined} item
+   */
+  replace(key, item) {
+    const entry = this.shown.get(key);
+    if (!item) {
+      this.shown.delete(key);
+      entry?.node.remove();
+    } else if (entry && !isEqual(entry.item, item)) {
+      entry.node.replaceWith(this.render(item));
+    }
+  }
+
+  /** Offer new items, and remove those of the first page that are gone. */
+  async checkForNew() {
+    const version = this.version;
+    /** @type {{ items: Item[] }} */
+    const { items } = await get("/api/feed", this.params);
+    if (version !== this.version) return;
+    if (!this.shown.size) return items.length ? this.reload() : undefined;
+    const oldest = [...this.shown.values()].at(-1)?.item.created_at ?? 0;
+    this.removeMissing(items);
+    // Older work may be digested later, so new items need not be on top.
+    const count = items.filter((item) => item.created_at >= oldest && !this.shown.has(keyOf(item))).length;
+    setContent(this.notice, count ? this.newButton(count === items.length ? `${count}+` : `${count}`) : []);
+  }
+
+  /** @param {Item[]} items the first page as it is now */
+  removeMissing(items) {
+    const keys = new Set(items.map(keyOf));
+    const oldest = items.at(-1)?.created_at ?? Infinity;
+    for (const { item } of [...this.shown.values()]) {
+      if (item.created_at > oldest && !keys.has(keyOf(item))) this.replace(keyOf(item), null);
+    }
+  }
+
+  /** @param {string} count */
+  newButton(count) {
+    const onClick = withErrorToast(() => this.reload().then(() => scrollTo(0, 0)));
+    return h("button", { type: "button", on: { click: onClick } }, `${count} new · show`);
+  }
+
+  leave() {
+    this.paging.leave();
+  }
 }
 
-// --- now -------------------------------------------------------------------------------------------------------------
+/** The panels beside the feed. They are drawn again only when something changed, so that the focus stays in place. */
+class Activity {
+  /** @param {NowPage} now */
+  constructor(now) {
+    this.shown = comparable(now);
+    this.element = h("aside", { class: "now", "aria-label": "Now" }, nowPanels(now));
+  }
 
-function present({ sessions, working, queue, spool, set_aside: aside, backfill }) {
-  const states = [["in the spool", spool], ["waiting", queue.waiting], ["running", queue.running], ["to retry", queue.retrying], ["given up", queue.dead, "bad"], ["set aside", aside, "warn"]];
-  return [
-    h("section", { class: "panel" }, h("h2", {}, "Now"),
-      sessions.length ? h("ul", {}, sessions.map(session)) : h("p", { class: "muted" }, "No session is at work."),
-      working.map((job) => h("p", { class: "muted" }, `${WORK[job.kind] ?? job.kind}: `, job.session_id ? h("a", { href: `/session/${job.session_id}` }, job.title || "a session", job.turn ? `, turn ${job.turn}` : "") : "…"))),
-    h("section", { class: "panel" }, h("h2", {}, "Queue"),
-      states.some(([, value]) => value) ? h("dl", { class: "figures" }, states.map(figure)) : h("p", { class: "muted" }, "Nothing waits: all that was captured is digested."),
-      backfill ? h("p", { class: "muted" }, `Old sessions: ${number(backfill.done)} of ${plural(backfill.files, "file")} read, ${plural(backfill.digesting, "turn")} to digest`) : null,
-      queue.dead || aside ? h("p", {}, h("a", { href: "/health" }, "See why, and what to do")) : null),
-  ];
+  async refresh() {
+    const now = await get("/api/now");
+    const next = comparable(now);
+    if (!isEqual(next, this.shown)) setContent(this.element, nowPanels(now));
+    this.shown = next;
+  }
 }
 
-const WORK = { __proto__: null, compress: "Being digested", past: "Being digested", refine: "Being refined", reconcile: "Transcript being read", backfill: "Old transcript being read", import: "Being brought in", render: "Next context being written" };
+/** @param {any} now */
+const comparable = (now) => ({ ...now, at: 0 }); // the time of the answer always differs
 
-const figure = ([label, value, kind = ""]) => h("div", {}, h("dt", {}, label), h("dd", { class: value ? kind : "" }, number(value)));
-
-const session = (item) => h("li", {},
-  h("a", { href: `/session/${item.id}` }, item.title || "A session that has only begun"),
-  h("p", { class: "meta" }, projectMark(item.project, item.project_id), agentMark(item.host), item.open ? badge(`turn ${item.turn} at work`, "good") : null, item.last_event?.tool ? h("span", { class: "mono" }, item.last_event.tool) : null, when(item.last_event_at)));
+/** @param {boolean} hasProjects */
+function emptyFeed(hasProjects) {
+  if (hasProjects) return emptyState("Nothing matches these filters", "Remove one, or search with `/`.");
+  return emptyState(
+    "Nothing is remembered yet",
+    "Connect your agents, then work as usual: each turn appears here when it ends. Or import earlier sessions.",
+    "claude-mem install && claude-mem backfill",
+  );
+}

@@ -1,73 +1,185 @@
-// The part of a project's page that changes something: on or off, its name, what it is known by, merging.
+// @ts-check
+// The tab of a project that changes it: on or off, its name, its identifiers, merging.
 
+import { facets, send, waitForRestart } from "../api.js";
 import { go } from "../app.js";
-import { facets, restarted, send } from "../api.js";
-import { clear, h } from "../dom.js";
-import { ask, button, field, fields, guarded, marked, panel, plural, toast } from "../parts.js";
+import { h, setContent } from "../dom.js";
+import { formatCount } from "../format.js";
+import { button, confirmDialog, field, fields, panel, richText, toast, withErrorToast } from "../parts.js";
 
+/** @param {{ project: any }} state */
 export async function manage(state) {
   const { projects } = await facets(true);
-  return h("div", { class: "grid" }, [switching(state), naming(state.found), known(state.found), merging(state.found, projects.filter(({ id }) => id !== state.found.id))]);
+  const others = projects.filter(({ id }) => id !== state.project.id);
+  const { project } = state;
+  return h("div", { class: "grid" }, [
+    switchPanel(project),
+    namePanel(project),
+    identifierPanel(project),
+    mergePanel(project, others),
+  ]);
 }
 
-const REASONS = { setting: "the setting excluded_projects", file: "a file", problem: "a file that can't be understood" };
+// --- on or off -------------------------------------------------------------------------------------------------------
 
-function switching(state) {
-  const place = h("section", { class: "panel" });
-  const turn = (to) => async () => {
-    const answer = await send("POST", `/api/project/${state.found.id}/${to}`);
-    state.found.switch = answer.switch;
+const OFF_REASONS = {
+  setting: "the setting excluded_projects",
+  file: "a file",
+  problem: "a file that cannot be parsed",
+};
+const SWITCH_HELP =
+  "Switching off adds its directories to `excluded_projects` in config.toml. Existing memory stays and can be " +
+  "searched; a copy of the repository in another directory is not covered.";
+
+/** @param {any} project */
+function switchPanel(project) {
+  const section = h("section", { class: "panel" });
+  const turn = (/** @type {"on" | "off"} */ target) => async () => {
+    const answer = await send("POST", `/api/project/${project.id}/${target}`);
+    project.switch = answer.switch;
     draw();
-    await restarted(answer);
-    if (to === "on" && answer.switch.off.length) toast("It is still off in some folders; see why below.");
-    else toast(to === "off" ? "Switched off: nothing more is kept or told here." : "Switched on.", { undo: turn(to === "off" ? "on" : "off") });
+    await waitForRestart(answer);
+    if (target === "on" && answer.switch.off.length) {
+      toast("It is still off in some directories; the reasons are listed below.");
+    } else {
+      const text = target === "off" ? "Switched off: nothing is stored or injected here." : "Switched on.";
+      toast(text, { undo: turn(target === "off" ? "on" : "off") });
+    }
   };
+  const reason = (row) =>
+    h(
+      "li",
+      {},
+      h("span", { class: "mono" }, row.folder),
+      ` is off because of ${OFF_REASONS[row.by]}: `,
+      h("code", {}, row.what),
+    );
   function draw() {
-    const { on, off, folders } = state.found.switch;
-    clear(place, h("h2", {}, "On or off"),
-      h("p", { role: "status" }, folders ? (on ? (off.length ? "On, but for some of its folders." : "On: what agents do here is remembered.") : "Off: nothing is kept, and sessions are told nothing.") : "It is known by its name only; there is no folder to switch off."),
-      off.length ? h("ul", {}, off.map((row) => h("li", {}, h("span", { class: "mono" }, row.folder), ` is off by ${REASONS[row.by]}: `, h("code", {}, row.what)))) : null,
-      h("p", { class: "muted" }, marked("Switching off adds its folders to `excluded_projects` in config.toml. What is remembered stays and can still be searched; a copy of the repository in another folder is not covered.")),
-      folders ? h("p", { class: "toolbar" }, on ? button("Switch off", turn("off"), { kind: "danger" }) : button("Switch on", turn("on"), { kind: "primary" })) : null);
+    const { on, off, folders } = project.switch;
+    const toggle = on
+      ? button("Switch off", turn("off"), { kind: "danger" })
+      : button("Switch on", turn("on"), { kind: "primary" });
+    setContent(
+      section,
+      h("h2", {}, "On or off"),
+      h("p", { role: "status" }, switchState(project.switch)),
+      off.length ? h("ul", {}, off.map(reason)) : null,
+      h("p", { class: "muted" }, richText(SWITCH_HELP)),
+      folders ? h("p", { class: "toolbar" }, toggle) : null,
+    );
   }
   draw();
-  return place;
+  return section;
 }
 
-function naming(found) {
-  const input = h("input", { id: "name", name: "name", value: found.name, maxlength: 100, required: true, autocomplete: "off" });
-  const rename = guarded(async (event) => {
-    event.preventDefault();
-    const { name } = await send("PATCH", `/api/project/${found.id}`, { name: input.value });
-    toast(`It is called ${name} now.`, { undo: name === found.name ? undefined : async () => (await send("PATCH", `/api/project/${found.id}`, { name: found.name }), go(`/project/${found.id}?tab=manage`)) });
-    await go(`/project/${found.id}?tab=manage`);
-  });
-  return panel("Name", h("form", { class: "toolbar", on: { submit: rename } }, h("label", { for: "name", class: "unseen" }, "Name of the project"), input, h("button", { type: "submit" }, "Rename")),
-    h("p", { class: "muted" }, "Only what it is called: it is recognised by the things beside this."));
+/** @param {{ on: boolean, off: any[], folders: number }} state */
+function switchState({ on, off, folders }) {
+  if (!folders) return "It is identified by its name only; there is no directory to switch off.";
+  if (!on) return "Off: nothing is stored, and nothing is injected.";
+  return off.length ? "On, except for some of its directories." : "On: the work of agents here is remembered.";
 }
 
-const known = (found) => panel("Known by",
-  fields(...found.aliases.map(({ kind, what }) => field(kind, h("span", { class: "mono" }, what)))),
-  h("h3", {}, "Folders where sessions began"),
-  found.folders.length ? h("ul", {}, found.folders.map((path) => h("li", { class: "mono" }, path))) : h("p", { class: "muted" }, "None yet."));
+// --- name and identifiers --------------------------------------------------------------------------------------------
 
-const MOVED = [["sessions", "session"], ["observations", "observation"], ["summaries", "summary", "summaries"], ["requests", "model request"], ["aliases", "alias", "aliases"], ["folders", "folder"]];
-
-function merging(found, others) {
-  if (!others.length) return panel("Merge", h("p", { class: "muted" }, "There is no other project to merge with."));
-  const choice = h("select", { id: "into" }, others.map(({ id, name, root }) => h("option", { value: id }, root ? `${name} (${root})` : name)));
-  const merge = async () => {
-    const into = Number(choice.value);
-    const plan = await send("POST", `/api/project/${found.id}/merge?dry_run=1`, { into });
-    const moves = MOVED.map(([name, ...word]) => h("li", {}, plural(plan.moves[name], ...word)));
-    const body = [h("p", {}, `Everything of ${plan.from.name} becomes part of ${plan.into.name}, which is then recognised by what either was. ${plan.from.name} is gone; there is no way back but a backup.`), h("ul", {}, moves)];
-    if (!(await ask({ title: `Merge ${plan.from.name} into ${plan.into.name}?`, body, action: "Merge", danger: true }))) return;
-    await send("POST", `/api/project/${found.id}/merge`, { into });
-    await facets(true);
-    toast(`${plan.from.name} is part of ${plan.into.name} now.`);
-    await go(`/project/${into}`);
+/** @param {any} project */
+function namePanel(project) {
+  const path = `/api/project/${project.id}`;
+  const page = `/project/${project.id}?tab=manage`;
+  const attributes = { id: "name", name: "name", maxlength: 100, required: true, autocomplete: "off" };
+  const input = h("input", { ...attributes, value: project.name });
+  const restoreName = async () => {
+    await send("PATCH", path, { name: project.name });
+    await go(page);
   };
-  const same = (found.related || []).map((row) => h("p", {}, `${row.name} (${row.root}) has the same ${row.same}. If they are one project, merge them here or with `, h("code", {}, row.command), "."));
-  return panel("Merge", h("p", { class: "muted" }, "When one repository became two projects here, make them one."), ...same,
-    h("p", { class: "toolbar" }, h("label", { for: "into" }, "Into"), choice, button("Merge…", merge, { kind: "danger" })));
+  const rename = withErrorToast(async (event) => {
+    event.preventDefault();
+    const { name } = await send("PATCH", path, { name: input.value });
+    toast(`Renamed to ${name}.`, { undo: name === project.name ? undefined : restoreName });
+    await go(page);
+  });
+  const label = h("label", { for: "name", class: "unseen" }, "Name of the project");
+  const submit = h("button", { type: "submit" }, "Rename");
+  return panel(
+    "Name",
+    h("form", { class: "toolbar", on: { submit: rename } }, label, input, submit),
+    h("p", { class: "muted" }, "Only the displayed name: the project is recognised by its identifiers."),
+  );
+}
+
+/** @param {any} project */
+function identifierPanel({ aliases, folders }) {
+  const folderList = h(
+    "ul",
+    {},
+    folders.map((path) => h("li", { class: "mono" }, path)),
+  );
+  return panel(
+    "Identifiers",
+    fields(...aliases.map(({ kind, what }) => field(kind, h("span", { class: "mono" }, what)))),
+    h("h3", {}, "Directories in which sessions started"),
+    folders.length ? folderList : h("p", { class: "muted" }, "None yet."),
+  );
+}
+
+// --- merging ---------------------------------------------------------------------------------------------------------
+
+/** @type {[string, string, string?][]} */
+const MOVED_ROWS = [
+  ["sessions", "session"],
+  ["observations", "observation"],
+  ["summaries", "summary", "summaries"],
+  ["requests", "model request"],
+  ["aliases", "alias", "aliases"],
+  ["folders", "directory", "directories"],
+];
+
+/**
+ * @param {any} project
+ * @param {ProjectRow[]} others
+ */
+function mergePanel(project, others) {
+  if (!others.length) return panel("Merge", h("p", { class: "muted" }, "There is no other project to merge with."));
+  const option = ({ id, name, root }) => h("option", { value: id }, root ? `${name} (${root})` : name);
+  const target = h("select", { id: "into" }, others.map(option));
+  const merge = () => confirmMerge(project.id, Number(target.value));
+  const sameProject = (row) =>
+    h(
+      "p",
+      {},
+      `${row.name} (${row.root}) has the same ${row.same}. If both are one project, merge them here or with `,
+      h("code", {}, row.command),
+      ".",
+    );
+  return panel(
+    "Merge",
+    h("p", { class: "muted" }, "If one repository became two projects, combine them."),
+    (project.related || []).map(sameProject),
+    h(
+      "p",
+      { class: "toolbar" },
+      h("label", { for: "into" }, "Into"),
+      target,
+      button("Merge…", merge, { kind: "danger" }),
+    ),
+  );
+}
+
+/**
+ * @param {number} id
+ * @param {number} into
+ */
+async function confirmMerge(id, into) {
+  const plan = await send("POST", `/api/project/${id}/merge?dry_run=1`, { into });
+  const { from, into: target, moves } = plan;
+  const moved = MOVED_ROWS.map(([name, ...words]) => h("li", {}, formatCount(moves[name], ...words)));
+  const effect =
+    `Everything in ${from.name} becomes part of ${target.name}, which is then recognised by the identifiers of both. ` +
+    `The project ${from.name} is removed; only a backup can restore it.`;
+  const title = `Merge ${from.name} into ${target.name}?`;
+  const body = [h("p", {}, effect), h("ul", {}, moved)];
+  if (!(await confirmDialog({ title, body, action: "Merge", danger: true }))) return;
+  await send("POST", `/api/project/${id}/merge`, { into });
+  await facets(true);
+  toast(`${from.name} is part of ${target.name} now.`);
+  await go(`/project/${into}`);
 }

@@ -1,188 +1,509 @@
-// One observation: what it says, where it comes from, what was done to it, and everything a person may do with it.
+// @ts-check
+// One observation: its content, its origin, its history, and everything a person can do with it.
 
 import { get, send } from "../api.js";
-import { clear, debounce, h } from "../dom.js";
-import { form, forgetting, pick } from "../correct.js";
-import { agentMark, ask, badge, button, field, fields, guarded, marked, panel, plural, projectMark, tell, toast, typeMark, when } from "../parts.js";
+import { chooseMerged, deletionQuestion, editForm } from "../correct.js";
+import { debounce, h, isEqual, setContent } from "../dom.js";
+import { formatCount } from "../format.js";
+import {
+  agentTag,
+  badge,
+  button,
+  confirmDialog,
+  field,
+  fields,
+  panel,
+  projectTag,
+  richText,
+  showError,
+  timeAgo,
+  toast,
+  typeIcon,
+  withErrorToast,
+} from "../parts.js";
 
 const DATE = new Intl.DateTimeFormat("en-GB", { dateStyle: "long" });
-const ABOUT = ["new_observation", "observation"]; // what is told of one: that it was made anew, or corrected
-const TEXTS = { title: "Title", subtitle: "Subtitle", narrative: "Narrative" };
-const DEEDS = { edited: "Edited", pinned: "Pinned", unpinned: "Unpinned", merged: "Merged", wrong: "Marked wrong", right: "Marked right", approved: "Approved", forgotten: "Forgotten", restored: "Undone" };
-const LABELS = { ...TEXTS, type: "Type", facts: "Facts", concepts: "Concepts", files_read: "Files read", files_modified: "Files changed", commit_id: "Commit", pinned: "Pinned", verdict: "Verdict" };
+const CHANGE_EVENTS = ["new_observation", "observation"]; // written again, or corrected
+const FORGET = "Forget (undo within 30 days)";
+const ERASE = "Erase now";
+const CHANGE_LABELS = {
+  edited: "Edited",
+  pinned: "Pinned",
+  unpinned: "Unpinned",
+  merged: "Merged",
+  wrong: "Marked wrong",
+  right: "Marked right",
+  approved: "Approved",
+  forgotten: "Forgotten",
+  restored: "Undone",
+};
+const FIELD_LABELS = {
+  title: "Title",
+  subtitle: "Subtitle",
+  narrative: "Narrative",
+  type: "Type",
+  facts: "Facts",
+  concepts: "Concepts",
+  files_read: "Files read",
+  files_modified: "Files changed",
+  commit_id: "Commit",
+  pinned: "Pinned",
+  verdict: "Verdict",
+};
+const WRITER_LABELS = { local: "the writer, without a model", user: "you" };
+const TRUST_LABELS = {
+  user: "you",
+  agent: "the agent",
+  repo: "the agent, about the project's files",
+  tool: "the agent, about the output of commands",
+  suspect: "suspect: it reads like an instruction to an agent",
+  import: "someone else (imported)",
+  team: "someone else (team)",
+};
 
+/**
+ * @param {Route} route
+ * @returns {Promise<View>}
+ */
 export async function show({ id }) {
-  const path = `/api/observation/${id}`;
-  const body = h("div", { class: "observation" });
-  let found = await get(`${path}/page`), editing = false, here = true;
-
-  async function refresh(focus) {
-    found = await get(`${path}/page`);
-    if (!here) return;
-    editing = false;
-    draw();
-    document.getElementById("heading").textContent = heading();
-    document.title = `${heading()} · claude-mem`;
-    if (focus) body.querySelector(`[data-do="${focus}"]`)?.focus();
-  }
-  // Someone else may have changed it; whoever is at a button of it stays there.
-  const heard = debounce(async () => {
-    const page = await get(`${path}/page`).catch(() => null);
-    if (!page || !here || editing || JSON.stringify(page) === JSON.stringify(found)) return;
-    await refresh(body.contains(document.activeElement) ? document.activeElement.dataset.do : "").catch(tell);
-  }, 200);
-  const heading = () => (found.observation.forgotten ? `Observation ${id} is forgotten` : found.observation.title || "Untitled");
-  const draw = () => clear(body, found.observation.forgotten ? away(found, deeds) : page(found, deeds));
-
-  const undo = async () => {
-    const back = await send("POST", `${path}/undo`);
-    toast(back.undone === "forgotten" ? "It is back." : `${DEEDS[back.undone]}: undone.`);
-    await refresh();
-  };
-  const done = async (text, focus) => (toast(text, { undo }), refresh(focus));
-  const deeds = {
-    undo,
-    edit() {
-      editing = true;
-      clear(body, form(found, save, () => ((editing = false), draw(), body.querySelector('[data-do="edit"]')?.focus())));
-      body.querySelector('[name="title"]').focus();
-    },
-    async pin() {
-      const pinned = !found.observation.pinned;
-      await send(pinned ? "POST" : "DELETE", `${path}/pin`);
-      toast(pinned ? "Pinned: every session of this project is told it first." : "No longer pinned.");
-      await refresh("pin");
-    },
-    async wrong() {
-      const wrong = found.observation.verdict !== "wrong";
-      await send(wrong ? "POST" : "DELETE", `${path}/wrong`);
-      await (wrong ? done("Marked wrong: it is no longer told or found.", "wrong") : (toast("Marked right: it is told and found again."), refresh("wrong")));
-    },
-    async approve() {
-      await send("POST", `${path}/approve`);
-      await done("Approved: sessions may be told it.", "pin");
-    },
-    async merge() {
-      const ids = await pick(found);
-      if (!ids.length) return;
-      await send("POST", `${path}/merge`, { ids });
-      await done(`${plural(ids.length, "observation")} went into this one.`, "merge");
-    },
-    async forget() {
-      const { title, body: told } = forgetting(await get(`${path}/forget`));
-      const soft = found.observation.forgotten ? "" : "Forget, with a way back";
-      const chosen = await ask({ title, body: told, action: soft || "Erase at once", danger: !soft, also: soft && "Erase at once" });
-      if (!chosen) return;
-      await send("DELETE", chosen === soft ? path : `${path}?now=1`);
-      await (chosen === soft ? done("Forgotten. For 30 days it can be brought back.") : (toast("Erased, with every copy in the database."), refresh()));
-    },
-  };
-  async function save(changes) {
-    if (!Object.keys(changes).length) return toast("Nothing was changed."), refresh("edit");
-    await send("PATCH", path, changes);
-    await done("Saved. It is yours now: no model changes it again.", "edit");
-  }
-
-  const keys = (event) => {
-    if (editing || event.metaKey || event.ctrlKey || event.altKey || found.observation.forgotten) return;
-    if (event.target.closest?.("input, textarea, select, dialog[open]")) return;
-    const deed = { e: deeds.edit, p: deeds.pin }[event.key];
-    if (deed) event.preventDefault(), guarded(deed)(event);
-  };
-  document.addEventListener("keydown", keys);
-  draw();
+  const editor = new Editor(id, await get(`/api/observation/${id}/page`));
+  const onKeyDown = (/** @type {KeyboardEvent} */ event) => editor.handleKey(event);
+  document.addEventListener("keydown", onKeyDown);
+  editor.render();
   return {
-    title: heading(),
-    body,
-    news: (item) => (item.type === "reconnected" || (item.id === id && ABOUT.includes(item.kind ?? item.type))) && heard(),
-    leave: () => ((here = false), document.removeEventListener("keydown", keys)),
+    title: editor.heading(),
+    body: editor.body,
+    onEvent: (event) => {
+      const isChange = event.id === id && CHANGE_EVENTS.includes(event.kind ?? event.type);
+      if (event.type === "reconnected" || isChange) editor.refreshSoon();
+    },
+    leave: () => {
+      editor.isLeft = true;
+      document.removeEventListener("keydown", onKeyDown);
+    },
   };
 }
 
-// --- what it says ----------------------------------------------------------------------------------------------------
+/** The page of one observation, and the actions on it. */
+class Editor {
+  /**
+   * @param {number} id
+   * @param {ObservationPage} page
+   */
+  constructor(id, page) {
+    this.id = id;
+    this.path = `/api/observation/${id}`;
+    this.page = page;
+    this.body = h("div", { class: "observation" });
+    this.isEditing = false;
+    this.isLeft = false;
+    this.refreshSoon = debounce(() => this.refreshIfChanged(), 200);
+  }
 
-function page(found, deeds) {
-  const { observation: item, origin, history, told, held: why } = found;
-  const act = (name, label, more = {}) => button(label, deeds[name.split("-")[0]], { "data-do": name, ...more });
-  const held = !told && item.verdict === "" && !item.superseded_by;
+  heading() {
+    const { forgotten, title } = this.page.observation;
+    return forgotten ? `Observation ${this.id} is forgotten` : title || "Untitled";
+  }
+
+  render() {
+    const content = this.page.observation.forgotten ? forgottenContent(this) : pageContent(this);
+    setContent(this.body, content);
+  }
+
+  /**
+   * Load and show the observation again.
+   * @param {string} [focused] the action whose button gets the focus
+   */
+  async refresh(focused) {
+    this.page = await get(`${this.path}/page`);
+    if (this.isLeft) return;
+    this.isEditing = false;
+    this.render();
+    setContent(/** @type {HTMLElement} */ (document.getElementById("heading")), this.heading());
+    document.title = `${this.heading()} · claude-mem`;
+    if (focused) this.focusAction(focused);
+  }
+
+  /** Show a change that was made elsewhere. A button that has the focus keeps it. */
+  async refreshIfChanged() {
+    const page = await get(`${this.path}/page`).catch(() => null);
+    if (!page || this.isLeft || this.isEditing || isEqual(page, this.page)) return;
+    const active = /** @type {HTMLElement | null} */ (document.activeElement);
+    const focused = this.body.contains(active) ? active?.dataset.command : "";
+    await this.refresh(focused).catch(showError);
+  }
+
+  /** @param {string} action */
+  focusAction(action) {
+    /** @type {HTMLElement | null} */ (this.body.querySelector(`[data-command="${action}"]`))?.focus();
+  }
+
+  /**
+   * Show that something was done, with a button to undo it.
+   * @param {string} text
+   * @param {string} [focused]
+   */
+  async finish(text, focused) {
+    toast(text, { undo: () => this.undo() });
+    await this.refresh(focused);
+  }
+
+  async undo() {
+    const { undone } = await send("POST", `${this.path}/undo`);
+    toast(undone === "forgotten" ? "Restored." : `${CHANGE_LABELS[undone]}: undone.`);
+    await this.refresh();
+  }
+
+  edit() {
+    this.isEditing = true;
+    const cancel = () => {
+      this.isEditing = false;
+      this.render();
+      this.focusAction("edit");
+    };
+    const form = editForm(this.page, (changes) => this.save(changes), cancel);
+    setContent(this.body, form);
+    /** @type {HTMLInputElement} */ (form.elements.namedItem("title")).focus();
+  }
+
+  /** @param {Record<string, any>} changes */
+  async save(changes) {
+    if (!Object.keys(changes).length) {
+      toast("Nothing was changed.");
+      return this.refresh("edit");
+    }
+    await send("PATCH", this.path, changes);
+    await this.finish("Saved. From now on, no model changes this observation.", "edit");
+  }
+
+  async pin() {
+    const pinned = !this.page.observation.pinned;
+    await send(pinned ? "POST" : "DELETE", `${this.path}/pin`);
+    toast(pinned ? "Pinned: it comes first in every brief of this project." : "Unpinned.");
+    await this.refresh("pin");
+  }
+
+  async wrong() {
+    if (this.page.observation.verdict === "wrong") {
+      await send("DELETE", `${this.path}/wrong`);
+      toast("Marked right: it is injected and found again.");
+      await this.refresh("wrong");
+    } else {
+      await send("POST", `${this.path}/wrong`);
+      await this.finish("Marked wrong: it is no longer injected or found.", "wrong");
+    }
+  }
+
+  async approve() {
+    await send("POST", `${this.path}/approve`);
+    await this.finish("Approved: it may be injected.", "pin");
+  }
+
+  async merge() {
+    const ids = await chooseMerged(this.page);
+    if (!ids.length) return;
+    await send("POST", `${this.path}/merge`, { ids });
+    await this.finish(`${formatCount(ids.length, "observation")} merged into this one.`, "merge");
+  }
+
+  async forget() {
+    const question = deletionQuestion(await get(`${this.path}/forget`));
+    const isForgotten = this.page.observation.forgotten;
+    const actions = isForgotten ? { action: ERASE, danger: true } : { action: FORGET, secondAction: ERASE };
+    const chosen = await confirmDialog({ ...question, ...actions });
+    if (chosen === FORGET) {
+      await send("DELETE", this.path);
+      await this.finish("Forgotten. It can be restored for 30 days.");
+    } else if (chosen === ERASE) {
+      await send("DELETE", `${this.path}?now=1`);
+      toast("Erased, with every copy in the database.");
+      await this.refresh();
+    }
+  }
+
+  /** @param {KeyboardEvent} event */
+  handleKey(event) {
+    if (this.isEditing || event.metaKey || event.ctrlKey || event.altKey || this.page.observation.forgotten) return;
+    if (/** @type {Element} */ (event.target).closest?.("input, textarea, select, dialog[open]")) return;
+    const action = { e: () => this.edit(), p: () => this.pin() }[event.key];
+    if (!action) return;
+    event.preventDefault();
+    withErrorToast(action)(event);
+  }
+}
+
+// --- content ---------------------------------------------------------------------------------------------------------
+
+/** @param {Editor} editor */
+function pageContent(editor) {
+  const { observation: item, origin, history, told: isInjected, held: reason } = editor.page;
+  const isWrong = item.verdict === "wrong";
+  const awaitsApproval = !isInjected && item.verdict === "" && !item.superseded_by;
   return [
-    h("p", { class: "meta" }, typeMark(item.type), item.type, projectMark(item.project, item.project_id), agentMark(item.host),
-      item.pinned ? badge("pinned", "good") : null, item.verdict === "wrong" ? badge("marked wrong", "bad") : null,
-      item.verdict === "approved" ? badge("approved", "good") : null, held ? badge("in quarantine", "warn") : null,
-      item.superseded_by ? h("a", { href: `/observation/${item.superseded_by}` }, badge(`superseded by ${item.superseded_by}`, "warn")) : null, when(item.created_at)),
-    h("div", { class: "toolbar", role: "toolbar", "aria-label": "What you can do" },
-      act("edit", "Edit", { "aria-keyshortcuts": "e", title: "e" }), act("pin", item.pinned ? "Unpin" : "Pin", { "aria-keyshortcuts": "p", title: "p" }),
-      held ? act("approve", "Approve", { kind: "primary" }) : null,
-      item.verdict === "wrong" ? null : act("merge", "Merge…"), act("wrong", item.verdict === "wrong" ? "Mark right" : "Mark wrong"), act("forget", "Forget…", { kind: "danger" })),
-    item.verdict === "wrong" ? h("p", { class: "bad" }, "It is wrong: no session is told it and no search finds it. It stays in its session, and here.") : null,
-    held ? h("p", { class: "warn" }, `${why} A search finds it, but no session is told it unless you approve it.`) : null,
-    h("div", { class: "beside" },
-      h("div", {}, says(item, origin), panel("Related", relatives(item))),
-      h("div", {}, panel("Where it comes from", comes(item, origin)), past(history, deeds))),
+    metaLine(item, { awaitsApproval }),
+    toolbar(editor, { awaitsApproval }),
+    isWrong
+      ? h("p", { class: "bad" }, "Marked wrong: it is not injected, and no search finds it. It stays in its session.")
+      : null,
+    awaitsApproval
+      ? h("p", { class: "warn" }, `${reason} A search finds it, but it is not injected unless you approve it.`)
+      : null,
+    h(
+      "div",
+      { class: "beside" },
+      h("div", {}, contentPanel(item, origin), panel("Related", relatedList(item.id))),
+      h("div", {}, panel("Origin", originFields(item, origin)), historyPanel(history, editor)),
+    ),
   ];
 }
 
-/** Those that are about the same, when they have been found: the rest does not wait for them. */
-function relatives(item) {
-  const place = h("div", { "aria-live": "polite" }, h("p", { class: "muted" }, "…"));
-  get(`/api/observation/${item.id}/related`).then(
-    ({ items }) => clear(place, items.length ? h("ul", { class: "plain" }, items.map(near)) : h("p", { class: "muted" }, "Nothing in this project is about the same.")),
-    (failure) => clear(place, h("p", { class: "muted" }, failure.message)));
-  return place;
+/**
+ * @param {ObservationPage["observation"]} item
+ * @param {{ awaitsApproval: boolean }} options
+ */
+function metaLine(item, { awaitsApproval }) {
+  const successor = item.superseded_by;
+  return h(
+    "p",
+    { class: "meta" },
+    typeIcon(item.type),
+    item.type,
+    projectTag(item.project, item.project_id),
+    agentTag(item.host),
+    item.pinned ? badge("pinned", "good") : null,
+    item.verdict === "wrong" ? badge("marked wrong", "bad") : null,
+    item.verdict === "approved" ? badge("approved", "good") : null,
+    awaitsApproval ? badge("awaits approval", "warn") : null,
+    successor ? h("a", { href: `/observation/${successor}` }, badge(`superseded by ${successor}`, "warn")) : null,
+    timeAgo(item.created_at),
+  );
 }
 
-function says(item, origin) {
+/**
+ * @param {Editor} editor
+ * @param {{ awaitsApproval: boolean }} options
+ */
+function toolbar(editor, { awaitsApproval }) {
+  const item = editor.page.observation;
+  const isWrong = item.verdict === "wrong";
+  /** @type {(name: "edit" | "pin" | "approve" | "merge" | "wrong" | "forget", label: string, more?: any) => any} */
+  const action = (name, label, more = {}) => button(label, () => editor[name](), { "data-command": name, ...more });
+  return h(
+    "div",
+    { class: "toolbar", role: "toolbar", "aria-label": "Actions" },
+    action("edit", "Edit", { "aria-keyshortcuts": "e", title: "e" }),
+    action("pin", item.pinned ? "Unpin" : "Pin", { "aria-keyshortcuts": "p", title: "p" }),
+    awaitsApproval ? action("approve", "Approve", { kind: "primary" }) : null,
+    isWrong ? null : action("merge", "Merge…"),
+    action("wrong", isWrong ? "Mark right" : "Mark wrong"),
+    action("forget", "Forget…", { kind: "danger" }),
+  );
+}
+
+/**
+ * @param {ObservationPage["observation"]} item
+ * @param {ObservationPage["origin"]} origin
+ */
+function contentPanel(item, origin) {
   const known = new Set(origin.events.map((event) => event.seq));
-  const links = (seqs = []) => seqs.filter((seq) => known.has(seq)).map((seq) => [" ", h("a", { href: `#event-${seq}`, class: "why", title: "The event it was taken from" }, `[${seq}]`)]);
-  return h("section", { class: "panel", "aria-label": "What it says" },
-    item.subtitle && h("p", { class: "muted" }, marked(item.subtitle)),
-    item.narrative ? h("div", { class: "prose" }, marked(item.narrative)) : null,
-    item.facts.length ? [h("h2", {}, "Facts"), h("ul", {}, item.facts.map((fact, at) => h("li", {}, marked(fact), links(item.sources[at]))))] : null,
-    item.concepts.length ? h("p", { class: "row" }, item.concepts.map((concept) => h("a", { class: "tag", href: `/?concept=${encodeURIComponent(concept)}` }, concept))) : null,
-    item.subtitle || item.narrative || item.facts.length ? null : h("p", { class: "muted" }, "Its title says it all."));
+  const sourceLink = (seq) => [
+    " ",
+    h("a", { href: `#event-${seq}`, class: "why", title: "The event this fact was taken from" }, `[${seq}]`),
+  ];
+  const sources = (seqs = []) => seqs.filter((seq) => known.has(seq)).map(sourceLink);
+  const fact = (text, index) => h("li", {}, richText(text), sources(item.sources[index]));
+  const concept = (name) => h("a", { class: "tag", href: `/?concept=${encodeURIComponent(name)}` }, name);
+  const isEmpty = !item.subtitle && !item.narrative && !item.facts.length;
+  return h(
+    "section",
+    { class: "panel", "aria-label": "Content" },
+    item.subtitle && h("p", { class: "muted" }, richText(item.subtitle)),
+    item.narrative ? h("div", { class: "prose" }, richText(item.narrative)) : null,
+    item.facts.length ? [h("h2", {}, "Facts"), h("ul", {}, item.facts.map(fact))] : null,
+    item.concepts.length ? h("p", { class: "row" }, item.concepts.map(concept)) : null,
+    isEmpty ? h("p", { class: "muted" }, "It has only a title.") : null,
+  );
 }
 
-function comes(item, origin) {
-  const files = (paths) => h("ul", { class: "plain mono" }, paths.map((name) => h("li", {}, name)));
+/**
+ * Related observations. They are loaded afterwards, so that the page does not wait for them.
+ * @param {number} id
+ */
+function relatedList(id) {
+  const container = h("div", { "aria-live": "polite" }, h("p", { class: "muted" }, "…"));
+  const note = (text) => h("p", { class: "muted" }, text);
+  const line = (/** @type {Item} */ item) =>
+    h(
+      "li",
+      {},
+      typeIcon(item.type),
+      " ",
+      h("a", { href: `/observation/${item.id}` }, richText(item.title || "Untitled")),
+      h("span", { class: "muted" }, item.why === "files" ? " · same files · " : " · ", timeAgo(item.created_at)),
+    );
+  get(`/api/observation/${id}/related`).then(
+    ({ items }) => {
+      const list = () => h("ul", { class: "plain" }, items.map(line));
+      setContent(container, items.length ? list() : note("No related observation in this project."));
+    },
+    (error) => setContent(container, note(error.message)),
+  );
+  return container;
+}
+
+/**
+ * @param {ObservationPage["observation"]} item
+ * @param {ObservationPage["origin"]} origin
+ */
+function originFields(item, origin) {
+  const files = (paths) =>
+    h(
+      "ul",
+      { class: "plain mono" },
+      paths.map((name) => h("li", {}, name)),
+    );
   const { session, turn, prompt, events } = origin;
+  const writer = item.model ? `${item.provider}, ${item.model}` : (WRITER_LABELS[item.provider] ?? item.provider);
+  const sessionPath = session ? `/session/${session.id}` : "";
   return [
     fields(
-      session && field("Session", h("a", { href: `/session/${session.id}` }, session.title || `Session ${session.id}`)),
-      turn && field("Turn", h("a", { href: `/session/${session.id}#turn-${turn.number}` }, `Turn ${turn.number}`)),
+      session && field("Session", h("a", { href: sessionPath }, session.title || `Session ${session.id}`)),
+      turn && field("Turn", h("a", { href: `${sessionPath}#turn-${turn.number}` }, `Turn ${turn.number}`)),
       prompt && field("Prompt", h("q", {}, prompt.text)),
-      field("Written by", item.model ? `${item.provider}, ${item.model}` : { local: "what the turn shows, without a model", user: "you" }[item.provider] ?? item.provider),
-      field("Whose word", { user: "yours", agent: "the agent's", repo: "the agent's, about the project's files", tool: "the agent's, about what commands showed", external: `from outside${item.why ? `: ${item.why}` : ""}`, suspect: "doubtful: it reads like an attack", import: "someone else's, imported", team: "someone else's, of the team" }[item.trust] ?? item.trust),
+      field("Written by", writer),
+      field("Source", trustLabel(item)),
       item.commit_id && field("Commit", h("code", {}, item.commit_id)),
       item.files_modified.length ? field("Files changed", files(item.files_modified)) : null,
       item.files_read.length ? field("Files read", files(item.files_read)) : null,
-      field("Changed", when(item.updated_at)), field("To read it", plural(item.tokens ?? 0, "token"))),
-    origin.events_gone && !events.length ? h("p", { class: "muted" }, `The ${plural(origin.events_gone, "raw event")} of its turn were kept for some days and are gone (keep_events_days).`) : null,
-    events.length ? h("details", { open: events.length < 6 }, h("summary", {}, `Taken from ${plural(events.length, "event")}`),
-      h("ol", { class: "plain" }, events.map((event) => h("li", { id: `event-${event.seq}` }, h("span", { class: "muted" }, `[${event.seq}] `, event.tool ?? event.kind, event.failed ? badge("failed", "bad") : null), " ", h("code", {}, event.text))))) : null,
+      field("Changed", timeAgo(item.updated_at)),
+      field("Length", formatCount(item.tokens ?? 0, "token")),
+    ),
+    origin.events_gone && !events.length ? purgedNote(origin.events_gone) : null,
+    events.length ? eventDetails(events) : null,
   ];
 }
 
-const near = (item) => h("li", {}, typeMark(item.type), " ", h("a", { href: `/observation/${item.id}` }, marked(item.title || "Untitled")), h("span", { class: "muted" }, item.why === "files" ? " · the same files · " : " · ", when(item.created_at)));
-
-// --- what was done to it ---------------------------------------------------------------------------------------------
-
-function past(history, deeds) {
-  const shown = (name, value) => (Array.isArray(value) ? value.join("; ") : String(value ?? "")) || "nothing";
-  const line = (entry) => {
-    const before = Object.entries(entry.before ?? {}).filter(([name]) => name in LABELS);
-    return h("li", { class: entry.undone ? "muted" : null },
-      h("div", { class: "row" }, h("span", {}, DEEDS[entry.what], entry.undone ? ", undone" : "", entry.by === "agent" ? " by an agent" : "", entry.before?.into ? [" into ", h("a", { href: `/observation/${entry.before.into}` }, String(entry.before.into))] : null), when(entry.at), entry.undo ? button("Undo", deeds.undo, { kind: "quiet" }) : null),
-      entry.before?.ids ? h("p", { class: "why" }, "With ", entry.before.ids.map((other) => [h("a", { href: `/observation/${other}` }, String(other)), " "])) : null,
-      before.length ? h("details", {}, h("summary", {}, "What it was before"), fields(before.map(([name, value]) => field(LABELS[name], shown(name, value))))) : null);
-  };
-  return panel("History", history.length ? h("ol", { class: "plain past" }, history.map(line)) : h("p", { class: "muted" }, "Nobody has changed it. What you do here can be undone for 30 days."));
+/** @param {ObservationPage["observation"]} item */
+function trustLabel({ trust, why }) {
+  if (trust === "external") return `external content${why ? `: ${why}` : ""}`;
+  return TRUST_LABELS[trust] ?? trust;
 }
 
-function away({ observation: item, history }, deeds) {
-  const back = item.undo_until
-    ? [h("p", {}, `No session is told it and no search finds it. You can bring it back until ${DATE.format(item.undo_until)}; then it is erased.`),
-       item.into_id ? h("p", {}, "It was merged into ", h("a", { href: `/observation/${item.into_id}` }, `observation ${item.into_id}`), ".") : null,
-       h("p", { class: "toolbar" }, button("Bring it back", deeds.undo, { kind: "primary" }), button("Erase at once…", deeds.forget, { kind: "danger" }))]
-    : h("p", {}, "It was erased: nothing of it is left but its number, so that it does not come back.");
-  return [h("p", { class: "meta" }, typeMark(item.type), item.type, projectMark(item.project, item.project_id), when(item.created_at)), back, past(history, deeds)];
+/** @param {number} count */
+function purgedNote(count) {
+  const events = formatCount(count, "raw event");
+  return h("p", { class: "muted" }, `The ${events} of its turn were purged after their retention (keep_events_days).`);
+}
+
+/** @param {ObservationPage["origin"]["events"]} events */
+function eventDetails(events) {
+  const line = (event) =>
+    h(
+      "li",
+      { id: `event-${event.seq}` },
+      h(
+        "span",
+        { class: "muted" },
+        `[${event.seq}] `,
+        event.tool ?? event.kind,
+        event.failed ? badge("failed", "bad") : null,
+      ),
+      " ",
+      h("code", {}, event.text),
+    );
+  return h(
+    "details",
+    { open: events.length < 6 },
+    h("summary", {}, `From ${formatCount(events.length, "event")}`),
+    h("ol", { class: "plain" }, events.map(line)),
+  );
+}
+
+// --- history ---------------------------------------------------------------------------------------------------------
+
+/**
+ * @param {HistoryEntry[]} history
+ * @param {Editor} editor
+ */
+function historyPanel(history, editor) {
+  const none = h("p", { class: "muted" }, "No changes. Changes made here can be undone for 30 days.");
+  const entries = history.map((entry) => historyEntry(entry, editor));
+  return panel("History", entries.length ? h("ol", { class: "plain history" }, entries) : none);
+}
+
+/**
+ * @param {HistoryEntry} entry
+ * @param {Editor} editor
+ */
+function historyEntry({ what, by, at, undone, undo, before }, editor) {
+  const observationLink = (id) => h("a", { href: `/observation/${id}` }, String(id));
+  const author = by === "agent" ? " by an agent" : "";
+  const target = before?.into ? [" into ", observationLink(before.into)] : null;
+  return h(
+    "li",
+    { class: undone ? "muted" : null },
+    h(
+      "div",
+      { class: "row" },
+      h("span", {}, CHANGE_LABELS[what], undone ? ", undone" : "", author, target),
+      timeAgo(at),
+      undo ? button("Undo", () => editor.undo(), { kind: "quiet" }) : null,
+    ),
+    before?.ids
+      ? h(
+          "p",
+          { class: "why" },
+          "With ",
+          before.ids.map((id) => [observationLink(id), " "]),
+        )
+      : null,
+    earlierVersion(before ?? {}),
+  );
+}
+
+/** @param {Record<string, any>} before */
+function earlierVersion(before) {
+  const values = Object.entries(before).filter(([name]) => Object.hasOwn(FIELD_LABELS, name));
+  const format = (value) => (Array.isArray(value) ? value.join("; ") : String(value ?? "")) || "empty";
+  if (!values.length) return null;
+  const earlier = values.map(([name, value]) => field(FIELD_LABELS[name], format(value)));
+  return h("details", {}, h("summary", {}, "Earlier version"), fields(earlier));
+}
+
+/** @param {Editor} editor */
+function forgottenContent(editor) {
+  const { observation: item, history } = editor.page;
+  const erased = h("p", {}, "It was erased. Only its number is left, so that it is not stored again.");
+  return [
+    h(
+      "p",
+      { class: "meta" },
+      typeIcon(item.type),
+      item.type,
+      projectTag(item.project, item.project_id),
+      timeAgo(item.created_at),
+    ),
+    item.undo_until ? restoreOptions(editor, item.undo_until) : erased,
+    historyPanel(history, editor),
+  ];
+}
+
+/**
+ * @param {Editor} editor
+ * @param {number} undoUntil
+ */
+function restoreOptions(editor, undoUntil) {
+  const successor = editor.page.observation.into_id;
+  const link = h("a", { href: `/observation/${successor}` }, `observation ${successor}`);
+  const deadline = DATE.format(undoUntil);
+  return [
+    h("p", {}, `It is not injected, and no search finds it. You can restore it until ${deadline}; then it is erased.`),
+    successor ? h("p", {}, "It was merged into ", link, ".") : null,
+    h(
+      "p",
+      { class: "toolbar" },
+      button("Restore", () => editor.undo(), { kind: "primary" }),
+      button("Erase now…", () => editor.forget(), { kind: "danger" }),
+    ),
+  ];
 }

@@ -1,133 +1,306 @@
-// A project: what it knows by file and by time, and what is open.
+// @ts-check
+// One project: overview, files, timeline, management.
 
-import { go } from "../app.js";
 import { get } from "../api.js";
-import { clear, h } from "../dom.js";
-import { agentMark, badge, button, card, empty, guarded, marked, number, panel, plural, table, tabs, typeMark, when } from "../parts.js";
+import { go } from "../app.js";
+import { h, setContent } from "../dom.js";
+import { formatCount, formatNumber, isoDate } from "../format.js";
+import {
+  agentTag,
+  badge,
+  button,
+  card,
+  emptyState,
+  figure,
+  panel,
+  richText,
+  table,
+  tabs,
+  timeAgo,
+  typeIcon,
+  withErrorToast,
+} from "../parts.js";
 import { calendar, lanes } from "../plot.js";
 import { manage } from "./manage.js";
 
-const DAY = 86_400_000;
-const narrow = () => matchMedia("(max-width: 40rem)").matches;
+const DAY_MS = 86_400_000;
+const isNarrow = () => matchMedia("(max-width: 40rem)").matches;
 
+/** @typedef {{ project: any, day: string | null }} State `day`: the day at which the timeline opens */
+
+/**
+ * @param {Route} route
+ * @returns {Promise<View>}
+ */
 export async function show(route) {
-  const found = await get(`/api/project/${route.id}`);
-  const keep = (name) => location.pathname === route.path && history.replaceState(null, "", `/project/${route.id}${name === "overview" ? "" : `?tab=${name}`}`);
-  const state = { found, at: null };
-  const pick = (day) => ((state.at = day), document.getElementById("tab-timeline").click());
-  const choices = [
-    ["overview", "Overview", () => overview(state, pick)],
-    ["files", "Files", () => files(found.id)],
-    ["timeline", "Timeline", () => timeline(state)],
-    ["manage", "Manage", () => manage(state)],
-  ];
-  const [list, place] = tabs("About this project", choices, route.query.get("tab") ?? "overview", keep);
-  return { title: found.name, body: h("div", {}, head(found), list, place) };
+  const project = await get(`/api/project/${route.id}`);
+  /** @type {State} */
+  const state = { project, day: null };
+  const putInAddress = (name) => {
+    const query = name === "overview" ? "" : `?tab=${name}`;
+    if (location.pathname === route.path) history.replaceState(null, "", `/project/${route.id}${query}`);
+  };
+  const openDay = (day) => {
+    state.day = day;
+    document.getElementById("tab-timeline")?.click();
+  };
+  const [tabList, content] = tabs(
+    "About this project",
+    [
+      ["overview", "Overview", () => overview(project, openDay)],
+      ["files", "Files", () => fileTree(project.id)],
+      ["timeline", "Timeline", () => timeline(state)],
+      ["manage", "Manage", () => manage(state)],
+    ],
+    route.query.get("tab") ?? "overview",
+    putInAddress,
+  );
+  return { title: project.name, body: h("div", {}, projectHeader(project), tabList, content) };
 }
 
-const head = (found) => h("p", { class: "meta" },
-  found.switch.on ? null : badge("switched off", "warn"),
-  h("span", { class: "mono" }, found.root || "known by its name only"),
-  found.agents.map(({ host }) => agentMark(host)),
-  h("span", {}, "last work ", when(found.last_at)),
-  h("a", { href: `/context?project=${found.id}` }, "what the next session is told"));
+/** @param {any} project */
+const projectHeader = (project) =>
+  h(
+    "p",
+    { class: "meta" },
+    project.switch.on ? null : badge("switched off", "warn"),
+    h("span", { class: "mono" }, project.root || "identified by name only"),
+    project.agents.map(({ host }) => agentTag(host)),
+    h("span", {}, "last event ", timeAgo(project.last_at)),
+    h("a", { href: `/context?project=${project.id}` }, "context of the next session"),
+  );
 
 // --- overview --------------------------------------------------------------------------------------------------------
 
 const FIGURES = ["observations", "pinned", "sessions", "turns", "summaries", "files"];
 
-function overview({ found }, pick) {
-  const figures = h("dl", { class: "figures" }, FIGURES.map((name) => h("div", {}, h("dt", {}, name), h("dd", {}, number(found.counts[name])))));
-  const steps = found.open.length
-    ? h("ul", { class: "steps" }, found.open.map((step) => h("li", {}, marked(step))))
-    : h("p", { class: "muted" }, "Nothing is open: whatever was planned has been spoken of since.");
+/**
+ * @param {any} project
+ * @param {(day: string) => void} openDay
+ */
+function overview(project, openDay) {
+  const figures = FIGURES.map((name) => figure(name, Number(project.counts[name])));
+  const steps = project.open.length
+    ? h(
+        "ul",
+        { class: "steps" },
+        project.open.map((step) => h("li", {}, richText(step))),
+      )
+    : h("p", { class: "muted" }, "No open steps.");
   return [
-    h("div", { class: "grid" }, panel("What it knows", figures), panel("Open next steps", steps)),
-    found.last_summary ? panel("Last time", card({ kind: "summary", ...found.last_summary })) : null,
-    found.first_at ? year(found, pick) : panel("By day", empty("", "Nothing has happened here yet.")),
+    h("div", { class: "grid" }, panel("Memory", h("dl", { class: "figures" }, figures)), panel("Open steps", steps)),
+    project.last_summary ? panel("Last turn", card({ kind: "summary", ...project.last_summary })) : null,
+    project.first_at ? activityPanel(project, openDay) : panel("By day", emptyState("", "No events yet.")),
   ];
 }
 
-/** Twelve months as a calendar; a click on a day leads to its sessions. */
-function year(found, pick) {
-  const place = h("div", {}), title = h("span", { class: "muted", "aria-live": "polite" });
+/**
+ * Twelve months as a calendar; a click on a day shows its sessions.
+ * @param {any} project
+ * @param {(day: string) => void} openDay
+ */
+function activityPanel(project, openDay) {
+  const content = h("div", {});
+  const title = h("span", { class: "muted", "aria-live": "polite" });
   let end = new Date();
-  const turn = (by) => guarded(async () => ((end = new Date(end.getFullYear() + by, end.getMonth(), end.getDate())), draw()));
-  const earlier = button("‹ Earlier", turn(-1)), later = button("Later ›", turn(1));
+  const move = (years) => () => {
+    end = new Date(end.getFullYear() + years, end.getMonth(), end.getDate());
+    return draw();
+  };
+  const earlier = button("‹ Earlier", move(-1));
+  const later = button("Later ›", move(1));
   async function draw() {
     const begin = new Date(end.getFullYear() - 1, end.getMonth(), end.getDate() + 1);
-    const years = [...new Set([begin.getFullYear(), end.getFullYear()])];
-    const pages = await Promise.all(years.map((year) => get(`/api/project/${found.id}/days`, { year })));
-    const days = pages.flatMap(({ items }) => items).filter(({ day }) => day >= iso(begin) && day <= iso(end));
+    const days = await loadDays(project.id, begin, end);
     const total = days.reduce((sum, day) => sum + day.observations, 0);
-    const label = `${plural(total, "observation")} on ${plural(days.filter((day) => day.observations).length, "day")} from ${iso(begin)} to ${iso(end)}`;
-    earlier.disabled = found.first_at >= begin.getTime();
-    later.disabled = end.getTime() > Date.now() - DAY;
-    clear(title, label);
-    clear(place, calendar(label, Object.fromEntries(days.map(({ day, observations, turns }) => [day, observations || turns / 2])), { end: end.getTime(), weeks: narrow() ? 27 : 53, onpick: pick, words: words(days) }),
-      days.length ? h("details", {}, h("summary", {}, "The same as a table"), table(label, ["Day", "Observations", "Turns", "Sessions"], days.toReversed().map((day) => [day.day, day.observations, day.turns, day.sessions]))) : null);
+    const activeDays = days.filter((day) => day.observations).length;
+    const counts = `${formatCount(total, "observation")} on ${formatCount(activeDays, "day")}`;
+    const label = `${counts} from ${isoDate(begin)} to ${isoDate(end)}`;
+    earlier.disabled = project.first_at >= begin.getTime();
+    later.disabled = end.getTime() > Date.now() - DAY_MS;
+    setContent(title, label);
+    setContent(content, dayCalendar(label, days, end, openDay), days.length ? dayTable(label, days) : null);
   }
-  draw().catch(() => clear(place, empty("", "The days can't be shown now.")));
-  return panel("By day", h("p", { class: "toolbar" }, earlier, later, title), place);
+  draw().catch(() => setContent(content, emptyState("", "The days cannot be shown now.")));
+  return panel("By day", h("p", { class: "toolbar" }, earlier, later, title), content);
 }
 
-const iso = (date) => `${date.getFullYear()}-${String(date.getMonth() + 1).padStart(2, "0")}-${String(date.getDate()).padStart(2, "0")}`;
-const words = (days) => Object.fromEntries(days.map((day) => [day.day, `${day.day}: ${plural(day.observations, "observation")}, ${plural(day.turns, "turn")}`]));
+/** @typedef {{ day: string, observations: number, turns: number, sessions: number }} Day */
+
+/** @type {(id: number, begin: Date, end: Date) => Promise<Day[]>} */
+async function loadDays(id, begin, end) {
+  const years = [...new Set([begin.getFullYear(), end.getFullYear()])];
+  const pages = await Promise.all(years.map((year) => get(`/api/project/${id}/days`, { year })));
+  return pages.flatMap(({ items }) => items).filter(({ day }) => day >= isoDate(begin) && day <= isoDate(end));
+}
+
+/** @type {(label: string, days: Day[], end: Date, onPick: (day: string) => void) => SVGElement} */
+function dayCalendar(label, days, end, onPick) {
+  const counts = Object.fromEntries(days.map(({ day, observations, turns }) => [day, observations || turns / 2]));
+  const title = ({ day, observations, turns }) =>
+    `${day}: ${formatCount(observations, "observation")}, ${formatCount(turns, "turn")}`;
+  const titles = Object.fromEntries(days.map((day) => [day.day, title(day)]));
+  return calendar(label, counts, { end: end.getTime(), weeks: isNarrow() ? 27 : 53, onPick, titles });
+}
+
+/** @type {(label: string, days: Day[]) => HTMLElement} */
+function dayTable(label, days) {
+  const rows = days.toReversed().map((day) => [day.day, day.observations, day.turns, day.sessions]);
+  const heads = ["Day", "Observations", "Turns", "Sessions"];
+  return h("details", {}, h("summary", {}, "Show as a table"), table(label, heads, rows));
+}
 
 // --- files -----------------------------------------------------------------------------------------------------------
 
-async function files(id) {
-  const top = await level(id, "");
-  if (!top) return empty("No file is known here yet", "As soon as an agent has read or changed files, they stand here with what is remembered about each.");
-  return panel("Files with memories", h("p", { class: "muted" }, "How many memories changed or only read each. Open a file to see them."), top);
+/** @param {number} id */
+async function fileTree(id) {
+  const tree = await fileLevel(id, "");
+  if (!tree) {
+    const hint =
+      "As soon as an agent has read or changed files, they are listed here with the observations about them.";
+    return emptyState("No files yet", hint);
+  }
+  const help = "How many observations changed or only read each file. Open a file to see them.";
+  return panel("Files with observations", h("p", { class: "muted" }, help), tree);
 }
 
-async function level(id, under) {
+/**
+ * @param {number} id
+ * @param {string} under
+ */
+async function fileLevel(id, under) {
   const { items } = await get(`/api/project/${id}/files`, { under });
-  return items.length ? h("ul", { class: "tree" }, items.map((item) => h("li", {}, item.kind === "folder" ? folder(id, item) : file(id, item)))) : null;
+  const entry = (item) => h("li", {}, item.kind === "folder" ? folderEntry(id, item) : fileEntry(id, item));
+  return items.length ? h("ul", { class: "tree" }, items.map(entry)) : null;
 }
 
-const folder = (id, item) => opened([h("span", { class: "mono" }, item.name), counts(item, `${plural(item.files, "file")}, `)], () => level(id, item.path));
-const file = (id, item) => opened([h("span", { class: "mono" }, item.name), counts(item)], () => memories(id, item.path));
-const counts = (item, more = "") => h("span", { class: "muted" }, more, [item.edited && `${number(item.edited)} changed`, item.read && `${number(item.read)} read`].filter(Boolean).join(", "), " · ", when(item.newest_at));
+const folderEntry = (id, item) =>
+  lazyDetails([h("span", { class: "mono" }, item.name), fileCounts(item, `${formatCount(item.files, "file")}, `)], () =>
+    fileLevel(id, item.path),
+  );
 
-async function memories(id, path) {
+const fileEntry = (id, item) =>
+  lazyDetails([h("span", { class: "mono" }, item.name), fileCounts(item)], () => fileObservations(id, item.path));
+
+function fileCounts(item, prefix = "") {
+  const counts = [
+    item.edited && `${formatNumber(item.edited)} changed`,
+    item.read && `${formatNumber(item.read)} read`,
+  ].filter(Boolean);
+  return h("span", { class: "muted" }, prefix, counts.join(", "), " · ", timeAgo(item.newest_at));
+}
+
+/**
+ * @param {number} id
+ * @param {string} path
+ */
+async function fileObservations(id, path) {
+  /** @type {{ items: Item[] }} */
   const { items } = await get("/api/observations/by-file", { path, project_id: id, limit: 50 });
-  if (!items.length) return h("p", { class: "muted" }, "What is remembered about it is not shown unasked: it came from elsewhere, or was marked wrong.");
-  return h("ul", { class: "tree" }, items.map((item) => h("li", { class: "row" }, typeMark(item.type), h("a", { href: `/observation/${item.id}` }, marked(item.title || "Untitled")), when(item.created_at))));
+  if (!items.length) {
+    return h("p", { class: "muted" }, "The observations about it await approval or are marked wrong.");
+  }
+  const line = (/** @type {Item} */ item) =>
+    h(
+      "li",
+      { class: "row" },
+      typeIcon(item.type),
+      h("a", { href: `/observation/${item.id}` }, richText(item.title || "Untitled")),
+      timeAgo(item.created_at),
+    );
+  return h("ul", { class: "tree" }, items.map(line));
 }
 
-/** Opens, and only then asks what is in it. */
-function opened(summary, load) {
-  const place = h("div", {});
-  const details = h("details", {}, h("summary", {}, summary), place);
-  details.addEventListener("toggle", guarded(async () => details.open && !place.hasChildNodes() && place.append((await load()) ?? "")));
+/**
+ * Details whose content is loaded when they are opened.
+ * @param {Child} summary
+ * @param {() => Promise<HTMLElement | null>} load
+ */
+function lazyDetails(summary, load) {
+  const content = h("div", {});
+  const details = h("details", {}, h("summary", {}, summary), content);
+  const onToggle = async () => {
+    if (details.open && !content.hasChildNodes()) content.append((await load()) ?? "");
+  };
+  details.addEventListener("toggle", withErrorToast(onToggle));
   return details;
 }
 
 // --- timeline --------------------------------------------------------------------------------------------------------
 
-const SPANS = [[1, "1 day"], [7, "1 week"], [30, "30 days"], [365, "1 year"]];
+/** @type {[number, string][]} */
+const SPANS = [
+  [1, "1 day"],
+  [7, "1 week"],
+  [30, "30 days"],
+  [365, "1 year"],
+];
+const HOUR_MS = 3_600_000;
+const MAX_SESSIONS = 500;
 
+/** @param {State} state */
 function timeline(state) {
-  const { id, last_at } = state.found, place = h("div", { "aria-live": "polite" });
-  let days = state.at ? 1 : 30;
-  let to = state.at ? new Date(`${state.at}T00:00`).getTime() + DAY : Math.min(Date.now(), (last_at ?? Date.now()) + DAY / 24);
-  state.at = null;
-  const turn = (by) => guarded(async () => ((to += by * days * DAY), draw()));
-  const choice = h("select", { on: { change: guarded(async () => ((days = Number(choice.value)), draw())) } }, SPANS.map(([value, text]) => h("option", { value, selected: value === days }, text)));
-  const later = button("Later ›", turn(1));
+  const { id, last_at: lastAt } = state.project;
+  const content = h("div", { "aria-live": "polite" });
+  let days = state.day ? 1 : 30;
+  let to = state.day
+    ? new Date(`${state.day}T00:00`).getTime() + DAY_MS
+    : Math.min(Date.now(), (lastAt ?? Date.now()) + HOUR_MS);
+  state.day = null;
+  const move = (direction) => () => {
+    to += direction * days * DAY_MS;
+    return draw();
+  };
+  const onSpanChange = withErrorToast(() => {
+    days = Number(spanChoice.value);
+    return draw();
+  });
+  const option = ([value, text]) => h("option", { value, selected: value === days }, text);
+  const spanChoice = h("select", { on: { change: onSpanChange } }, SPANS.map(option));
+  const later = button("Later ›", move(1));
   async function draw(limit = 100) {
-    const from = to - days * DAY;
-    const { items, hasMore } = await get(`/api/project/${id}/lanes`, { from: Math.round(from), to: Math.round(to), limit });
+    const from = to - days * DAY_MS;
+    const range = { from: Math.round(from), to: Math.round(to) };
+    const { items, hasMore } = await get(`/api/project/${id}/lanes`, { ...range, limit });
     later.disabled = to >= Date.now();
-    const label = `${plural(items.length, "session")} from ${iso(new Date(from))} to ${iso(new Date(to))}`;
-    if (!items.length) return clear(place, empty("", `${label}. Look earlier, or over a longer time.`));
-    const drawn = items.map((item) => ({ ...item, from: Math.max(from, item.start_at), to: Math.min(to, item.end_at), label: `${item.title || "Untitled"}: ${plural(item.turns, "turn")}, ${plural(item.observations, "observation")}` }));
-    const rows = items.map((item) => [h("a", { href: `/session/${item.id}` }, item.title || "Untitled"), agentMark(item.host), item.turns, item.observations, when(item.start_at)]);
-    clear(place, lanes(label, drawn, { from, to, width: narrow() ? 400 : 1000, onpick: (item) => go(`/session/${item.id}`) }), table(label, ["Session", "Agent", "Turns", "Observations", "Began"], rows),
-      hasMore ? button("Show more", () => draw(Math.min(500, limit + 200)), { kind: "more", disabled: limit >= 500 }) : null);
+    const dates = `from ${isoDate(new Date(from))} to ${isoDate(new Date(to))}`;
+    const label = `${formatCount(items.length, "session")} ${dates}`;
+    const more = () => draw(Math.min(MAX_SESSIONS, limit + 200));
+    setContent(
+      content,
+      items.length
+        ? [sessionLanes(label, items, from, to), sessionTable(label, items)]
+        : emptyState("", `${label}. Choose an earlier or a longer period.`),
+      hasMore ? button("Show more", more, { kind: "more", disabled: limit >= MAX_SESSIONS }) : null,
+    );
   }
-  draw().catch(() => clear(place, empty("", "The sessions can't be shown now.")));
-  return panel("Sessions over time", h("p", { class: "toolbar" }, button("‹ Earlier", turn(-1)), later, h("label", {}, "Shown: ", choice)), place);
+  draw().catch(() => setContent(content, emptyState("", "The sessions cannot be shown now.")));
+  const period = h("label", {}, "Period: ", spanChoice);
+  const controls = h("p", { class: "toolbar" }, button("‹ Earlier", move(-1)), later, period);
+  return panel("Sessions over time", controls, content);
+}
+
+/** @type {(label: string, sessions: any[], from: number, to: number) => SVGElement} */
+function sessionLanes(label, sessions, from, to) {
+  const spans = sessions.map((item) => ({
+    ...item,
+    from: Math.max(from, item.start_at),
+    to: Math.min(to, item.end_at),
+    label:
+      `${item.title || "Untitled"}: ${formatCount(item.turns, "turn")}, ` +
+      formatCount(item.observations, "observation"),
+  }));
+  return lanes(label, spans, { from, to, width: isNarrow() ? 400 : 1000, onPick: (item) => go(`/session/${item.id}`) });
+}
+
+/** @type {(label: string, sessions: any[]) => HTMLElement} */
+function sessionTable(label, sessions) {
+  const rows = sessions.map((item) => [
+    h("a", { href: `/session/${item.id}` }, item.title || "Untitled"),
+    agentTag(item.host),
+    item.turns,
+    item.observations,
+    timeAgo(item.start_at),
+  ]);
+  return table(label, ["Session", "Agent", "Turns", "Observations", "Started"], rows);
 }

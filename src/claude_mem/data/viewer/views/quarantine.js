@@ -1,89 +1,203 @@
-// What came from outside, or reads like an attack, and waits for a person's word: found by whoever asks, told to no one.
+// @ts-check
+// The approval queue: observations based on external or suspect text. Searches find them; they are not injected unless
+// a person approves them.
 
 import { get, send } from "../api.js";
-import { clear, h } from "../dom.js";
-import { ask, button, card, empty, pager, panel, plural, projectMark, toast } from "../parts.js";
+import { h, setContent } from "../dom.js";
+import { formatCount } from "../format.js";
+import { button, card, confirmDialog, emptyState, pager, panel, projectTag, startingWith, toast } from "../parts.js";
 
+const PAGE_SIZE = 20;
+const INTRODUCTION =
+  " review. A search finds them, marked; they are not injected unless you approve them. If a source is your team's " +
+  "own, trust it once: memories that are based on nothing else from outside are then injected.";
+const TRUST_EFFECT =
+  " that are based on nothing else from outside are approved, now and from now on. Text that resembles a prompt " +
+  "injection still waits for approval.";
+
+const memories = (count) => formatCount(count, "memory", "memories");
+
+/** @returns {Promise<View>} */
 export async function show() {
   const body = h("div");
-  let paging, here = true;
+  /** @type {ReturnType<typeof pager> | null} */
+  let paging = null;
+  let isLeft = false;
 
   async function refresh() {
-    const first = await get("/api/quarantine", { limit: 20 });
-    if (!here) return;
+    const firstPage = await get("/api/quarantine", { limit: PAGE_SIZE });
+    if (isLeft) return;
     paging?.leave();
     paging = null;
-    if (!first.total) return clear(body, nothing(), trusted(await get("/api/trust")));
+    const trusted = trustedSources(await get("/api/trust"), refresh);
+    if (!firstPage.total) {
+      setContent(body, emptyQueue(), trusted);
+      return;
+    }
     const list = h("div", { class: "feed" });
-    let ready = first;
-    paging = pager(list, async (offset) => {
-      const page = ready ?? (await get("/api/quarantine", { limit: 20, offset }));
-      ready = null;
-      return { nodes: page.items.map(waiting), next: page.hasMore ? page.offset + page.limit : 0 };
+    const load = startingWith(firstPage, (offset) => get("/api/quarantine", { limit: PAGE_SIZE, offset }));
+    paging = pager(list, async (cursor) => {
+      const page = await load(cursor);
+      const nodes = page.items.map((item) => waitingCard(item, afterDecision, refresh));
+      return { nodes, next: page.hasMore ? page.offset + page.limit : 0 };
     });
-    clear(body, h("p", {}, `${plural(first.total, "memory needs", "memories need")} review. A search finds them, marked; sessions are not shown them unless you approve. If a source is your team's own, trust it once: what rests on nothing else is then shown.`), sources(first.sources), trusted(await get("/api/trust")), list, paging.more);
+    const introduction = formatCount(firstPage.total, "memory needs", "memories need") + INTRODUCTION;
+    const groups = groupTable(firstPage.sources, refresh);
+    setContent(body, h("p", {}, introduction), groups, trusted, list, paging.more);
     await paging.next();
   }
 
-  function waiting(item) {
-    const node = card(item);
-    const path = `/api/${item.kind}/${item.id}`;
-    const settle = (method, where, text) => async () => {
-      await send(method, where);
-      const observed = item.kind === "observation";
-      toast(text, { undo: observed ? async () => (await send("POST", `${path}/undo`), refresh()) : undefined });
-      await refresh();
-      (body.querySelector(".feed button") ?? body.querySelector("button"))?.focus(); // the next one, not the button for all
-    };
-    const name = item.title || item.completed || item.request || "it";
-    const always = (source) => button(`Always trust ${source} in this project`, trust(item, source), { "aria-label": `Always trust ${source} in ${item.project}` });
-    node.append(h("p", { class: "why" }, item.why), h("p", { class: "toolbar" },
-      button("Approve", settle("POST", `${path}/approve`, "Approved: sessions may be told it."), { "aria-label": `Approve: ${name}` }),
-      item.kind === "observation"
-        ? button("Forget", settle("DELETE", path, "Forgotten. For 30 days it can be brought back."), { kind: "danger", "aria-label": `Forget: ${name}` })
-        : button("Mark wrong", settle("POST", `${path}/wrong`, "Marked wrong: it is no longer told or found."), { kind: "danger", "aria-label": `Mark wrong: ${name}` }),
-      ...(item.sources ?? []).map(always)));
-    return node;
-  }
-
-  const trust = (item, source) => async () => {
-    const text = `Memories of ${item.project} that rest on nothing else from outside are approved, now and from now on. Text that resembles a prompt injection is held anyway.`;
-    if (!(await ask({ title: `Always trust ${source} in ${item.project}?`, body: h("p", {}, text), action: "Trust" }))) return;
-    const { approved } = await send("POST", "/api/trust", { project_id: item.project_id, source });
-    toast(`${source} is trusted; ${plural(approved, "memory", "memories")} approved. Each can be undone on its page.`);
+  /** Focus the next item, not the button that decides on all. */
+  async function afterDecision() {
     await refresh();
-  };
-
-  function trusted({ items }) {
-    const stop = ({ project_id, source, project }) => async () => {
-      await send("DELETE", `/api/trust?${new URLSearchParams({ project_id, source })}`);
-      toast(`${source} is no longer trusted in ${project}. What was approved stays approved.`);
-      await refresh();
-    };
-    const line = (one) => h("li", { class: "row" }, h("span", { class: "grow" }, projectMark(one.project, one.project_id), ` ${one.source}`), button("Stop trusting", stop(one), { "aria-label": `Stop trusting ${one.source} in ${one.project}` }));
-    return items.length ? panel("Trusted sources", h("ul", { class: "plain" }, items.map(line))) : null;
-  }
-
-  function sources(found) {
-    const all = (source, verdict, action, text) => async () => {
-      const what = `${plural(source.count, "memory", "memories")} of ${source.project}`;
-      if (!(await ask({ title: `${action} ${what}?`, body: h("p", {}, text), action, danger: verdict === "wrong" }))) return;
-      const { count } = await send("POST", "/api/quarantine", { trust: source.trust, project_id: source.project_id, verdict });
-      toast(`${plural(count, "memory", "memories")} ${verdict === "wrong" ? "marked wrong" : "approved"}.`);
-      await refresh();
-    };
-    const deeds = (source) => h("span", { class: "row" },
-      button("Approve all", all(source, "approved", "Approve", "Sessions of this project may then be told them."), { "aria-label": `Approve all of ${source.project}` }),
-      button("Mark all wrong", all(source, "wrong", "Mark wrong", "They are then no longer found either. Each can be marked right again on its page."), { kind: "danger", "aria-label": `Mark all wrong of ${source.project}` }));
-    return panel("Where they came from", h("ul", { class: "plain" }, found.map((source) => h("li", { class: "row" }, h("span", { class: "grow" }, projectMark(source.project, source.project_id), ` ${plural(source.count, "memory", "memories")}. ${source.why}`), deeds(source)))));
+    const next = body.querySelector(".feed button") ?? body.querySelector("button");
+    /** @type {HTMLElement | null} */ (next)?.focus();
   }
 
   await refresh();
   return {
-    title: "Quarantine",
+    title: "Approval queue",
     body,
-    leave: () => ((here = false), paging?.leave()),
+    leave: () => {
+      isLeft = true;
+      paging?.leave();
+    },
   };
 }
 
-const nothing = () => empty("Nothing waits here", "Here waits what rests on text from outside (the web, tools of others, imports) and what reads like an instruction to an agent, until you say that sessions may be told it; a search finds it meanwhile.", "claude-mem import FILE --untrusted");
+/** @typedef {() => Promise<void>} Refresh */
+
+/**
+ * @param {Item} item
+ * @param {Refresh} afterDecision
+ * @param {Refresh} refresh
+ */
+function waitingCard(item, afterDecision, refresh) {
+  const path = `/api/${item.kind}/${item.id}`;
+  const isObservation = item.kind === "observation";
+  const undo = async () => {
+    await send("POST", `${path}/undo`);
+    await refresh();
+  };
+  /** @type {(method: "POST" | "DELETE", where: string, text: string) => () => Promise<void>} */
+  const decide = (method, where, text) => async () => {
+    await send(method, where);
+    toast(text, { undo: isObservation ? undo : undefined });
+    await afterDecision();
+  };
+  const name = item.title || item.completed || item.request || "this memory";
+  const approve = decide("POST", `${path}/approve`, "Approved: it may be injected.");
+  const forget = decide("DELETE", path, "Forgotten. It can be restored for 30 days.");
+  const markWrong = decide("POST", `${path}/wrong`, "Marked wrong: it is no longer injected or found.");
+  const trustButton = (source) =>
+    button(`Always trust ${source} in this project`, () => trustSource(item, source, refresh), {
+      "aria-label": `Always trust ${source} in ${item.project}`,
+    });
+  const node = card(item);
+  node.append(
+    h("p", { class: "why" }, item.why),
+    h(
+      "p",
+      { class: "toolbar" },
+      button("Approve", approve, { "aria-label": `Approve: ${name}` }),
+      isObservation
+        ? button("Forget", forget, { kind: "danger", "aria-label": `Forget: ${name}` })
+        : button("Mark wrong", markWrong, { kind: "danger", "aria-label": `Mark wrong: ${name}` }),
+      (item.sources ?? []).map(trustButton),
+    ),
+  );
+  return node;
+}
+
+// --- sources ---------------------------------------------------------------------------------------------------------
+
+/**
+ * @param {Item} item
+ * @param {string} source
+ * @param {Refresh} refresh
+ */
+async function trustSource(item, source, refresh) {
+  const title = `Always trust ${source} in ${item.project}?`;
+  const body = h("p", {}, `Memories of ${item.project}${TRUST_EFFECT}`);
+  if (!(await confirmDialog({ title, body, action: "Trust" }))) return;
+  const { approved } = await send("POST", "/api/trust", { project_id: item.project_id, source });
+  toast(`${source} is trusted; ${memories(approved)} approved. Each can be undone on its page.`);
+  await refresh();
+}
+
+/**
+ * @param {{ items: { project_id: number, project: string, source: string }[] }} trust
+ * @param {Refresh} refresh
+ */
+function trustedSources({ items }, refresh) {
+  const stop = async ({ project_id, source, project }) => {
+    await send("DELETE", `/api/trust?${new URLSearchParams({ project_id, source })}`);
+    toast(`${source} is no longer trusted in ${project}. Approved memories stay approved.`);
+    await refresh();
+  };
+  const line = (item) =>
+    h(
+      "li",
+      { class: "row" },
+      h("span", { class: "grow" }, projectTag(item.project, item.project_id), ` ${item.source}`),
+      button("Stop trusting", () => stop(item), { "aria-label": `Stop trusting ${item.source} in ${item.project}` }),
+    );
+  return items.length ? panel("Trusted sources", h("ul", { class: "plain" }, items.map(line))) : null;
+}
+
+/** @typedef {{ project: string, project_id: number, trust: string, count: number, why: string }} Group */
+
+const APPROVE_EFFECT = "They may then be injected into sessions of this project.";
+const WRONG_EFFECT = "Searches no longer find them. Each can be marked right again on its page.";
+
+/**
+ * The waiting memories by project and reason, with buttons that decide on a whole group.
+ * @param {Group[]} groups
+ * @param {Refresh} refresh
+ */
+function groupTable(groups, refresh) {
+  const line = (/** @type {Group} */ group) => {
+    const { project } = group;
+    const approve = () => decideOnGroup(group, "approved", refresh);
+    const markWrong = () => decideOnGroup(group, "wrong", refresh);
+    const label = h("span", { class: "grow" }, projectTag(project, group.project_id));
+    label.append(` ${memories(group.count)}. ${group.why}`);
+    return h(
+      "li",
+      { class: "row" },
+      label,
+      h(
+        "span",
+        { class: "row" },
+        button("Approve all", approve, { "aria-label": `Approve all of ${project}` }),
+        button("Mark all wrong", markWrong, { kind: "danger", "aria-label": `Mark all wrong of ${project}` }),
+      ),
+    );
+  };
+  return panel("By project and reason", h("ul", { class: "plain" }, groups.map(line)));
+}
+
+/**
+ * @param {Group} group
+ * @param {"approved" | "wrong"} verdict
+ * @param {Refresh} refresh
+ */
+async function decideOnGroup(group, verdict, refresh) {
+  const isWrong = verdict === "wrong";
+  const action = isWrong ? "Mark wrong" : "Approve";
+  const title = `${action} ${memories(group.count)} of ${group.project}?`;
+  const body = h("p", {}, isWrong ? WRONG_EFFECT : APPROVE_EFFECT);
+  if (!(await confirmDialog({ title, body, action, danger: isWrong }))) return;
+  const scope = { trust: group.trust, project_id: group.project_id };
+  const { count } = await send("POST", "/api/quarantine", { ...scope, verdict });
+  toast(`${memories(count)} ${isWrong ? "marked wrong" : "approved"}.`);
+  await refresh();
+}
+
+const emptyQueue = () =>
+  emptyState(
+    "Nothing awaits approval",
+    "Memories that are based on external text (web pages, other tools, imports) or that read like an instruction to " +
+      "an agent wait here until you approve them; searches find them meanwhile.",
+    "claude-mem import FILE --untrusted",
+  );

@@ -1,90 +1,148 @@
-// Search as you type: what fits, what in it fits, and why.
+// @ts-check
+// Search as you type: hits with the matching words highlighted, and why each was found.
 
 import { facets, get } from "../api.js";
-import { clear, debounce, h } from "../dom.js";
-import { chosen, filters } from "../filters.js";
-import { card, empty, pager, plural } from "../parts.js";
+import { debounce, h, setContent } from "../dom.js";
+import { filterForm, filterValues } from "../filters.js";
+import { formatCount } from "../format.js";
+import { card, emptyState, pager, startingWith } from "../parts.js";
 
-const WANTED = ["project", "kind", "type", "concept", "host", "since", "until"];
-const box = () => document.getElementById("find");
+const FILTERS = ["project", "kind", "type", "concept", "host", "since", "until"];
+const PAGE_SIZE = 20;
+const searchBox = () => /** @type {HTMLInputElement} */ (document.getElementById("find"));
 
+/**
+ * @param {Route} route
+ * @returns {Promise<View>}
+ */
 export async function show(route) {
   const list = h("div", { class: "feed" });
-  const said = h("p", { class: "muted", role: "status" });
-  const foot = h("div");
-  let asked = 0, paging, last = route, answered;
+  const status = h("p", { class: "muted", role: "status" });
+  const footer = h("div");
+  /** @type {ReturnType<typeof pager> | undefined} */
+  let paging;
+  let requests = 0;
+  let lastRoute = route;
+  let shownQuery = "";
 
+  /** @param {Route} to */
   async function search(to) {
     const query = (to.query.get("q") ?? "").trim();
-    const turn = ++asked;
-    last = to;
-    const params = { query, explain: 1, typing: document.activeElement === box() ? 1 : "", limit: 20, ...asSearch(chosen(to, WANTED)) };
-    const found = await get("/api/search", params);
-    if (turn !== asked) return; // an answer to what is no longer asked
+    const request = ++requests;
+    lastRoute = to;
+    const typing = document.activeElement === searchBox() ? 1 : "";
+    const params = { query, explain: 1, typing, limit: PAGE_SIZE, ...searchParams(filterValues(to, FILTERS)) };
+    const firstPage = await get("/api/search", params);
+    if (request !== requests) return; // the query has changed meanwhile
     paging?.leave();
-    let ready = found;
-    paging = pager(list, async (offset) => {
-      const page = ready ?? (await get("/api/search", { ...params, offset }));
-      ready = null;
-      return { nodes: page.items.map(hit), next: page.hasMore ? page.offset + page.limit : 0 };
+    const load = startingWith(firstPage, (offset) => get("/api/search", { ...params, offset }));
+    paging = pager(list, async (cursor) => {
+      const page = await load(cursor);
+      return { nodes: page.items.map(hitCard), next: page.hasMore ? page.offset + page.limit : 0 };
     });
-    clear(list);
-    clear(foot, paging.more);
+    setContent(list);
+    setContent(footer, paging.more);
     await paging.next();
-    answered = query;
-    clear(said, summary(query, found));
-    if (!found.items.length) clear(list, query ? nothing(query) : teach());
+    shownQuery = query;
+    setContent(status, resultCount(query, firstPage));
+    if (!firstPage.items.length) setContent(list, query ? noHits(query) : introduction());
   }
 
-  // Arrows go from the box through the results and back; Enter opens, in the box the first.
-  const move = (event) => {
+  // Arrow keys move between the search box and the hits. Enter opens the selected hit, in the box the first one.
+  const onKeyDown = (/** @type {KeyboardEvent} */ event) => {
     if (!list.isConnected || event.isComposing) return;
-    const links = [box(), ...list.querySelectorAll(".card h3 a")];
-    const at = links.indexOf(document.activeElement);
+    const links = /** @type {NodeListOf<HTMLElement>} */ (list.querySelectorAll(".card h3 a"));
+    const stops = [searchBox(), ...links];
+    const index = stops.indexOf(/** @type {HTMLElement} */ (document.activeElement));
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (event.key === "Enter" && at === 0 && links.length > 1 && box().value.trim() === answered) {
+    const isCurrent = searchBox().value.trim() === shownQuery;
+    if (event.key === "Enter" && index === 0 && stops.length > 1 && isCurrent) {
       event.preventDefault();
-      links[1].click();
-    } else if (step && at >= 0) {
+      stops[1].click();
+    } else if (step && index >= 0) {
       event.preventDefault();
-      links[Math.max(0, Math.min(links.length - 1, at + step))].focus();
+      stops[Math.max(0, Math.min(stops.length - 1, index + step))].focus();
     }
   };
-  const body = h("div", {}, filters(route, await facets(), WANTED), said, h("h2", { class: "unseen" }, "Results"), list, foot);
+  const filterRow = filterForm(route, await facets(), FILTERS);
+  const body = h("div", {}, filterRow, status, h("h2", { class: "unseen" }, "Results"), list, footer);
   await search(route);
-  document.addEventListener("keydown", move);
-  const again = debounce(() => search(last).catch(() => {}), 150); // nothing that was taken back may stay in sight
-  if (!route.query.get("q")) queueMicrotask(() => box().focus());
+  document.addEventListener("keydown", onKeyDown);
+  const searchAgain = debounce(() => search(lastRoute).catch(() => {}), 150);
+  if (!route.query.get("q")) queueMicrotask(() => searchBox().focus());
   return {
     title: "Search",
     body,
-    keep: true,
+    restorable: true,
     update: search,
-    news: (item) => (item.type === "corrected" || item.turn_id) && again(),
-    leave: () => (document.removeEventListener("keydown", move), paging?.leave()),
+    onEvent: (event) => {
+      if (event.type === "corrected" || event.turn_id) searchAgain(); // nothing that was deleted may remain visible
+    },
+    leave: () => {
+      document.removeEventListener("keydown", onKeyDown);
+      paging?.leave();
+    },
   };
 }
 
-const asSearch = ({ type, concept, since, until, project, ...rest }) => ({ ...rest, project_id: project, obs_type: type, concepts: concept, dateStart: since, dateEnd: until });
+/**
+ * The parameters of the search route for these filters.
+ * @param {Record<string, string>} filters
+ */
+const searchParams = ({ type, concept, since, until, project, ...others }) => ({
+  ...others,
+  project_id: project,
+  obs_type: type,
+  concepts: concept,
+  dateStart: since,
+  dateEnd: until,
+});
 
-function hit(item) {
+/** @param {Item & { explain: Explanation }} item */
+function hitCard(item) {
   const node = card(item, item.explain.terms);
-  node.append(h("p", { class: "why" }, why(item.explain)));
+  node.append(h("p", { class: "why" }, hitReason(item.explain)));
   return node;
 }
 
-/** Which of the rankings spoke for it, the strongest first. */
-function why(explain) {
-  const reasons = [
-    [explain.exact, explain.signals.length ? `the same ${explain.signals.join(" and ")}` : "an exact sign"],
+/**
+ * Which rankings contributed to the hit, the strongest first.
+ * @param {Explanation} explain
+ */
+function hitReason(explain) {
+  /** @type {[number, string][]} */
+  const contributions = [
+    [explain.exact, explain.signals.length ? `the same ${explain.signals.join(" and ")}` : "an exact match"],
     [explain.words, explain.terms.length ? `the words ${explain.terms.join(", ")}` : "its words"],
     [explain.meaning, "its meaning"],
-  ].filter(([share]) => share > 0.01).sort((a, b) => b[0] - a[0]);
-  if (!reasons.length) return "the newest come first";
-  return `Found by ${reasons.map(([share, text]) => `${text} (${Math.round(share * 100)})`).join(", ")}${explain.confirmed ? "; a person confirmed it" : ""}`;
+  ];
+  const reasons = contributions
+    .filter(([share]) => share > 0.01)
+    .sort((a, b) => b[0] - a[0])
+    .map(([share, text]) => `${text} (${Math.round(share * 100)})`);
+  if (!reasons.length) return "newest first";
+  return `Found by ${reasons.join(", ")}${explain.confirmed ? "; confirmed by a person" : ""}`;
 }
 
-const summary = (query, found) => (query && found.items.length ? `${found.hasMore ? "The best" : "All"} ${plural(found.items.length, "result")} for “${query}”. Arrows choose, Enter opens.` : "");
+/**
+ * @param {string} query
+ * @param {{ items: Item[], hasMore: boolean }} page
+ */
+function resultCount(query, { items, hasMore }) {
+  if (!query || !items.length) return "";
+  const which = hasMore ? "The best" : "All";
+  return `${which} ${formatCount(items.length, "result")} for “${query}”. Arrow keys select, Enter opens.`;
+}
 
-const nothing = (query) => empty(`Nothing is remembered about “${query}”`, "Try other words, or fewer; file names, error messages and commit ids work too.");
-const teach = () => empty("What are you looking for?", "A question in your own words, a file name, an error message or a commit: all of them find the turn in which it happened.");
+/** @param {string} query */
+const noHits = (query) =>
+  emptyState(
+    `Nothing is remembered about “${query}”`,
+    "Try other or fewer words; file names, error messages and commit ids work too.",
+  );
+
+const introduction = () =>
+  emptyState(
+    "What are you looking for?",
+    "Enter a question in your own words, a file name, an error message or a commit id.",
+  );

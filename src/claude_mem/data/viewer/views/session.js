@@ -1,258 +1,237 @@
-// One session as a story: what was asked, what was done, what failed and was mended, and what memory told.
+// @ts-check
+// One session, turn by turn: prompts, what was done, failures and what fixed them, and what was injected.
 
 import { get } from "../api.js";
-import { clear, debounce, h } from "../dom.js";
-import { markdown } from "../markdown.js";
-import { agentMark, badge, button, clock, day, marked, money, number, outcomeMark, pager, plural, projectMark, span, tell, typeMark, when } from "../parts.js";
-import { state } from "./sessions.js";
+import { debounce, h, isEqual, setContent } from "../dom.js";
+import { formatDuration, formatMoney, formatNumber } from "../format.js";
+import { agentTag, button, figure, pager, projectTag, richText, showError, startingWith, timeAgo } from "../parts.js";
+import { statusBadge } from "./sessions.js";
+import { injectionDetails, turnContent } from "./turn.js";
 
-const SIZE = 10, TAIL = 3, FEW = 8;
-const LONG = 900; // characters of a prompt that are shown at once
-const LABELS = { completed: "Done", investigated: "Looked into", learned: "Learned", next_steps: "Next", notes: "Notes" };
-const ENDED = { __proto__: null, silence: "nothing more was heard", host_gone: "the agent was gone", deleted: "it was called off", session_start: "the session began anew" };
+const PAGE_SIZE = 10;
+const TAIL = 3; // turns at the end that may still change
+const REFRESH_MS = 200;
 
+/**
+ * @param {Route} route
+ * @returns {Promise<View>}
+ */
 export async function show(route) {
-  let { id } = route;
-  let found, first, next, paging, shown;
-  const head = h("div", { class: "panel" });
-  const start = h("div");
-  const list = h("ol", { class: "turns" });
-  const outline = h("nav", { class: "outline", "aria-label": "Turns" });
-  const earlier = button("Show earlier turns", () => before(), { kind: "more" });
-  const live = h("p", { class: "unseen", role: "status" });
-  let more = h("span");
-  const ask = (from, limit = SIZE) => get(`/api/session/${id}/story`, { from, limit });
-
-  function begin(page) {
-    let ready = page;
-    const mine = (shown = new Map());
-    paging?.leave();
-    clear(list);
-    first = next = page.from;
-    earlier.hidden = !first;
-    paging = pager(list, async (cursor) => {
-      const page = ready ?? (await ask(cursor));
-      ready = null;
-      if (mine !== shown) return { nodes: [] }; // someone has jumped elsewhere meanwhile
-      next = page.from + page.turns.length;
-      return { nodes: page.turns.map(keep), next: page.hasMore ? next : 0 };
-    });
-    more.replaceWith((more = paging.more));
-    return paging.next();
-  }
-
-  const keep = (turn) => {
-    const node = h("li", { id: `turn-${turn.number}`, class: "turn", tabindex: -1 }, told(turn, id));
-    shown.set(turn.number, { node, turn, text: JSON.stringify(turn) });
-    return node;
-  };
-
-  async function before() {
-    const from = Math.max(0, first - SIZE);
-    const page = await ask(from, first - from);
-    const height = document.documentElement.scrollHeight;
-    list.prepend(...page.turns.map(keep));
-    scrollBy(0, document.documentElement.scrollHeight - height); // what is being read stays where it is
-    first = from;
-    earlier.hidden = !first;
-  }
-
-  function around(page) {
-    const same = (name) => JSON.stringify(found?.[name]) === JSON.stringify(page[name]); // what is open stays open
-    if (!same("session")) clear(head, about(page.session));
-    if (!same("told_at_start")) clear(start, page.told_at_start.length ? page.told_at_start.map(telling) : h("p", { class: "muted" }, "What it was told at its start is not known."));
-    if (!same("outline")) clear(outline, lines(page.outline));
-    found = page;
-  }
-
-  async function open() {
-    const page = await ask(0);
-    around(page);
-    await begin(page);
-  }
-
-  // To the turn that the address names, wherever in the story it is.
-  async function jump() {
-    const wanted = Number(/^#turn-(\d+)$/.exec(location.hash)?.[1]);
-    const at = found.outline.findIndex((turn) => turn.number === wanted);
-    if (at < 0) return;
-    if (!shown.has(wanted)) await begin(await ask(Math.max(0, at)));
-    shown.get(wanted)?.node.scrollIntoView();
-    shown.get(wanted)?.node.focus({ preventScroll: true });
-  }
-
-  // The end of the story, where news is made. What did not change is left alone: someone may be reading it.
-  async function refreshed() {
-    const mine = shown, reached = next >= found.outline.length;
-    around(await ask(0, 1));
-    let from = Math.max(first, next - TAIL), more = true;
-    while (more) { // to the end: many turns may have come while nobody looked
-      const page = await ask(from);
-      if (mine !== shown) return;
-      for (const turn of page.turns) {
-        const old = shown.get(turn.number);
-        if (old && old.text !== JSON.stringify(turn)) old.node.replaceWith(keep(turn));
-        else if (!old && reached) list.append(keep(turn));
-      }
-      from += page.turns.length;
-      more = reached && page.hasMore;
-    }
-    if (reached) next = from;
-    live.textContent = "The story has been brought up to date.";
-  }
-  const refresh = debounce(() => refreshed().catch(() => {}), 200); // a worker that is away is told above, and comes back
-
-  function news(item) {
-    const hidden = [...shown.values()].some(({ turn }) => turn.id === item.turn_id);
-    if (hidden) open().catch(tell); // it was private after all: nothing of it may stay in sight
-    else if (item.session_id === id || item.type === "reconnected") refresh();
-  }
-
-  const moved = () => jump().catch(tell);
-  await open();
-  setTimeout(moved); // when it is in the page
-  addEventListener("hashchange", moved);
+  const story = new Story(route.id);
+  await story.open();
+  const jump = () => story.jumpToAddress().catch(showError);
+  setTimeout(jump); // once it is in the page
+  addEventListener("hashchange", jump);
   return {
-    title: found.session.title || `Session ${id}`,
-    body: h("div", { class: "story" }, h("div", {}, head, live, start, earlier, list, more), outline),
-    news,
+    title: story.title(),
+    body: story.element(),
+    onEvent: (event) => story.handleEvent(event),
     update: async (to) => {
-      if (to.id !== id) {
-        id = to.id;
-        await open();
-        document.getElementById("heading").textContent = found.session.title || `Session ${id}`;
+      if (to.id !== story.id) {
+        story.id = to.id;
+        await story.open();
+        setContent(/** @type {HTMLElement} */ (document.getElementById("heading")), story.title());
       }
-      await jump();
+      await story.jumpToAddress();
     },
-    leave: () => (removeEventListener("hashchange", moved), paging.leave()),
+    leave: () => {
+      removeEventListener("hashchange", jump);
+      story.paging?.leave();
+    },
   };
 }
 
-// --- the whole -------------------------------------------------------------------------------------------------------
-
-function about(session) {
-  const { counts } = session;
-  const figure = (label, value) => h("div", {}, h("dt", {}, label), h("dd", {}, value));
-  return [
-    session.subtitle && h("p", {}, marked(session.subtitle)),
-    h("p", { class: "meta" }, projectMark(session.project, session.project_id), agentMark(session.host), state(session), h("span", {}, "began ", when(session.started_at)), h("span", {}, "last heard of ", when(session.last_event_at))),
-    h("dl", { class: "figures" }, figure("turns", number(counts.turns)), figure("observations", number(counts.observations)), figure("events", number(counts.events)),
-      figure("long", span(session.last_event_at - session.started_at)), session.requests ? [figure("model tokens", number(session.model_tokens)), figure("cost", money(session.cost))] : null),
-  ];
-}
-
-function lines(turns) {
-  return [h("h2", {}, "Turns"), h("ol", {}, turns.map((turn) => h("li", { value: turn.number }, h("a", { href: `#turn-${turn.number}` }, turn.private ? "private" : turn.text || "without words"))))];
-}
-
-// --- a turn ----------------------------------------------------------------------------------------------------------
-
-function told(turn, id) {
-  const title = h("h2", {}, h("a", { href: `#turn-${turn.number}` }, `Turn ${turn.number}`),
-    h("span", { class: "meta" }, day(turn.opened_at), clock(turn.opened_at), turn.closed_at ? span(turn.last_at - turn.opened_at) : badge("at work", "good"), ENDED[turn.closed_by] && `ended: ${ENDED[turn.closed_by]}`));
-  if (turn.private) return [title, h("p", { class: "muted" }, "Private: nothing was kept.")];
-  return [
-    title,
-    turn.prompt ? quote(turn.prompt.text) : h("p", { class: "muted" }, "What was asked is not known."),
-    done(turn),
-    closing(turn.summary),
-    turn.observations.length ? h("div", { class: "made" }, turn.observations.map((item) => observation(item, turn.prompt?.text ?? ""))) : null,
-    part("Failed", turn.failures.map((item) => failure(item, turn.number))),
-    part("Committed", turn.commits.map((item) => h("li", {}, item.id && h("code", {}, item.id.slice(0, 10)), " ", item.subject))),
-    part("Files", turn.files.map(file)),
-    turn.told.map(telling),
-    raw(turn, id),
-  ];
-}
-
-function quote(text) {
-  if (text.length <= LONG) return h("blockquote", {}, text);
-  const rest = button("Show all of it", () => clear(place, text), { kind: "quiet" });
-  const place = h("blockquote", {}, `${text.slice(0, LONG)}… `, rest);
-  return place;
-}
-
-function done({ summary, digested, closed_at }) {
-  const said = Object.entries(LABELS).filter(([name]) => summary?.[name]);
-  const marks = summary && [summary.verdict === "wrong" && badge("marked wrong", "bad"), outcomeMark(summary.outcome)].filter(Boolean);
-  if (said.length) return [
-    marks.length ? h("p", {}, marks) : null,
-    h("dl", { class: `brief ${summary.verdict}` }, said.map(([name, label]) => [h("dt", {}, label), h("dd", {}, name === "request" ? marked(summary[name]) : markdown(summary[name]))])),
-  ];
-  return closed_at && !digested ? h("p", { class: "muted" }, "It is being digested.") : null;
-}
-
-/** What the agent said at the end of the turn, word for word. Made when it is looked at: it may be long. */
-function closing(summary) {
-  if (!summary?.closing) return null;
-  const place = h("div", { class: "markdown" });
-  const opened = ({ target }) => target.open && !place.hasChildNodes() && place.append(...markdown(summary.closing));
-  return h("details", { class: "closing", on: { toggle: opened } },
-    h("summary", {}, "Closing message", summary.closing_held ? [" ", badge(`may repeat outside content: ${summary.closing_held}`, "warn")] : null), place);
-}
-
-const observation = (item, asked) => h("article", { class: `card${item.verdict === "wrong" ? " wrong" : ""}` },
-  h("h3", {}, typeMark(item.type), h("a", { href: `/observation/${item.id}` }, marked(item.title || "Untitled"))),
-  item.subtitle && !asked.startsWith(item.subtitle.replace(/…$/, "")) && h("p", { class: "clip" }, marked(item.subtitle)), // it was said above
-  item.pinned || item.verdict === "wrong" ? h("p", { class: "meta" }, item.pinned ? badge("pinned", "good") : null, item.verdict === "wrong" ? badge("marked wrong", "bad") : null) : null);
-
-/** A few at once; the rest when someone asks. */
-function part(label, items) {
-  if (!items.length) return null;
-  const rest = items.slice(FEW);
-  return h("section", { class: "part" }, h("h3", {}, label), h("ul", {}, items.slice(0, FEW)),
-    rest.length ? h("details", {}, h("summary", {}, `${number(rest.length)} more`), h("ul", {}, rest)) : null);
-}
-
-function failure({ command, error, fixed }, here) {
-  const mended = fixed && (fixed.turn === here ? badge("passed later", "good") : h("a", { href: `#turn-${fixed.turn}` }, badge(`passed in turn ${fixed.turn}`, "good")));
-  return h("li", {}, h("code", {}, command), " ", mended || badge("not seen to pass", "warn"), error && h("p", { class: "muted mono" }, error));
-}
-
-function file({ path, edited, read }) {
-  const times = [edited && `edited ${edited}×`, edited === null && "edited", read && `read ${read}×`, read === null && "read"].filter(Boolean);
-  return h("li", {}, h("span", { class: "mono" }, path), " ", h("span", { class: "muted" }, times.join(", ")));
-}
-
-// --- what it was told ------------------------------------------------------------------------------------------------
-
-const MOMENTS = { start: "at the start", prompt: "at the prompt", file: "before a file was opened", failure: "after a failure" };
-const USED = { fetched: ["fetched", "It was read in full afterwards"], touched: ["file touched", "A file that it is about was read or edited afterwards"] };
-
-function telling({ moment, about, tokens, items }) {
-  const used = items.filter((item) => item.used).length, known = items.some((item) => item.used !== null);
-  const use = used ? `, ${number(used)} probably used` : known ? ", none used" : ", use not known";
-  const what = items.length ? plural(items.length, "thing") + use : "that nothing is remembered yet";
-  return h("details", { class: "told" }, h("summary", {}, `Was told ${MOMENTS[moment]}${about ? ` (${about})` : ""}: ${what} · ${plural(tokens, "token")}`),
-    h("ul", {}, items.map(heard)));
-}
-
-function heard(item) {
-  const name = item.kind === "file" ? h("span", { class: "mono" }, item.path)
-    : [typeMark(item.type, item.kind), item.kind === "observation" && item.id ? h("a", { href: `/observation/${item.id}` }, item.title) : h("span", {}, item.title)];
-  const [word, reason] = USED[item.how] ?? [];
-  return h("li", {}, name, " ", word ? h("span", { class: "badge good", title: reason }, word) : item.used === false ? h("span", { class: "muted" }, "not used") : null);
-}
-
-// --- raw events ------------------------------------------------------------------------------------------------------
-
-function raw(turn, id) {
-  const { spent } = turn;
-  const place = h("ol", { class: "raw" });
-  const more = button("Show more events", () => load(), { kind: "more" });
-  let from = 0;
-  async function load() {
-    const page = await get(`/api/session/${id}/events`, { turn: turn.number, from });
-    place.append(...page.items.map(event));
-    from += page.items.length;
-    more.hidden = !page.hasMore;
+/** A contiguous part of the turns of a session: those from `first` up to, but not including, `next`. */
+class Story {
+  /** @param {number} id */
+  constructor(id) {
+    this.id = id;
+    /** @type {StoryPage | undefined} the latest answer: header, injections at the start, outline */
+    this.page = undefined;
+    this.first = 0;
+    this.next = 0;
+    /** @type {Map<number, { node: HTMLElement, turn: Turn }>} the turns in the list, by number */
+    this.shown = new Map();
+    /** @type {ReturnType<typeof pager> | undefined} */
+    this.paging = undefined;
+    this.header = h("div", { class: "panel" });
+    this.startInjections = h("div");
+    this.list = h("ol", { class: "turns" });
+    this.outline = h("nav", { class: "outline", "aria-label": "Turns" });
+    this.earlier = button("Show earlier turns", () => this.showEarlier(), { kind: "more" });
+    this.status = h("p", { class: "unseen", role: "status" });
+    /** @type {HTMLElement} */
+    this.more = h("span");
+    this.refreshSoon = debounce(() => this.refresh().catch(() => {}), REFRESH_MS);
   }
-  const opened = ({ target }) => target.open && !from && load().catch(tell);
-  return h("details", { class: "told", on: { toggle: opened } },
-    h("summary", {}, turn.events_gone ? `Raw events: ${number(turn.events_gone)}, which were kept for some days and are gone (keep_events_days)` : `Raw events: ${number(turn.events)}`, turn.whole ? null : " (the first of them are told above)", spent.requests ? ` · refined for ${money(spent.cost)}, ${plural(spent.tokens, "token")}` : null), place, more);
+
+  element() {
+    const column = [this.header, this.status, this.startInjections, this.earlier, this.list, this.more];
+    return h("div", { class: "story" }, h("div", {}, column), this.outline);
+  }
+
+  title() {
+    return this.page?.session.title || `Session ${this.id}`;
+  }
+
+  /**
+   * @param {number} from index of the first turn
+   * @param {number} [limit]
+   * @returns {Promise<StoryPage>}
+   */
+  load(from, limit = PAGE_SIZE) {
+    return get(`/api/session/${this.id}/story`, { from, limit });
+  }
+
+  /** Load the session and show it from its first turn. */
+  async open() {
+    const page = await this.load(0);
+    this.showFrame(page);
+    await this.showFrom(page);
+  }
+
+  /**
+   * Show the turns from this page on.
+   * @param {StoryPage} firstPage
+   */
+  showFrom(firstPage) {
+    const shown = new Map();
+    this.shown = shown;
+    this.paging?.leave();
+    setContent(this.list);
+    this.first = this.next = firstPage.from;
+    this.earlier.hidden = !this.first;
+    const load = startingWith(firstPage, (cursor) => this.load(cursor));
+    this.paging = pager(this.list, async (cursor) => {
+      const page = await load(cursor);
+      if (shown !== this.shown) return { nodes: [] }; // the user has jumped to another turn meanwhile
+      this.next = page.from + page.turns.length;
+      return { nodes: page.turns.map((turn) => this.renderTurn(turn)), next: page.hasMore ? this.next : 0 };
+    });
+    this.more.replaceWith(this.paging.more);
+    this.more = this.paging.more;
+    return this.paging.next();
+  }
+
+  /** @param {Turn} turn */
+  renderTurn(turn) {
+    const attributes = { id: `turn-${turn.number}`, class: "turn", tabindex: -1 };
+    const node = h("li", attributes, turnContent(turn, this.id));
+    this.shown.set(turn.number, { node, turn });
+    return node;
+  }
+
+  /**
+   * Show header, start injections and outline. Parts that did not change are left alone: opened details stay open.
+   * @param {StoryPage} page
+   */
+  showFrame(page) {
+    const before = this.page;
+    if (!isEqual(before?.session, page.session)) setContent(this.header, sessionHeader(page.session));
+    if (!isEqual(before?.told_at_start, page.told_at_start)) {
+      setContent(this.startInjections, startInjections(page.told_at_start));
+    }
+    if (!isEqual(before?.outline, page.outline)) setContent(this.outline, outlineLinks(page.outline));
+    this.page = page;
+  }
+
+  async showEarlier() {
+    const from = Math.max(0, this.first - PAGE_SIZE);
+    const page = await this.load(from, this.first - from);
+    const height = document.documentElement.scrollHeight;
+    this.list.prepend(...page.turns.map((turn) => this.renderTurn(turn)));
+    scrollBy(0, document.documentElement.scrollHeight - height); // the turn that is being read stays in place
+    this.first = from;
+    this.earlier.hidden = !from;
+  }
+
+  /** Go to the turn that the address names, and load it if necessary. */
+  async jumpToAddress() {
+    const number = Number(/^#turn-(\d+)$/.exec(location.hash)?.[1]);
+    const index = this.page?.outline.findIndex((turn) => turn.number === number) ?? -1;
+    if (index < 0) return;
+    if (!this.shown.has(number)) await this.showFrom(await this.load(index));
+    this.shown.get(number)?.node.scrollIntoView();
+    this.shown.get(number)?.node.focus({ preventScroll: true });
+  }
+
+  /** Update the last turns and append new ones. Turns that did not change are left alone. */
+  async refresh() {
+    const shown = this.shown;
+    const showsEnd = this.next >= (this.page?.outline.length ?? 0);
+    this.showFrame(await this.load(0, 1));
+    let from = Math.max(this.first, this.next - TAIL);
+    for (let hasMore = true; hasMore; ) {
+      const page = await this.load(from); // up to the end: many turns may have been added
+      if (shown !== this.shown) return;
+      for (const turn of page.turns) this.updateTurn(turn, { append: showsEnd });
+      from += page.turns.length;
+      hasMore = showsEnd && page.hasMore;
+    }
+    if (showsEnd) this.next = from;
+    this.status.textContent = "The session has been updated.";
+  }
+
+  /**
+   * @param {Turn} turn
+   * @param {{ append: boolean }} options
+   */
+  updateTurn(turn, { append }) {
+    const entry = this.shown.get(turn.number);
+    if (entry && !isEqual(entry.turn, turn)) entry.node.replaceWith(this.renderTurn(turn));
+    else if (!entry && append) this.list.append(this.renderTurn(turn));
+  }
+
+  /** @param {LiveEvent} event */
+  handleEvent(event) {
+    const isHidden = [...this.shown.values()].some(({ turn }) => turn.id === event.turn_id);
+    // The turn turned out to be private: nothing of it may remain visible.
+    if (isHidden) this.open().catch(showError);
+    else if (event.session_id === this.id || event.type === "reconnected") this.refreshSoon();
+  }
 }
 
-function event({ at, kind, source, body }) {
-  const { type, ...rest } = body;
-  return h("li", {}, h("details", {}, h("summary", {}, clock(at), " ", kind, " ", h("strong", {}, body.name ?? ""), body.failed ? badge("failed", "bad") : null, ` ${source === "hook" ? "" : `from the ${source}`}`), h("pre", {}, JSON.stringify(rest, null, 2))));
+// --- header and outline ----------------------------------------------------------------------------------------------
+
+/** @param {SessionHeader} session */
+function sessionHeader(session) {
+  const { counts } = session;
+  const modelFigures = [
+    figure("model tokens", formatNumber(session.model_tokens)),
+    figure("cost", formatMoney(session.cost)),
+  ];
+  return [
+    session.subtitle && h("p", {}, richText(session.subtitle)),
+    h(
+      "p",
+      { class: "meta" },
+      projectTag(session.project, session.project_id),
+      agentTag(session.host),
+      statusBadge(session),
+      h("span", {}, "started ", timeAgo(session.started_at)),
+      h("span", {}, "last event ", timeAgo(session.last_event_at)),
+    ),
+    h(
+      "dl",
+      { class: "figures" },
+      figure("turns", counts.turns),
+      figure("observations", counts.observations),
+      figure("events", counts.events),
+      figure("duration", formatDuration(session.last_event_at - session.started_at)),
+      session.requests ? modelFigures : null,
+    ),
+  ];
+}
+
+/** @param {Injection[]} injections */
+function startInjections(injections) {
+  if (injections.length) return injections.map(injectionDetails);
+  return h("p", { class: "muted" }, "No injection at session start is recorded.");
+}
+
+/** @param {StoryPage["outline"]} turns */
+function outlineLinks(turns) {
+  const label = (turn) => (turn.private ? "private" : turn.text || "no prompt");
+  const line = (turn) => h("li", { value: turn.number }, h("a", { href: `#turn-${turn.number}` }, label(turn)));
+  return [h("h2", {}, "Turns"), h("ol", {}, turns.map(line))];
 }

@@ -1,91 +1,143 @@
-// Sessions, the one that was last at work first.
+// @ts-check
+// All sessions, the most recently active first.
 
 import { facets, get } from "../api.js";
-import { clear, debounce, h } from "../dom.js";
-import { chosen, filters } from "../filters.js";
-import { agentMark, badge, button, day, empty, marked, money, pager, plural, projectMark, span, when } from "../parts.js";
+import { debounce, h, isEqual, setContent } from "../dom.js";
+import { filterForm, filterValues } from "../filters.js";
+import { formatCount, formatDay, formatDuration, formatMoney } from "../format.js";
+import {
+  agentTag,
+  badge,
+  button,
+  emptyState,
+  groupedByDay,
+  pager,
+  projectTag,
+  richText,
+  startingWith,
+  timeAgo,
+} from "../parts.js";
 
-const WANTED = ["project", "host"];
-const SIZE = 30, RECENT = 10 * 60_000;
+const FILTERS = ["project", "host"];
+const PAGE_SIZE = 30;
+const ACTIVE_MS = 10 * 60_000; // a session without an event for longer is not active
+const RELEVANT = ["new_prompt", "session_completed", "new_summary", "backfilled", "reconnected"];
 
+/** @typedef {{ items: SessionRow[], offset: number, hasMore: boolean }} Page */
+
+/**
+ * @param {Route} route
+ * @returns {Promise<View>}
+ */
 export async function show(route) {
-  let given = asked(route);
-  const [found, first] = await Promise.all([facets(true), get("/api/sessions", given)]);
+  let params = listParams(route);
+  const [choices, firstPage] = await Promise.all([facets(true), get("/api/sessions", params)]);
   const list = h("div", { class: "feed" });
-  const fresh = h("div", { class: "fresh", role: "status" });
-  let paging = begin(first), more = paging.more, newest = mark(first);
+  const notice = h("div", { class: "fresh", role: "status" });
+  let paging = start(firstPage);
+  let more = paging.more;
+  let newest = versions(firstPage);
 
-  function begin(page) {
-    let ready = page, last = "";
-    const nodes = (items) => items.flatMap((item) => {
-      const date = day(item.last_event_at);
-      const head = date === last ? [] : [h("h2", {}, date)];
-      last = date;
-      return [...head, row(item)];
-    });
-    clear(list, page.items.length ? [] : nothing(given));
+  /** @param {Page} page */
+  function start(page) {
+    const render = groupedByDay((/** @type {SessionRow} */ item) => formatDay(item.last_event_at), sessionCard);
+    const load = startingWith(page, (offset) => get("/api/sessions", { ...params, offset }));
+    setContent(list, page.items.length ? [] : emptyList(params));
     const pages = pager(list, async (cursor) => {
-      const next = ready ?? (await get("/api/sessions", { ...given, offset: cursor }));
-      ready = null;
-      return { nodes: nodes(next.items), next: next.hasMore ? next.offset + next.items.length : 0 };
+      const next = await load(cursor);
+      return { nodes: render(next.items), next: next.hasMore ? next.offset + next.items.length : 0 };
     });
     pages.next();
     return pages;
   }
 
-  async function again() {
-    const page = await get("/api/sessions", given);
+  async function reload() {
+    const page = await get("/api/sessions", params);
     paging.leave();
-    paging = begin(page);
-    more.replaceWith((more = paging.more));
-    newest = mark(page);
-    clear(fresh);
+    paging = start(page);
+    more.replaceWith(paging.more);
+    more = paging.more;
+    newest = versions(page);
+    setContent(notice);
   }
 
-  // What is being read must not move by itself.
-  const look = debounce(() => looked().catch(() => {}), 150);
-  async function looked() {
-    const asked = given, page = await get("/api/sessions", given);
-    if (asked === given && mark(page) !== newest) clear(fresh, button("Something has happened · show", () => again().then(() => scrollTo(0, 0))));
+  // The list must not move while it is being read: the user decides when to update it.
+  async function checkForNew() {
+    const requested = params;
+    const page = await get("/api/sessions", params);
+    if (requested !== params || isEqual(versions(page), newest)) return;
+    setContent(
+      notice,
+      button("Sessions have changed · show", () => reload().then(() => scrollTo(0, 0))),
+    );
   }
+  const checkSoon = debounce(() => checkForNew().catch(() => {}), 150);
 
   return {
     title: "Sessions",
-    keep: true,
-    body: h("div", {}, filters(route, found, WANTED), fresh, list, more),
-    news: (item) => ["new_prompt", "session_completed", "new_summary", "backfilled", "reconnected"].includes(item.type) && look(),
-    update: (to) => ((given = asked(to)), again()),
+    restorable: true,
+    body: h("div", {}, filterForm(route, choices, FILTERS), notice, list, more),
+    onEvent: (event) => RELEVANT.includes(event.type) && checkSoon(),
+    update: (to) => {
+      params = listParams(to);
+      return reload();
+    },
     leave: () => paging.leave(),
   };
 }
 
-const mark = ({ items }) => items.map((item) => `${item.id} ${item.last_event_at} ${item.observations}`).join();
+/**
+ * What differs if a session of the page has changed.
+ * @param {Page} page
+ */
+const versions = ({ items }) => items.map((item) => [item.id, item.last_event_at, item.observations]);
 
-function asked(route) {
-  const { project, host } = chosen(route, WANTED);
-  return { project_id: project, host, limit: SIZE };
+/** @param {Route} route */
+function listParams(route) {
+  const { project, host } = filterValues(route, FILTERS);
+  return { project_id: project, host, limit: PAGE_SIZE };
 }
 
-const nothing = ({ project_id, host }) =>
-  project_id || host
-    ? empty("No session fits these filters", "Take one away to see more.")
-    : empty("No session is known yet", "Connect your agents, then work as usual; or have the sessions from before read.", "claude-mem install && claude-mem backfill");
-
-function row(item) {
-  return h("article", { class: "card session" },
-    h("h3", {}, h("a", { href: `/session/${item.id}` }, item.title || "A session without words")),
-    item.subtitle && h("p", { class: "clip" }, marked(item.subtitle)),
-    h("p", { class: "meta" },
-      projectMark(item.project, item.project_id), agentMark(item.host), state(item),
-      plural(item.prompt_counter, "turn"),
-      h("span", {}, span(item.last_event_at - item.started_at)),
-      h("span", {}, plural(item.observations, "observation")),
-      item.cost || item.model_tokens ? h("span", {}, money(item.cost)) : null,
-      when(item.last_event_at)));
+/** @param {ReturnType<typeof listParams>} params */
+function emptyList({ project_id: project, host }) {
+  if (project || host) return emptyState("No session matches these filters", "Remove one to see more.");
+  return emptyState(
+    "No session yet",
+    "Connect your agents, then work as usual; or import earlier sessions.",
+    "claude-mem install && claude-mem backfill",
+  );
 }
 
-/** Only what is worth a word: most sessions are over. */
-export function state({ status, last_event_at: at }) {
-  if (status === "active" || status === "initialized") return Date.now() - at < RECENT ? badge("at work", "good") : badge("not ended");
-  return { failed: badge("failed", "bad"), interrupted: badge("broke off", "warn") }[status] ?? null;
+/** @param {SessionRow} item */
+function sessionCard(item) {
+  return h(
+    "article",
+    { class: "card session" },
+    h("h3", {}, h("a", { href: `/session/${item.id}` }, item.title || "Session without a prompt")),
+    item.subtitle && h("p", { class: "clip" }, richText(item.subtitle)),
+    h(
+      "p",
+      { class: "meta" },
+      projectTag(item.project, item.project_id),
+      agentTag(item.host),
+      statusBadge(item),
+      formatCount(item.prompt_counter, "turn"),
+      h("span", {}, formatDuration(item.last_event_at - item.started_at)),
+      h("span", {}, formatCount(item.observations, "observation")),
+      item.cost || item.model_tokens ? h("span", {}, formatMoney(item.cost)) : null,
+      timeAgo(item.last_event_at),
+    ),
+  );
+}
+
+/**
+ * A badge for every status but the usual one, completed.
+ * @param {SessionRow} session
+ */
+export function statusBadge({ status, last_event_at: lastEventAt }) {
+  if (status === "active" || status === "initialized") {
+    return Date.now() - lastEventAt < ACTIVE_MS ? badge("active", "good") : badge("not ended");
+  }
+  if (status === "failed") return badge("failed", "bad");
+  return status === "interrupted" ? badge("interrupted", "warn") : null;
 }
