@@ -384,13 +384,13 @@ def test_a_file_that_grows_while_it_is_read_is_read_as_far_as_it_was_and_then_ag
 
 SLOWLY = """
 import os, time
-right = b.read
+right = b.read_part
 def read(*given):
     with open(os.environ["READS"], "a") as file:
         file.write(".")
     time.sleep(0.05)
     return right(*given)
-b.read = read
+b.read_part = read
 """
 SMALL_PARTS = "import claude_mem.capture.backfill as b\nb.PART_BYTES = 200\n"
 
@@ -543,7 +543,7 @@ def read(*given):
     while count > 2 and os.path.exists(os.environ["HOLD"]):
         time.sleep(0.01)
     return right(*given)
-b.read = read
+b.read_part = read
 """
 
 

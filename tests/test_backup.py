@@ -175,7 +175,7 @@ def test_the_drill_notices_what_does_not_come_back(lab: Lab) -> None:
     lab.mem("save", "Deploys happen on Tuesdays")
     forged = lab.folder / "sitecustomize.py"
     forged.write_text(
-        "import claude_mem.storage.sqlite.backup as backup\nbackup.remembered = lambda conn: 'something else'\n"
+        "import claude_mem.storage.sqlite.backup as backup\nbackup.digest_memory = lambda conn: 'something else'\n"
     )
     lab.start()
     done = lab.mem("backup", "--drill", ok=False, PYTHONPATH=str(lab.folder))
