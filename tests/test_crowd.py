@@ -144,14 +144,14 @@ def test_whoever_has_the_token_finds_room_in_any_crowd(monkeypatch: pytest.Monke
         for _ in range(4):
             await people.hold(name, 100)
             assert b" 200 " in await people.ask()
-        await until(lambda: people.open <= limits.MOST_STRANGERS + 4)
+        await until(lambda: people.open <= limits.MAX_STRANGERS + 4)
 
     run(scene)
 
 
 def test_the_oldest_stranger_goes_first_and_the_known_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "STRANGER_SECONDS", 2 * SECONDS)
-    monkeypatch.setattr(limits, "MOST_STRANGERS", 3)
+    monkeypatch.setattr(limits, "MAX_STRANGERS", 3)
 
     async def scene(people: Crowd) -> None:
         stream, _ = await people.connect(people.request("/stream"))
@@ -201,7 +201,7 @@ def test_a_request_that_is_on_its_way_is_not_closed_by_a_burst() -> None:
 
 
 def test_known_connections_that_wait_for_nothing_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MOST_CONNECTIONS", 5)
+    monkeypatch.setattr(limits, "MAX_CONNECTIONS", 5)
 
     async def scene(people: Crowd) -> None:
         stream, _ = await people.connect(people.request("/stream"))
@@ -234,7 +234,7 @@ def test_a_thousand_strangers_do_not_keep_a_session_from_its_start(lab: Lab) -> 
     try:
         crowded = statistics.median(_start(lab) for _ in range(3))
         assert lab.client().get("/api/health")["status"]
-        wait_for(lambda: _open_lines(worker) <= limits.MOST_STRANGERS + 2)
+        wait_for(lambda: _open_lines(worker) <= limits.MAX_STRANGERS + 2)
     finally:
         for line in lines:
             line.close()

@@ -65,8 +65,7 @@ EXCEPTIONS = {
     "worker.http.routes.health": f"{KERNEL}; {OWN}",
     "maintain.maintenance": OWN,
     "system.disk": WRITTEN,
-    "worker.serve": WRITTEN,
-    "worker.app": "the FIFO that we made",
+    "worker.serve": f"{WRITTEN}; the FIFO that we made",
     "curate.erasure": OWN,
     "worker.http.routes.viewer": "files that come with the package",
 }  # fmt: skip

@@ -317,11 +317,11 @@ def test_old_turns_are_refined_when_a_person_asks_after_it_was_said_what_it_cost
         assert (told["turns"], told["tokens"], told["model"]) == (2, sum(sizes), "fake fake-1")
         assert (await refine_on_demand.estimate_cost(here.service.refiner, ["/another"]))["turns"] == 0
         assert model.requests == []
-        assert (await refine_on_demand.enqueue(here.service.refiner, [path]))["turns"] == 2
+        assert (await refine_on_demand.enqueue_turns(here.service.refiner, [path]))["turns"] == 2
         await here.refine()
         assert len(model.requests) == 2
         assert {row["provider"] for row in await here.observations()} == {"fake"}
-        assert (await refine_on_demand.enqueue(here.service.refiner, [path]))["turns"] == 0
+        assert (await refine_on_demand.enqueue_turns(here.service.refiner, [path]))["turns"] == 0
 
     run(tmp_path, story, model)
 
@@ -337,7 +337,7 @@ def test_the_caps_hold_for_old_turns_too(tmp_path: Path) -> None:
         path = str(_old(here).path)
         await here.service.backfill([Path(path)])
         await here.digest()
-        await refine_on_demand.enqueue(here.service.refiner, [path])
+        await refine_on_demand.enqueue_turns(here.service.refiner, [path])
         await here.refine()
         assert len(model.requests) == 1
         assert any("daily_tokens" in text for text in await here.untold())

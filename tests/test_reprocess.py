@@ -482,7 +482,7 @@ def test_status_says_how_much_is_left(old: Lab, capsys: pytest.CaptureFixture[st
     asked = SimpleNamespace(app=SimpleNamespace(state=SimpleNamespace(browser_sessions=BrowserSessions("token", 1))))
 
     async def health(service: Service) -> Row:
-        found: Row = await api.health(service, asked)  # type: ignore[arg-type]
+        found: Row = await api.show_status(service, asked)  # type: ignore[arg-type]
         return found
 
     assert Home(old.data).work(health)["to_rewrite"] == 5

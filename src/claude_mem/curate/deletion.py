@@ -1,11 +1,11 @@
-"""The deletion service: previews a deletion, runs it in small batches and, when erasing, clears every file we own."""
+"""The deletion service: preview a deletion, run it in small batches and, when erasing, clear every other file too."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,15 +43,18 @@ class DeletionProgress:
     total: int = 0
     counts: dict[str, int] = field(default_factory=dict)
     undo_until: int | None = None
-    copies: dict[str, list[str]] = field(
-        default_factory=dict
-    )  # file names by outcome: kept, rewritten, deleted, failed
+    # The names of database copies by outcome: kept, rewritten, deleted, failed.
+    copies: dict[str, list[str]] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)  # files that still contain the requested text
     error: str = ""
 
 
 class DeletionService:
-    """Runs deletions one at a time."""
+    """Runs deletions one at a time.
+
+    `drain` stores one batch of spooled events; `after` is called with the ids of the projects whose rows were deleted
+    or restored; `tidy` removes deleted content from the index and from memory; `record` writes to the audit log.
+    """
 
     def __init__(
         self,
@@ -76,6 +79,7 @@ class DeletionService:
     # --- preview and start -------------------------------------------------------------------------------------------
 
     async def preview(self, scope: DeletionScope, *, erase: bool) -> Row:
+        """Return what a deletion would delete: counts, the first rows, and whether it is empty."""
         await self._drain_spool()
         affected = await self.db.read(scopes.find_affected_rows, scope, erase=erase)
         summary = await self.db.read(scopes.summarize_affected_rows, affected)
@@ -119,13 +123,14 @@ class DeletionService:
     # --- running -----------------------------------------------------------------------------------------------------
 
     async def forget(self, scope: DeletionScope, progress: DeletionProgress) -> None:
+        """Delete everything in the scope; if `progress.erased`, irreversibly and from every file."""
         async with self.lock:
             self._ensure_free_space()
             await self._drain_spool()
             now, erase = ids.now_ms(), progress.erased
             affected = await self.db.read(scopes.find_affected_rows, scope, erase=erase)
             progress.counts = (await self.db.read(scopes.summarize_affected_rows, affected, first=0))["counts"]
-            rare = await self._rare(affected) if erase else frozenset()
+            rare = await self._find_rare_words(affected) if erase else frozenset()
             progress.number = await self.db.write(deletions.begin_deletion, erased=erase, now=now)
             request = ErasureRequest(progress.number, now, erase, scope, rare, dict(progress.counts))
             await asyncio.to_thread(erasure.write_erasure_request, self.config.data_dir, request)
@@ -134,8 +139,9 @@ class DeletionService:
         await self._write_audit_record(progress)
 
     async def _write_audit_record(self, progress: DeletionProgress) -> None:
-        details = {"number": progress.number, "counts": progress.counts, "copies": _count_outcomes(progress)}
-        await self.record("erased" if progress.erased else "forgotten", **details)
+        copies = {outcome: len(names) for outcome, names in progress.copies.items()}
+        action = "erased" if progress.erased else "forgotten"
+        await self.record(action, number=progress.number, counts=progress.counts, copies=copies)
 
     def _ensure_free_space(self) -> None:
         """Free the reserve file if the disk is nearly full.
@@ -151,7 +157,7 @@ class DeletionService:
         while await self.drain():
             pass
 
-    async def _rare(self, affected: AffectedRows) -> frozenset[str]:
+    async def _find_rare_words(self, affected: AffectedRows) -> frozenset[str]:
         return await self.db.read(lambda conn: rare_words(deletions.iterate_affected_texts(conn, affected)))
 
     async def _delete_from_database(
@@ -231,7 +237,7 @@ class DeletionService:
         self, scope: DeletionScope, tombstones: list[Tombstone], content: ErasedContent, progress: DeletionProgress
     ) -> None:
         progress.doing = "logs and caches"
-        await self.db.write(deletions.erase_mentions, content.in_line, quotes=content.quoted)
+        await self.db.write(deletions.erase_mentions, content.in_line, quotes=content.is_quoted_in)
         await self.db.write(deletions.delete_empty_projects, scope.projects if scope.by_time else ())
         progress.counts["log entries"] = await asyncio.to_thread(erasure.erase_from_logs, self.config, content)
         await asyncio.to_thread(erasure.erase_from_caches, self.config, content)
@@ -240,7 +246,7 @@ class DeletionService:
         await self.db.truncate_wal()
         for path in await asyncio.to_thread(erasure.list_database_copies, self.config):
             progress.doing = f"backup {path.name}"
-            outcome = await asyncio.to_thread(_clean_copy, path, self.config, scope, tombstones, content)
+            outcome = await asyncio.to_thread(_erase_from_copy, path, self.config, scope, tombstones, content)
             progress.copies.setdefault(outcome, []).append(path.name)
             if outcome != "kept":  # the recorded restore test was of the file's earlier content
                 await self.db.write(notices.delete_check, f"{notices.DRILL_PREFIX}{path.name}")
@@ -303,17 +309,16 @@ class DeletionService:
         request = await asyncio.to_thread(erasure.read_erasure_request, self.config.data_dir)
         if request is not None:
             await self._resume(request, [tombstone for tombstone in all_tombstones if tombstone.n == request.n])
-        for number in await self._unfinished_ids(all_tombstones, request):
+        for number in await self._find_unfinished(all_tombstones, request):
             await self._reapply(number, [tombstone for tombstone in all_tombstones if tombstone.n == number])
         self.is_recovered = True
 
-    async def _unfinished_ids(self, all_tombstones: list[Tombstone], request: ErasureRequest | None) -> list[int]:
+    async def _find_unfinished(self, all_tombstones: list[Tombstone], request: ErasureRequest | None) -> list[int]:
         missing = await self.db.read(tombstones.find_missing_tombstones, all_tombstones)
         undone = await self.db.read(deletions.find_undone_deletions)
         revoked = {tombstone.n for tombstone in missing if tombstone.at <= undone.get(tombstone.n, -1)}
-        await self._append_to_file(
-            [Tombstone(n, back=True) for n in sorted(revoked)]
-        )  # undone, but not yet revoked in the file
+        # Undone, but not yet revoked in the file.
+        await self._append_to_file([Tombstone(n, back=True) for n in sorted(revoked)])
         interrupted = await self.db.read(deletions.find_unfinished_deletions)
         return sorted({*interrupted, *(tombstone.n for tombstone in missing)} - revoked - {request.n if request else 0})
 
@@ -370,19 +375,14 @@ class DeletionService:
                 pass
             await self.db.truncate_wal()
 
-    def progress_as_dict(self) -> Row:
-        return asdict(self.progress)
 
-
-def _count_outcomes(progress: DeletionProgress) -> dict[str, int]:
-    return {outcome: len(names) for outcome, names in progress.copies.items()}
-
-
-def _clean_copy(
+def _erase_from_copy(
     path: Path, config: Config, scope: DeletionScope, tombstones: list[Tombstone], content: ErasedContent
 ) -> str:
-    """Clean one copy. Any error is logged and reported as `failed`, so that it blocks neither the other copies nor the
-    start of the worker."""
+    """Erase from one copy of the database and return the outcome.
+
+    Any error is logged and reported as `failed`, so that it blocks neither the other copies nor the worker's start.
+    """
     try:
         return erasure.erase_from_database_copy(path, config, scope, tombstones, content)
     except Exception as problem:

@@ -1,9 +1,8 @@
-"""Erasure of deleted content from files other than the database: spool, logs, cached start contexts, backups.
+"""Erase deleted content from files other than the database: spool, logs, caches and copies of the database.
 
-The erasure journal: the request of the running deletion, in a file until it is done.
-
-After a crash the deletion is resumed from this file, because tombstones do not contain the scope. The request may
-contain the text to be erased, so the file is shredded at the end.
+The request of the running deletion is kept in a file until it is done, because after a crash the deletion is resumed
+from it: tombstones do not contain the scope. The request may contain the text to be erased, so the file is shredded at
+the end.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from claude_mem.system.spool import sync_directory
 
 log = logging.getLogger(__name__)
 
+ERASURE_REQUEST_FILE = "forgetting.json"
 _QUARANTINE = "quarantine"
 _ERASED_TEXT = "[forgotten]"
 _LOG_PREFIX = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ [\w.]+: ", re.ASCII)
@@ -56,16 +57,19 @@ class ErasedContent:
     rare_words: frozenset[str]
 
     def in_line(self, text: str) -> bool:
-        return self.quoted(text) or shares_rare_words(text, self.rare_words)
+        """Return whether a line mentions the content."""
+        return self.is_quoted_in(text) or shares_rare_words(text, self.rare_words)
 
-    def quoted(self, text: str) -> bool:
+    def is_quoted_in(self, text: str) -> bool:
+        """Return whether a text contains the requested text itself."""
         return self.pattern is not None and self.pattern.is_in(text)
 
     def in_bytes(self, data: bytes) -> bool:
+        """Return whether a file's content contains the requested text, in any encoding."""
         return self.pattern is not None and self.pattern.is_in_bytes(data)
 
 
-# --- spool and set aside ---------------------------------------------------------------------------------------------
+# --- event files -----------------------------------------------------------------------------------------------------
 
 
 def find_waiting_files(config: Config, scope: DeletionScope, *, until: int) -> list[Path]:
@@ -114,7 +118,7 @@ def _parse_identity(name: str, raw: bytes) -> tuple[str, str, str]:
         return "", "", ""
 
 
-# --- text files ------------------------------------------------------------------------------------------------------
+# --- logs and caches -------------------------------------------------------------------------------------------------
 
 
 def erase_from_logs(config: Config, content: ErasedContent) -> int:
@@ -145,10 +149,8 @@ def _redact_line(line: str, content: ErasedContent) -> str:
 def erase_from_caches(config: Config, content: ErasedContent) -> int:
     """Erase cached start contexts, caches and flag files that contain the text. They are created again when needed."""
     erased_count = 0
-    for path in [
-        *_regular_files(config.starts),
-        *(path for name in _CACHE_PATTERNS for path in config.data_dir.glob(name)),
-    ]:
+    caches = (path for pattern in _CACHE_PATTERNS for path in config.data_dir.glob(pattern))
+    for path in [*_regular_files(config.starts), *caches]:
         if path.is_file() and content.in_bytes(path.read_bytes()[:_MAX_READ_BYTES]):
             shred_file(path)
             erased_count += 1
@@ -205,7 +207,7 @@ def erase_from_database_copy(
             has_rows = bool(_find_in_copy(conn, config, scope, tombstones))
     except ClaudeMemError as problem:
         return _delete_unreadable(path, problem)
-    if not has_rows and not _contains_text(path, content):
+    if not has_rows and (content.pattern is None or not any(_search_chunks(path, content.pattern))):
         return "kept"
     try:
         backup.rewrite_backup(
@@ -245,7 +247,7 @@ def _erase_from_copy(
 ) -> None:
     before = _dangling_references(conn)
     deletions.erase_rows_from_copy(conn, _find_in_copy(conn, config, scope, tombstones))
-    deletions.erase_mentions(conn, content.in_line, quotes=content.quoted)
+    deletions.erase_mentions(conn, content.in_line, quotes=content.is_quoted_in)
     if dangling := _dangling_references(conn) - before:
         raise OperationFailed(f"erasing would leave {len(dangling)} dangling references", hint="please report this")
 
@@ -253,10 +255,6 @@ def _erase_from_copy(
 def _dangling_references(conn: Connection) -> set[tuple[Any, ...]]:
     """Return the dangling references of a copy. A database in quarantine may have had some before."""
     return {tuple(row.values()) for row in fetch_all(conn, "pragma foreign_key_check")}
-
-
-def _contains_text(path: Path, content: ErasedContent) -> bool:
-    return content.pattern is not None and any(_search_chunks(path, content.pattern))
 
 
 def _search_chunks(path: Path, pattern: TextPattern) -> Iterator[bool]:
@@ -275,23 +273,15 @@ def find_files_with_text(config: Config, pattern: TextPattern) -> list[str]:
     """Return the names of files in the data directory that still contain the text in any of its encodings."""
     names = []
     for path in sorted(config.data_dir.rglob("*")):
-        is_searched = path.is_file() and not path.is_symlink() and not path.is_relative_to(config.models)
-        if is_searched and _false_if_unreadable(lambda path=path: any(_search_chunks(path, pattern))):  # type: ignore[misc]
-            names.append(str(path.relative_to(config.data_dir)))
+        if not path.is_file() or path.is_symlink() or path.is_relative_to(config.models):
+            continue
+        with suppress(OSError):  # removed since it was listed
+            if any(_search_chunks(path, pattern)):
+                names.append(str(path.relative_to(config.data_dir)))
     return names
 
 
-def _false_if_unreadable(search: Callable[[], bool]) -> bool:
-    try:
-        return search()
-    except OSError:
-        return False  # the file was removed in the meantime
-
-
-# --- wishes ----------------------------------------------------------------------------------------------------------
-
-
-ERASURE_REQUEST_FILE = "forgetting.json"
+# --- the request of the running deletion -----------------------------------------------------------------------------
 
 
 class ErasureRequest(msgspec.Struct, frozen=True):
@@ -329,6 +319,7 @@ def read_erasure_request(folder: Path) -> ErasureRequest | None:
 
 
 def delete_erasure_request(folder: Path) -> None:
+    """Shred the request, including one that was not written completely."""
     for path in (folder / ERASURE_REQUEST_FILE, _temp_path(folder)):
         shred_file(path)
 

@@ -1,4 +1,4 @@
-"""`claude-mem scrub`: applies the current redaction rules to everything that is already stored.
+"""`claude-mem scrub`: apply the current redaction rules to everything that is already stored.
 
 This covers rows, their search index and embeddings, start contexts on disk, files that were set aside, logs and
 backups. It can be run at any time; a second run changes nothing.
@@ -53,9 +53,11 @@ class ScrubProgress:
 
     @property
     def busy(self) -> bool:
+        """Whether the scrub is running."""
         return bool(self.started_at) and self.ended_at is None
 
     def add(self, name: str, seen_count: int, changed_count: int) -> None:
+        """Count rows or files that were examined, and those that were changed."""
         self.done += seen_count
         if changed_count:
             self.changed[name] = self.changed.get(name, 0) + changed_count
@@ -77,9 +79,11 @@ class Scrubber:
             self.task = asyncio.create_task(self._run(self.progress, after))
 
     def status(self) -> Row:
+        """Return the progress or result of the last scrub, for the API."""
         return {**asdict(self.progress), "busy": self.progress.busy}
 
     async def stop(self) -> None:
+        """Cancel a running scrub."""
         if self.task is not None:
             self.task.cancel()
             await asyncio.wait({self.task})
@@ -97,9 +101,10 @@ class Scrubber:
             progress.ended_at = ids.now_ms()
 
     async def scrub(self, progress: ScrubProgress) -> None:
+        """Scrub rows, files, derived data and backups; with `dry_run` only count what would change."""
         clean = make_cleaner(self.config)
         copies = await asyncio.to_thread(lambda: sorted(self.config.backups.glob("*.db")))
-        files = await asyncio.to_thread(lambda: list(_files(self.config)))
+        files = await asyncio.to_thread(lambda: list(_list_files(self.config)))
         progress.total = (
             sum([await self.db.read(redaction.count_text_rows, texts) for texts in TEXT_TABLES])
             + len(copies)
@@ -149,6 +154,8 @@ class Scrubber:
 
 
 def make_cleaner(config: Config) -> TextCleaner:
+    """Return the functions that redact a plain text, the body of an event, and a list of texts."""
+
     def body(text: str) -> str:
         try:
             event_body = msgspec.json.decode(text, type=Body)
@@ -172,7 +179,7 @@ def _enqueue_renders(conn: Connection, *, now: int) -> None:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def _files(config: Config) -> Iterator[Path]:
+def _list_files(config: Config) -> Iterator[Path]:
     for folder, names in ((config.aside, "*"), (config.log_file.parent, "*.log*")):
         yield from sorted(path for path in folder.glob(names) if path.is_file() and not path.is_symlink())
 

@@ -1,8 +1,8 @@
-"""Previews the refining of one turn: the request, the model's answer, and the draft, side by side.
+"""Refine turns on request: preview the refining of one turn, or refine the turns of a back-fill.
 
-Refines back-filled turns, only when the user asks for it and after showing the maximum cost.
-
-These requests use the same job queue, ledger and caps as all other requests to a model.
+A preview shows the request, the model's answer and the draft side by side. A back-fill is refined only when the user
+asks for it, after the maximum cost was shown. All these requests use the same job queue, ledger and caps as any other
+request to a model.
 """
 
 from __future__ import annotations
@@ -30,11 +30,14 @@ from claude_mem.storage.sqlite.journal import backfills, jobs, ledger, turns
 from claude_mem.storage.sqlite.memory import sessions
 from claude_mem.system.project_folders import identify_project
 
-MOST_BYTES = 64 << 20  # of a transcript
+MAX_TRANSCRIPT_BYTES = 64 << 20
+SAMPLE_SIZE = 100  # requests actually built; with more turns, the estimate is extrapolated from these
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewOptions:
+    """Which turn to preview, of a session or a transcript, and with which provider."""
+
     session: str = ""
     path: str = ""
     number: int = 0  # 0: the last turn with work in it
@@ -49,7 +52,7 @@ async def preview_refining(options: PreviewOptions, *, refiner: Refiner) -> Row:
     preview = preview_request(turn, prepared)
     if options.dry_run:
         return preview
-    model = await _first_model(_chain(options, refiner))
+    model = await _first_model(_select_chain(options, refiner))
     exchange = await refiner.ask(turn, model, purpose="compress", prepared=prepared)
     if isinstance(exchange, BudgetRefusal):
         raise OperationFailed(f"nothing was sent: {exchange.reason}", hint="raise the cap, or use `--dry-run`")
@@ -94,7 +97,7 @@ def _digest_row(digest: Digest) -> Row:
     }
 
 
-def _chain(options: PreviewOptions, refiner: Refiner) -> ProviderChain:
+def _select_chain(options: PreviewOptions, refiner: Refiner) -> ProviderChain:
     if not options.provider:
         return refiner.chain
     validate_providers(options.provider, "--provider")
@@ -108,7 +111,7 @@ async def _first_model(chain: ProviderChain) -> Model:
     return models[0]
 
 
-# --- finding the turn ------------------------------------------------------------------------------------------------
+# --- finding the turn to preview -------------------------------------------------------------------------------------
 
 
 async def _find_turn(options: PreviewOptions, refiner: Refiner) -> tuple[Turn, str]:
@@ -124,10 +127,10 @@ async def _find_turn(options: PreviewOptions, refiner: Refiner) -> tuple[Turn, s
         candidates, name = [turn for turn in loaded if turn is not None and turn.bodies], ""
     if not candidates:
         raise NotFound("no turn found", hint="give a session (`claude-mem list sessions`) or a transcript")
-    return _pick(candidates, options.number), name
+    return _pick_turn(candidates, options.number), name
 
 
-def _pick(candidates: list[Turn], number: int) -> Turn:
+def _pick_turn(candidates: list[Turn], number: int) -> Turn:
     if not number:
         return next((turn for turn in reversed(candidates) if len(turn.bodies) > 2), candidates[-1])
     match = next((turn for turn in candidates if turn.number == number), None)
@@ -143,9 +146,9 @@ def read_transcript(path: Path, config: Config) -> tuple[list[Turn], str]:
     """Return the turns of a transcript and the name of its project."""
     if not path.is_file():
         raise NotFound(f"there is no file {path}", hint="give the full path of a transcript")
-    if path.stat().st_size > MOST_BYTES:
+    if path.stat().st_size > MAX_TRANSCRIPT_BYTES:
         raise OperationFailed(
-            f"{path} is larger than {MOST_BYTES >> 20} MB", hint="give a shorter transcript, or a session"
+            f"{path} is larger than {MAX_TRANSCRIPT_BYTES >> 20} MB", hint="give a shorter transcript, or a session"
         )
     host = registry.identify_agent(path)
     if host is None or host.transcripts is None:
@@ -186,10 +189,7 @@ def _as_turn(number: int, events: list[Event], root: str) -> Turn:
     )
 
 
-# --- hindsight -------------------------------------------------------------------------------------------------------
-
-
-SAMPLE = 100  # requests actually built; with more turns, the estimate is extrapolated from these
+# --- refining a back-fill --------------------------------------------------------------------------------------------
 
 
 async def estimate_cost(refiner: Refiner, paths: Sequence[str]) -> Row:
@@ -197,8 +197,8 @@ async def estimate_cost(refiner: Refiner, paths: Sequence[str]) -> Row:
     models = await refiner.chain.models()
     if not models or not refiner.is_available():
         raise OperationFailed("no model is configured", hint="set `provider` (docs/refining.md), or omit `--refine`")
-    turn_seqs = await _turns_to_refine(refiner, paths)
-    usages = [await _max_usage(refiner, turn_id) for turn_id, _ in turn_seqs[:: max(1, len(turn_seqs) // SAMPLE)]]
+    turn_seqs = await _find_turns_to_refine(refiner, paths)
+    usages = [await _max_usage(refiner, turn_id) for turn_id, _ in turn_seqs[:: max(1, len(turn_seqs) // SAMPLE_SIZE)]]
     share = len(turn_seqs) / len(usages) if usages else 0
     price = refiner.chain.price(models[0])
     tokens = round(share * sum(usage.input_tokens + usage.output_tokens for usage in usages))
@@ -214,29 +214,27 @@ async def estimate_cost(refiner: Refiner, paths: Sequence[str]) -> Row:
     }
 
 
-async def enqueue(refiner: Refiner, paths: Sequence[str]) -> Row:
+async def enqueue_turns(refiner: Refiner, paths: Sequence[str]) -> Row:
     """Enqueue refine jobs for the turns of these files' sessions."""
-    turn_seqs = await _turns_to_refine(refiner, paths)
-    await refiner.db.write(_enqueue, turn_seqs, now=ids.now_ms())
+    turn_seqs = await _find_turns_to_refine(refiner, paths)
+    await refiner.db.write(_enqueue_jobs, turn_seqs, now=ids.now_ms())
     return {"turns": len(turn_seqs)}
 
 
-def _enqueue(conn: Connection, turn_seqs: Sequence[tuple[int, int]], *, now: int) -> None:
+def _enqueue_jobs(conn: Connection, turn_seqs: Sequence[tuple[int, int]], *, now: int) -> None:
     """Enqueue the turns. The queue takes the newest job first, so current turns never wait for these."""
     for turn_id, seq in turn_seqs:
         jobs.enqueue_job(conn, jobs.REFINE_JOB, f"{turn_id}.{seq}.{ON_REQUEST}", now=now)
 
 
-async def _turns_to_refine(refiner: Refiner, paths: Sequence[str]) -> list[tuple[int, int]]:
+async def _find_turns_to_refine(refiner: Refiner, paths: Sequence[str]) -> list[tuple[int, int]]:
     """Return (turn id, newest seq) of each turn. Turns are not kept in memory: there may be many large ones."""
     turn_seqs = []
     for turn_id, seq in await refiner.db.read(backfills.list_unrefined_turns, paths):
         turn = await refiner.load(turn_id)
-        if (
-            turn is not None
-            and is_worth_refining(turn)
-            and (await refiner.db.read(ledger.get_refine_attempts, turn_id)).may_retry
-        ):
+        if turn is None or not is_worth_refining(turn):
+            continue
+        if (await refiner.db.read(ledger.get_refine_attempts, turn_id)).may_retry:
             turn_seqs.append((turn_id, seq))
     return turn_seqs
 

@@ -9,9 +9,8 @@ from claude_mem.domain import ids
 from claude_mem.domain.records import ObservationType
 from claude_mem.domain.text import make_storable
 from claude_mem.privacy import injection_rules, tags
-from claude_mem.privacy import trust as privacy_trust
 from claude_mem.privacy.secrets import redact, redact_lines
-from claude_mem.privacy.trust import BURST_MS, BURST_RECORDS, EXTERNAL, SUSPECT, TRUSTED
+from claude_mem.privacy.trust import BURST_MS, BURST_RECORDS, EXTERNAL, SUSPECT, TRUSTED, reason_held
 from claude_mem.storage.sqlite.engine import Connection
 from claude_mem.storage.sqlite.journal import events
 from claude_mem.storage.sqlite.memory import observations, projects
@@ -30,6 +29,8 @@ def sanitize_user_lines(texts: list[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class SavedMemory:
+    """The result of saving a memory."""
+
     id: int
     pending_reason: str  # why it needs approval; "" if it does not
     project_ids: frozenset[int]  # whose start context changes
@@ -49,20 +50,29 @@ def save_memory(
     now = ids.now_ms()
     project_ids = [] if project.root else projects.list_project_ids_by_name(conn, project.name)
     project_id = project_ids[0] if project_ids else projects.register_project(conn, project, "", now=now)
-    key = f"saved:{ids.new_event_id()}"
-    trust, why = classify_trust(conn, _read_project_ids(conn, project_id, place), f"{title}\n{text}", by, now=now)
-    words = {"title": title, "text": text, "key": key, "type_": type_}
+    trust, why = classify_trust(
+        conn, _influencing_project_ids(conn, project_id, place), f"{title}\n{text}", by, now=now
+    )
     observation_id = observations.save_observation(
-        conn, project_id=project_id, **words, trust=trust, by=by, why=why, now=now
+        conn,
+        project_id=project_id,
+        title=title,
+        text=text,
+        key=f"saved:{ids.new_event_id()}",
+        type_=type_,
+        trust=trust,
+        by=by,
+        why=why,
+        now=now,
     )
     if type_ == ObservationType.RULE:
         observations.link_rules(conn, project_id)
     held_project_ids = observations.hold_agent_saves(conn, since=now - BURST_MS) if why == "burst" else set()
-    pending_reason = privacy_trust.reason_held(trust, why) if trust not in TRUSTED else ""
+    pending_reason = reason_held(trust, why) if trust not in TRUSTED else ""
     return SavedMemory(observation_id, pending_reason, frozenset({project_id, *held_project_ids}))
 
 
-def _read_project_ids(conn: Connection, project_id: int, place: ResolvedProject | None) -> list[int] | None:
+def _influencing_project_ids(conn: Connection, project_id: int, place: ResolvedProject | None) -> list[int] | None:
     """Return the projects whose recent external reads may have influenced this memory; None means any project."""
     own = projects.find_project_id(conn, place) if place else None
     return [project_id, own] if own else None

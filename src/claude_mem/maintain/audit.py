@@ -1,6 +1,7 @@
-"""Append to the audit log, and store its latest hash in the database.
+"""The audit log and the self-checks.
 
-Self-checks: the quick ones run at each sweep, all of them on request.
+The latest hash of the audit log is stored in the database, so that a truncated log is noticed. The quick self-checks
+run at each sweep, all of them on request.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 
 
 class AuditRecorder:
+    """Appends to the audit log: names and numbers, never content."""
+
     def __init__(self, db: Database, folder: Path) -> None:
         self.db = db
         self.log = AuditLog(folder, db.read_now(self_check.get_audit_head))
@@ -45,7 +48,7 @@ class AuditRecorder:
         await self.db.write(self_check.set_audit_head, head)
 
 
-# --- watch -----------------------------------------------------------------------------------------------------------
+# --- self-checks -----------------------------------------------------------------------------------------------------
 
 
 async def verify_audit_log(db: Database, config: Config) -> tuple[int, list[str]]:
@@ -55,6 +58,7 @@ async def verify_audit_log(db: Database, config: Config) -> tuple[int, list[str]
 
 
 async def run_all_checks(db: Database, config: Config, spool: Spool) -> list[CheckResult]:
+    """Run all checks, which may take seconds, and return their results."""
     quick = await db.read(self_check.run_quick_checks, in_spool=len(spool.pending()))
     count, problems = await verify_audit_log(db, config)
     text = f"{count:,} lines, {'the chain is intact' if not problems else problems[0]}"
@@ -71,14 +75,14 @@ async def run_all_checks(db: Database, config: Config, spool: Spool) -> list[Che
 
 def check_file_modes(config: Config) -> CheckResult:
     """Check that no other user can read or change the data directory."""
-    paths = [path for path in (config.data_dir, *config.data_dir.rglob("*")) if _is_loose(path)]
+    paths = [path for path in (config.data_dir, *config.data_dir.rglob("*")) if _is_accessible_to_others(path)]
     names = [str(path.relative_to(config.data_dir)) or "." for path in paths]
     examples = f": {', '.join(names[:3])}" if names else ""
     hint = f"chmod -R go= {config.data_dir}" if paths else ""
     return CheckResult("modes", not paths, f"{len(paths):,} files that other users can read{examples}", hint)
 
 
-def _is_loose(path: Path) -> bool:
+def _is_accessible_to_others(path: Path) -> bool:
     try:
         info = path.lstat()
     except OSError:
@@ -96,25 +100,24 @@ class SelfCheck:
         self._after = 0  # the last observation that was checked
 
     async def run(self) -> None:
-        findings = await self.db.read(self_check.run_quick_checks, in_spool=len(self.spool.pending()))
+        """Run the quick checks, and verify the hashes of the next observations."""
+        results = await self.db.read(self_check.run_quick_checks, in_spool=len(self.spool.pending()))
         self._after, altered = await self.db.read(self_check.find_altered_observations, self._after)
         if altered:
             text = f"{len(altered):,} observations do not match their hash"
-            findings.append(CheckResult("hashes", False, text, "run `claude-mem audit`"))
-        self.problems = [item for item in (*findings, *self._lost_lines()) if not item.ok]
+            results.append(CheckResult("hashes", False, text, "run `claude-mem audit`"))
+        self.problems = [item for item in (*results, *self._check_log_exists()) if not item.ok]
         self.at = ids.now_ms()
 
-    def _lost_lines(self) -> list[CheckResult]:
-        """Return a finding if the audit log file has disappeared."""
+    def _check_log_exists(self) -> list[CheckResult]:
+        """Return a failed check if the audit log file has disappeared."""
         path = self.recorder.log.path
-        there = not self.recorder.log.head.n or path.exists()
-        return (
-            []
-            if there
-            else [CheckResult("audit log", False, f"{path.name} is missing", "the file was removed outside claude-mem")]
-        )
+        if not self.recorder.log.head.n or path.exists():
+            return []
+        return [CheckResult("audit log", False, f"{path.name} is missing", "the file was removed outside claude-mem")]
 
     def as_row(self) -> Row:
+        """Return the last result for the API."""
         return {"at": self.at or None, "ok": not self.problems, "wrong": [item.as_json() for item in self.problems]}
 
     def line(self) -> str:

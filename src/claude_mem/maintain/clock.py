@@ -1,4 +1,4 @@
-"""Detects that the system clock was set back. A clock set forward needs no handling: jobs are only due a little early.
+"""Detect that the system clock was set back. A clock set forward needs no handling: jobs are only due a little early.
 
 Stored times use the wall clock, because they must outlive the process. Comparing it with the monotonic clock shows when
 the wall clock was changed.
@@ -14,6 +14,8 @@ SLACK_MS = 1_000  # smaller changes are ordinary time synchronization
 
 
 class Clock:
+    """Remembers the difference between the wall clock and the monotonic clock."""
+
     def __init__(self) -> None:
         self.offset = _offset()
 

@@ -1,6 +1,4 @@
-"""Retention of log files.
-
-Maintenance: stores checksums, looks for damage, makes and tests backups, applies retention and the disk quota.
+"""Maintenance: store checksums, look for damage, make and test backups, apply retention and the disk quota.
 
 The work is done in small steps while the worker is idle. Time is passed in (`step(now=…)`), so that tests control it.
 """
@@ -19,69 +17,12 @@ from claude_mem.config import Config
 from claude_mem.domain import ids
 from claude_mem.domain.errors import ClaudeMemError
 from claude_mem.storage.sqlite import backup, checksums, integrity, repair
-from claude_mem.storage.sqlite.backup import BackupCopy
-from claude_mem.storage.sqlite.engine import Connection, Database, fetch_all, fetch_value
-from claude_mem.storage.sqlite.journal import jobs, notices, retention
+from claude_mem.storage.sqlite.engine import Connection, Database
+from claude_mem.storage.sqlite.journal import accounting, events, jobs, notices, retention
 from claude_mem.storage.sqlite.memory import search
 from claude_mem.system import disk
 from claude_mem.system.disk import DroppedEventCounter, ReserveFile
 from claude_mem.system.spool import Spool, modified_at
-
-
-def trim_logs(folder: Path, *, before: int) -> None:
-    """Remove log lines older than `before`. A file last changed before then is deleted."""
-    limit = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(before / 1000))
-    for path in folder.glob("*.log*"):
-        if modified_at(path) * 1000 < before:
-            path.unlink(missing_ok=True)
-        else:
-            with suppress(FileNotFoundError):  # rotated in the meantime, so trimmed next time; or a dangling link
-                if _starts_before(path, limit):
-                    _drop_lines_before(path, limit)
-
-
-def _starts_before(path: Path, limit: str) -> bool:
-    with path.open("rb") as file:
-        first = file.readline(200).decode("utf-8", "replace")
-    return _starts_with_date(first) and first < limit
-
-
-def _starts_with_date(line: str) -> bool:
-    """Return whether the line starts with a date, as only the first line of an entry does."""
-    return line[:2] == "20" and line[4:5] == "-"
-
-
-def _drop_lines_before(path: Path, limit: str) -> None:
-    """Remove the older lines in place. Open handles append, so they continue at the new end of the file."""
-    with _paused_handlers(path), path.open("rb+") as file:
-        remainder = b""
-        for line in file:
-            text = line[:200].decode("utf-8", "replace")
-            if _starts_with_date(text) and text >= limit:
-                remainder = line + file.read()
-                break
-        file.seek(0)
-        file.write(remainder)
-        file.truncate()
-
-
-@contextmanager
-def _paused_handlers(path: Path) -> Iterator[None]:
-    """Hold the locks of the log handlers that write to this file."""
-    handlers = [
-        candidate for candidate in logging.getLogger().handlers if getattr(candidate, "baseFilename", "") == str(path)
-    ]
-    for handler in handlers:
-        handler.acquire()
-    try:
-        yield
-    finally:
-        for handler in handlers:
-            handler.release()
-
-
-# --- keeper ----------------------------------------------------------------------------------------------------------
-
 
 log = logging.getLogger(__name__)
 
@@ -90,12 +31,10 @@ MAINTENANCE_POLL_SECONDS = 5.0
 PAUSE_SECONDS = 0.01
 CHECKSUM_BATCH = 300
 QUICK_CHECK_SECONDS = 20.0  # time limit of the quick check at start
-HEAVY_WORK_AFTER_MS = (
-    10 * MINUTE
-)  # heavy work waits until the worker has run this long, as short-lived workers are common
+HEAVY_WORK_AFTER_MS = 10 * MINUTE  # that the worker must have run before heavy work: many workers live only shortly
 BACKUP_INTERVAL_MS = 23 * HOUR  # leaves an hour to make and test the next backup within a day
 SPARE_BYTES = 200 << 20
-QUOTA_TARGET = 0.95  # when the quota is exceeded, usage is reduced to this fraction of it
+QUOTA_TARGET = 0.95  # the fraction of the quota to which usage is reduced after it was exceeded
 MAX_BATCHES = 200  # of one kind of work in a row
 
 
@@ -178,6 +117,7 @@ class Maintenance:
             await self.db.write(notices.add_notice, f"missed:{now}", text, now=now)
 
     async def is_idle(self) -> bool:
+        """Return whether neither spooled events nor urgent jobs wait."""
         return not self.spool.pending(1) and not await self.db.read(jobs.count_urgent_jobs)
 
     async def _is_due(self, name: str, now: int) -> bool:
@@ -189,8 +129,8 @@ class Maintenance:
     async def store_checksums(self) -> int:
         """Store a checksum for every queued row. Return their number."""
         checksum_count = 0
-        while not self.stopping() and (has_queued := await self.db.read(checksums.has_queued_checksums)):
-            checksum_count += await self.db.write(checksums.store_checksums, limit=CHECKSUM_BATCH) if has_queued else 0
+        while not self.stopping() and await self.db.read(checksums.has_queued_checksums):
+            checksum_count += await self.db.write(checksums.store_checksums, limit=CHECKSUM_BATCH)
             await asyncio.sleep(PAUSE_SECONDS)
         return checksum_count
 
@@ -206,13 +146,9 @@ class Maintenance:
             await self._record_stray_bits(await asyncio.to_thread(integrity.count_stray_bits, self.db.path), now)
         return problems
 
-    async def _record_stray_bits(self, page_count: int, now: int) -> None:
-        text = (
-            f"{page_count} flipped bits in unused space: nothing is lost, but the disk may be failing"
-            if page_count
-            else ""
-        )
-        await self.db.write(notices.record_check, "stray", ok=not page_count, text=text, now=now)
+    async def _record_stray_bits(self, bit_count: int, now: int) -> None:
+        text = f"{bit_count} flipped bits in unused space: nothing is lost, but the disk may be failing"
+        await self.db.write(notices.record_check, "stray", ok=not bit_count, text=text if bit_count else "", now=now)
 
     async def _report_problems(self, name: str, problems: list[str], now: int) -> None:
         if problems:
@@ -223,10 +159,9 @@ class Maintenance:
 
     async def _check_index(self, now: int) -> None:
         """Check the word index. It is derived data: if it is damaged it is rebuilt, and nothing is lost."""
-        pending_events = self.spool.pending
         try:
             is_intact = await self.db.write(
-                integrity.is_index_intact, lambda: self.stopping() or bool(pending_events(1))
+                integrity.is_index_intact, lambda: self.stopping() or bool(self.spool.pending(1))
             )
         except integrity.CheckInterrupted:
             return
@@ -241,17 +176,17 @@ class Maintenance:
         if now - self.last_run.backup_failed < HOUR:
             return False
         last = await self.db.read(notices.find_check, "backup")
-        if (
-            last is not None
-            and last["ok"]
-            and (now - last["at"] < BACKUP_INTERVAL_MS or last["text"] == await self.db.read(_content_state))
-        ):
+        state = await self.db.read(accounting.get_content_state)
+        if last is not None and last["ok"] and (now - last["at"] < BACKUP_INTERVAL_MS or last["text"] == state):
             return False
-        return bool(await self.db.read(_content_state))
+        return bool(state)
 
     async def back_up(self, *, now: int) -> str:
         """Make a backup, test it and delete surplus ones. Return the problem, or ''."""
-        state, needed_bytes = await self.db.read(_content_state), 2 * self.db.path.stat().st_size + SPARE_BYTES
+        state, needed_bytes = (
+            await self.db.read(accounting.get_content_state),
+            2 * self.db.path.stat().st_size + SPARE_BYTES,
+        )
         if disk.free_disk_bytes(self.config.data_dir) < needed_bytes:
             problem = "not enough free disk space"
         else:
@@ -283,7 +218,7 @@ class Maintenance:
             notices.record_check,
             f"{notices.DRILL_PREFIX}{Path(copy.path).name}",
             ok=True,
-            text=_format_counts(copy),
+            text=", ".join(f"{count} {name}" for name, count in copy.counts.items() if count),
             now=now,
         )
         return ""
@@ -314,6 +249,7 @@ class Maintenance:
                 await self.db.write(notices.add_notice, f"drill:{path.name}", text, now=now)
 
     async def rotate_backups(self) -> list[str]:
+        """Delete surplus backups. Return their names."""
         good_names = await self.db.read(notices.list_proven_backups)
         pinned = await asyncio.to_thread(repair.list_pinned_backups, self.config.quarantine)
         surplus = await asyncio.to_thread(
@@ -360,7 +296,7 @@ class Maintenance:
                 break
         for path in self.spool.aside.iterdir():  # left by a crash between the commit and the unlink
             at = ids.created_at_ms(path.name) or int(modified_at(path) * 1000)
-            if at < before and not path.is_dir() and not await self.db.read(_has_receipt, path.name):
+            if at < before and not path.is_dir() and not await self.db.read(events.has_receipt, path.name):
                 path.unlink(missing_ok=True)
 
     # --- quota -----------------------------------------------------------------------------------------------
@@ -370,6 +306,7 @@ class Maintenance:
         return disk.folder_bytes(self.config.data_dir, exclude=("models", "exports", "ballast"))
 
     async def enforce_quota(self, *, now: int) -> None:
+        """If the disk quota is exceeded, purge raw events and delete backups, the oldest first."""
         quota = self.config.disk_quota_mb << 20
         if await asyncio.to_thread(self.used_bytes) <= quota:
             await self.db.write(notices.clear_notices, "quota:")
@@ -426,21 +363,60 @@ def _rebuild_index(conn: Connection, *, now: int) -> None:
     notices.record_check(conn, "index", ok=False, text="the word index was damaged and was rebuilt", now=now)
 
 
-def _has_receipt(conn: Connection, name: str) -> bool:
-    return bool(fetch_value(conn, "select 1 from receipts where event_id = ?", (name,)))
-
-
-def _content_state(conn: Connection) -> str:
-    """Return a text that changes with every added row and every correction; '' for an empty database."""
-    sequences = fetch_all(
-        conn, "select name, seq from sqlite_sequence where name not in ('jobs', 'tellings') order by name"
-    )
-    return " ".join(f"{row['name']}:{row['seq']}" for row in sequences)
-
-
 def _free_bytes(conn: Connection) -> int:
     return int(conn.pragma("freelist_count")) * int(conn.pragma("page_size"))
 
 
-def _format_counts(copy: BackupCopy) -> str:
-    return ", ".join(f"{n} {name}" for name, n in copy.counts.items() if n)
+# --- log files -------------------------------------------------------------------------------------------------------
+
+
+def trim_logs(folder: Path, *, before: int) -> None:
+    """Remove log lines older than `before`. A file last changed before then is deleted."""
+    limit = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(before / 1000))
+    for path in folder.glob("*.log*"):
+        if modified_at(path) * 1000 < before:
+            path.unlink(missing_ok=True)
+        else:
+            with suppress(FileNotFoundError):  # rotated in the meantime, so trimmed next time; or a dangling link
+                if _starts_before(path, limit):
+                    _drop_lines_before(path, limit)
+
+
+def _starts_before(path: Path, limit: str) -> bool:
+    with path.open("rb") as file:
+        first = file.readline(200).decode("utf-8", "replace")
+    return _starts_with_date(first) and first < limit
+
+
+def _starts_with_date(line: str) -> bool:
+    """Return whether the line starts with a date, as only the first line of an entry does."""
+    return line[:2] == "20" and line[4:5] == "-"
+
+
+def _drop_lines_before(path: Path, limit: str) -> None:
+    """Remove the older lines in place. Open handles append, so they continue at the new end of the file."""
+    with _paused_handlers(path), path.open("rb+") as file:
+        remainder = b""
+        for line in file:
+            text = line[:200].decode("utf-8", "replace")
+            if _starts_with_date(text) and text >= limit:
+                remainder = line + file.read()
+                break
+        file.seek(0)
+        file.write(remainder)
+        file.truncate()
+
+
+@contextmanager
+def _paused_handlers(path: Path) -> Iterator[None]:
+    """Hold the locks of the log handlers that write to this file."""
+    handlers = [
+        candidate for candidate in logging.getLogger().handlers if getattr(candidate, "baseFilename", "") == str(path)
+    ]
+    for handler in handlers:
+        handler.acquire()
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.release()

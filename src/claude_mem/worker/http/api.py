@@ -1,6 +1,7 @@
-"""The HTTP API. A handler reads the request, calls one function and returns JSON.
+"""The HTTP API: the table of all routes, and the handlers that belong to no resource of their own.
 
-Errors are `{"error", "hint"}`, with the setting as `field` if one is invalid; times are milliseconds, UTC.
+A handler reads the request, calls one function and returns JSON. Errors are `{"error", "hint"}`, with the setting as
+`field` if one is invalid; times are milliseconds, UTC.
 """
 
 from __future__ import annotations
@@ -37,8 +38,16 @@ from claude_mem.domain.text import make_storable, map_strings, parse_time
 from claude_mem.storage.sqlite import damage
 from claude_mem.storage.sqlite.engine import Connection, Row
 from claude_mem.storage.sqlite.journal import accounting, jobs, ledger, reprocessing
-from claude_mem.storage.sqlite.memory import observations as memory_observations
-from claude_mem.storage.sqlite.memory import projects as memory_projects
+from claude_mem.storage.sqlite.memory.observations import (
+    count_observations,
+    count_observations_since,
+    list_memories,
+)
+from claude_mem.storage.sqlite.memory.projects import (
+    describe_project_here,
+    find_project_id,
+    list_projects_with_counts,
+)
 from claude_mem.storage.sqlite.memory.search import (
     SearchFilter,
     count_documents_in_scope,
@@ -50,10 +59,17 @@ from claude_mem.worker import mcp
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.auth import BrowserSessions, Guard
 from claude_mem.worker.http.params import Handler, int_query, is_id, read_json_body, str_field
-from claude_mem.worker.http.routes import context, deletion, sessions, settings, transfer, viewer
-from claude_mem.worker.http.routes import health as routes_health
-from claude_mem.worker.http.routes import observations as routes_observations
-from claude_mem.worker.http.routes import projects as routes_projects
+from claude_mem.worker.http.routes import (
+    context,
+    deletion,
+    health,
+    observations,
+    projects,
+    sessions,
+    settings,
+    transfer,
+    viewer,
+)
 from claude_mem.worker.http.routes.health import with_timing
 
 log = logging.getLogger(__name__)
@@ -120,15 +136,15 @@ async def _http_error(_: Request, error: Exception) -> Response:
     return _json({"error": error.detail.lower(), "hint": hint}, status=error.status_code)
 
 
-# --- health -----------------------------------------------------------------------------------------------------------
+# --- the worker ------------------------------------------------------------------------------------------------------
 
 
-async def healthz(_: Service, __: Request) -> Any:
+async def ping(_: Service, __: Request) -> Any:
     """Return the text `ok`."""
     return PlainTextResponse("ok")
 
 
-async def health(service: Service, request: Request) -> Any:
+async def show_status(service: Service, request: Request) -> Any:
     """Version (and the installed one, which takes over within seconds), process, uptime, event counts by state."""
     return {
         "status": "ok",
@@ -145,16 +161,16 @@ async def health(service: Service, request: Request) -> Any:
     }
 
 
-async def readiness(service: Service, _: Request) -> Any:
+async def show_readiness(service: Service, _: Request) -> Any:
     """200 while the worker runs, 503 while it is stopping."""
     ready = not service.stop.is_set()
     return _json({"status": "ready" if ready else "stopping"}, status=200 if ready else 503)
 
 
-# --- models -----------------------------------------------------------------------------------------------------------
+# --- requests to models ----------------------------------------------------------------------------------------------
 
 
-async def cost(service: Service, request: Request) -> Any:
+async def show_cost(service: Service, request: Request) -> Any:
     """Requests to providers and their cost: `by` (day, month, project, model, session, verdict), `days`."""
     by = request.query_params.get("by", "day")
     if by not in ledger.LEDGER_GROUPINGS:
@@ -167,7 +183,7 @@ async def cost(service: Service, request: Request) -> Any:
     }
 
 
-async def cost_days(service: Service, request: Request) -> Any:
+async def show_daily_cost(service: Service, request: Request) -> Any:
     """Cost per day for a chart: the last `days` days, and the requests of each day split `by` model or project."""
     by = request.query_params.get("by", "model")
     if by not in ledger.LEDGER_SERIES:
@@ -182,7 +198,7 @@ async def cost_days(service: Service, request: Request) -> Any:
     }
 
 
-async def compress_turn(service: Service, request: Request) -> Any:
+async def preview_refining(service: Service, request: Request) -> Any:
     """Try a provider on one turn: `{session or path, turn?, provider?, dry_run?}` → the request, the reply and the
     local draft. Nothing is stored except the entry in the ledger."""
     body = await read_json_body(request)
@@ -196,18 +212,21 @@ async def compress_turn(service: Service, request: Request) -> Any:
     return await refine_on_demand.preview_refining(selection, refiner=service.refiner)
 
 
+# --- projects and counts ---------------------------------------------------------------------------------------------
+
+
 async def list_projects(service: Service, request: Request) -> Any:
     """All projects with counts of sessions and observations. With a folder `cwd`, `here` is `{id, related}`: its
     project, and other projects with the `same` remote or first commit, each with the `command` that merges them."""
-    items = await service.db.read(memory_projects.list_projects_with_counts)
-    place = await _place(service, request.query_params.get("cwd", ""))
+    items = await service.db.read(list_projects_with_counts)
+    project = await _identify_project(service, request.query_params.get("cwd", ""))
     return {
         "items": items,
-        "here": await service.db.read(memory_projects.describe_project_here, place) if place else None,
+        "here": await service.db.read(describe_project_here, project) if project else None,
     }
 
 
-async def stats(service: Service, _: Request) -> Any:
+async def show_stats(service: Service, _: Request) -> Any:
     """Row counts, database size, index size, and event counts by state."""
     size = service.db.path.stat().st_size
     return {
@@ -218,32 +237,29 @@ async def stats(service: Service, _: Request) -> Any:
     }
 
 
-async def line(service: Service, request: Request) -> Any:
+async def show_line(service: Service, request: Request) -> Any:
     """Counts for a status line: `known` in the project of the folder `cwd`, `all`, `today`, `queued`, `set_aside`."""
-    cwd = request.query_params.get("cwd", "")
-    project = await _place(service, cwd)
-    totals = await service.event_account()
-    return {
-        **await service.db.read(_line_counts, project),
-        "queued": totals["queued"],
-        "set_aside": totals["set_aside"],
-    }
+    project = await _identify_project(service, request.query_params.get("cwd", ""))
+    account = await service.event_account()
+    counts = await service.db.read(_count_for_line, project)
+    return {**counts, "queued": account["queued"], "set_aside": account["set_aside"]}
 
 
-async def _place(service: Service, cwd: str) -> project_folders.ResolvedProject | None:
+async def _identify_project(service: Service, cwd: str) -> project_folders.ResolvedProject | None:
     """Return the project of a folder, or None without an absolute path."""
     if not cwd.startswith("/"):
         return None
     return await project_folders.identify_project_in_thread(cwd, excluded=service.config.excluded_projects)
 
 
-def _line_counts(conn: Connection, project: project_folders.ResolvedProject | None) -> Row:
+def _count_for_line(conn: Connection, project: project_folders.ResolvedProject | None) -> Row:
     midnight = parse_time(date.today().isoformat()) or 0
-    project_id = memory_projects.find_project_id(conn, project) if project else None
-    in_project, today = (
-        memory_observations.count_observations_since(conn, project_id, midnight) if project_id else (0, 0)
-    )
-    return {"known": in_project, "today": today, "all": memory_observations.count_observations(conn)}
+    project_id = find_project_id(conn, project) if project else None
+    in_project, today = count_observations_since(conn, project_id, midnight) if project_id else (0, 0)
+    return {"known": in_project, "today": today, "all": count_observations(conn)}
+
+
+# --- index, job queue and stream -------------------------------------------------------------------------------------
 
 
 async def show_index(service: Service, _: Request) -> Any:
@@ -261,7 +277,7 @@ async def reindex(service: Service, request: Request) -> Any:
     return await show_index(service, request)
 
 
-async def queue(service: Service, _: Request) -> Any:
+async def show_queue(service: Service, _: Request) -> Any:
     """What is waiting: files in the spool, jobs, and dead letters with their errors."""
     return {
         "spool": len(service.spool.pending()),
@@ -271,24 +287,27 @@ async def queue(service: Service, _: Request) -> Any:
     }
 
 
-async def retry(service: Service, _: Request) -> Any:
+async def retry_all(service: Service, _: Request) -> Any:
     """Retry all dead letters."""
     count = await service.db.write(jobs.retry_dead_jobs, now=ids.now_ms())
     await service.publish([])  # wakes every runner: the jobs may be of any kind
     return {"retried": count}
 
 
-async def stream(service: Service, _: Request) -> Any:
+async def open_stream(service: Service, _: Request) -> Any:
     """Server-sent events for prompts, ends of turns, summaries and observations, as they happen."""
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(service.stream.listen(), media_type="text/event-stream", headers=headers)
 
 
+# --- all routes ------------------------------------------------------------------------------------------------------
+
+
 ROUTES: dict[str, dict[str, Handler]] = {
-    "/healthz": {"GET": healthz},
-    "/api/health": {"GET": health},
-    "/api/health/page": {"GET": routes_health.show_health},
-    "/api/readiness": {"GET": readiness},
+    "/healthz": {"GET": ping},
+    "/api/health": {"GET": show_status},
+    "/api/health/page": {"GET": health.show_health},
+    "/api/readiness": {"GET": show_readiness},
     "/sessions/{id}": {"GET": sessions.session_status, "DELETE": sessions.delete_session},
     "/sessions/{id}/status": {"GET": sessions.session_status},
     "/sessions/{id}/init": {"POST": sessions.init_by_id},
@@ -307,36 +326,32 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/context/failure": {"POST": with_timing("failure", context.inject_at_trigger)},
     "/api/context/semantic": {"POST": context.preview_prompt_injection},
     "/api/search": {"GET": context.search},
-    "/api/observations": {"GET": routes_observations.list_observations},
-    "/api/observations/batch": {"POST": routes_observations.get_observations},
-    "/api/observations/by-file": {"GET": routes_observations.list_by_file},
-    "/api/summaries": {
-        "GET": routes_observations.list_handler(partial(memory_observations.list_memories, kind="summary"))
-    },
-    "/api/prompts": {
-        "GET": routes_observations.list_handler(partial(memory_observations.list_memories, kind="prompt"))
-    },
+    "/api/observations": {"GET": observations.list_observations},
+    "/api/observations/batch": {"POST": observations.get_observations},
+    "/api/observations/by-file": {"GET": observations.list_by_file},
+    "/api/summaries": {"GET": observations.list_handler(partial(list_memories, kind="summary"))},
+    "/api/prompts": {"GET": observations.list_handler(partial(list_memories, kind="prompt"))},
     "/api/observation/{id}": {
-        "GET": routes_observations.record_handler("observation"),
-        "PATCH": routes_observations.change,
-        "DELETE": routes_observations.forget,
+        "GET": observations.record_handler("observation"),
+        "PATCH": observations.change,
+        "DELETE": observations.forget,
     },
-    "/api/observation/{id}/page": {"GET": routes_observations.show_page},
-    "/api/observation/{id}/related": {"GET": routes_observations.show_related},
-    "/api/observation/{id}/history": {"GET": routes_observations.show_history},
-    "/api/observation/{id}/forget": {"GET": routes_observations.preview_deletion},
-    "/api/observation/{id}/undo": {"POST": routes_observations.undo},
-    "/api/observation/{id}/pin": {"POST": routes_observations.pin, "DELETE": routes_observations.pin},
-    "/api/observation/{id}/merge": {"POST": routes_observations.merge},
-    "/api/observation/{id}/wrong": dict.fromkeys(("POST", "DELETE"), routes_observations.judge("observation", "wrong")),
-    "/api/observation/{id}/approve": {"POST": routes_observations.judge("observation", "approved")},
-    "/api/summary/{id}/wrong": dict.fromkeys(("POST", "DELETE"), routes_observations.judge("summary", "wrong")),
-    "/api/summary/{id}/approve": {"POST": routes_observations.judge("summary", "approved")},
-    "/api/quarantine": {"GET": routes_observations.show_approval_queue, "POST": routes_observations.judge_source},
+    "/api/observation/{id}/page": {"GET": observations.show_page},
+    "/api/observation/{id}/related": {"GET": observations.show_related},
+    "/api/observation/{id}/history": {"GET": observations.show_history},
+    "/api/observation/{id}/forget": {"GET": observations.preview_deletion},
+    "/api/observation/{id}/undo": {"POST": observations.undo},
+    "/api/observation/{id}/pin": {"POST": observations.pin, "DELETE": observations.pin},
+    "/api/observation/{id}/merge": {"POST": observations.merge},
+    "/api/observation/{id}/wrong": dict.fromkeys(("POST", "DELETE"), observations.judge("observation", "wrong")),
+    "/api/observation/{id}/approve": {"POST": observations.judge("observation", "approved")},
+    "/api/summary/{id}/wrong": dict.fromkeys(("POST", "DELETE"), observations.judge("summary", "wrong")),
+    "/api/summary/{id}/approve": {"POST": observations.judge("summary", "approved")},
+    "/api/quarantine": {"GET": observations.show_approval_queue, "POST": observations.judge_source},
     "/api/trust": {
-        "GET": routes_projects.list_trusted,
-        "POST": routes_projects.trust_source,
-        "DELETE": routes_projects.distrust_source,
+        "GET": projects.list_trusted,
+        "POST": projects.trust_source,
+        "DELETE": projects.distrust_source,
     },
     "/api/forget": {"GET": deletion.show_progress, "POST": deletion.start_deletion},
     "/api/forget/preview": {"POST": deletion.preview_deletion},
@@ -344,13 +359,13 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/audit": {"GET": deletion.run_checks},
     "/api/audit/log": {"GET": deletion.show_log},
     "/api/timeline": {"GET": context.show_timeline},
-    "/api/summary/{id}": {"GET": routes_observations.record_handler("summary")},
-    "/api/prompt/{id}": {"GET": routes_observations.record_handler("prompt")},
-    "/api/session/{id}": {"GET": routes_observations.show_session},
+    "/api/summary/{id}": {"GET": observations.record_handler("summary")},
+    "/api/prompt/{id}": {"GET": observations.record_handler("prompt")},
+    "/api/session/{id}": {"GET": observations.show_session},
     "/api/session/{id}/story": {"GET": sessions.show_story},
     "/api/session/{id}/events": {"GET": sessions.show_events},
     "/api/now": {"GET": sessions.show_activity},
-    "/api/memory/save": {"POST": routes_observations.save_memory},
+    "/api/memory/save": {"POST": observations.save_memory},
     "/api/backfill": {
         "GET": transfer.show_backfill,
         "POST": transfer.start_backfill,
@@ -364,40 +379,40 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/import/{id}": {"GET": transfer.show_import},
     "/api/backup": {"GET": transfer.list_backups, "POST": transfer.create_backup},
     "/api/scrub": {"GET": deletion.show_scrub, "POST": deletion.start_scrub},
-    "/api/backup/check": {"POST": routes_health.check_backup},
-    "/api/ledger": {"GET": routes_observations.list_handler(ledger.list_ledger_entries)},
-    "/api/cost": {"GET": cost},
-    "/api/cost/days": {"GET": cost_days},
-    "/api/compress": {"POST": compress_turn},
+    "/api/backup/check": {"POST": health.check_backup},
+    "/api/ledger": {"GET": observations.list_handler(ledger.list_ledger_entries)},
+    "/api/cost": {"GET": show_cost},
+    "/api/cost/days": {"GET": show_daily_cost},
+    "/api/compress": {"POST": preview_refining},
     "/api/projects": {"GET": list_projects},
-    "/api/project/{id}": {"GET": routes_projects.show_project, "PATCH": routes_projects.rename},
-    "/api/project/{id}/files": {"GET": routes_projects.files},
-    "/api/project/{id}/days": {"GET": routes_projects.days},
-    "/api/project/{id}/lanes": {"GET": routes_projects.list_session_lanes},
-    "/api/project/{id}/context": {"GET": routes_projects.preview},
-    "/api/project/{id}/merge": {"POST": routes_projects.merge},
-    "/api/project/{id}/off": {"POST": routes_projects.turn_off},
-    "/api/project/{id}/on": {"POST": routes_projects.turn_on},
-    "/api/stats": {"GET": stats},
-    "/api/line": {"GET": line},
+    "/api/project/{id}": {"GET": projects.show_project, "PATCH": projects.rename},
+    "/api/project/{id}/files": {"GET": projects.list_files},
+    "/api/project/{id}/days": {"GET": projects.list_days},
+    "/api/project/{id}/lanes": {"GET": projects.list_session_lanes},
+    "/api/project/{id}/context": {"GET": projects.preview_context},
+    "/api/project/{id}/merge": {"POST": projects.merge},
+    "/api/project/{id}/off": {"POST": projects.turn_off},
+    "/api/project/{id}/on": {"POST": projects.turn_on},
+    "/api/stats": {"GET": show_stats},
+    "/api/line": {"GET": show_line},
     "/api/index": {"GET": show_index},
     "/api/reindex": {"POST": reindex},
-    "/api/queue": {"GET": queue},
-    "/api/queue/retry": {"POST": retry},
-    "/api/queue/{id}": {"DELETE": routes_health.drop_job},
-    "/api/queue/{id}/retry": {"POST": routes_health.retry_job},
+    "/api/queue": {"GET": show_queue},
+    "/api/queue/retry": {"POST": retry_all},
+    "/api/queue/{id}": {"DELETE": health.drop_job},
+    "/api/queue/{id}/retry": {"POST": health.retry_job},
     "/api/settings": {"GET": settings.show_settings, "PATCH": settings.change_settings},
-    "/api/logs": {"GET": routes_health.show_log},
-    "/stream": {"GET": stream},
+    "/api/logs": {"GET": health.show_log},
+    "/stream": {"GET": open_stream},
     "/mcp": {"POST": mcp.serve_mcp},
     "/api/feed": {"GET": viewer.show_feed},
     "/api/facets": {"GET": viewer.show_facets},
     "/api/open": {"POST": viewer.create_link},
     "/api/token/rotate": {"POST": viewer.rotate_token},
     "/api/open/{id}": {"GET": viewer.show_link},
-    **{path: {"GET": viewer.page} for path in viewer.PATHS},
-    "/open": {"GET": viewer.page, "POST": viewer.log_in},
+    **{path: {"GET": viewer.show_page} for path in viewer.PATHS},
+    "/open": {"GET": viewer.show_page, "POST": viewer.log_in},
     "/open/again": {"GET": viewer.show_challenge, "POST": viewer.log_in_again},
     "/api/renewal": {"GET": viewer.create_renewal},
-    "/static/{name:path}": {"GET": viewer.static},
+    "/static/{name:path}": {"GET": viewer.serve_file},
 }

@@ -17,11 +17,11 @@ from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-MAX_HEAD = 64 << 10
+MAX_HEAD_BYTES = 64 << 10
 STRANGER_SECONDS = 10.0  # from the connection to an accepted credential
-MOST_STRANGERS = 64
+MAX_STRANGERS = 64
 GRACE_SECONDS = 0.25  # a stranger keeps its slot for this time, since its request may be on its way
-MOST_CONNECTIONS = 256  # some systems allow few open files, and the database needs some
+MAX_CONNECTIONS = 256  # some systems allow few open files, and the database needs some
 UVICORN_OPTIONS: dict[str, Any] = {"ws": "none", "proxy_headers": False, "server_header": False, "access_log": False}
 MARK_KNOWN = "claude_mem.recognise"  # key in the request's scope: a function to call when a credential was accepted
 
@@ -29,39 +29,43 @@ MARK_KNOWN = "claude_mem.recognise"  # key in the request's scope: a function to
 class LimitedHttpProtocol(HttpToolsProtocol):
     """uvicorn's HTTP protocol with limits."""
 
-    in_head, head = True, 0
+    in_head, head_bytes = True, 0
     is_known, is_settled, arrived_at = False, False, 0.0
     timeout: TimerHandle | None = None
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        """Start the time limit of a stranger, and make room for the connection."""
         super().connection_made(transport)
         self.arrived_at = self.loop.time()
         self.timeout = self.loop.call_later(STRANGER_SECONDS, transport.abort)
-        self.loop.call_later(
-            GRACE_SECONDS, self.loop.call_later, 0, self._settle
-        )  # 0: after the loop has polled sockets again
+        # `call_later` with 0: after the loop has polled the sockets once more.
+        self.loop.call_later(GRACE_SECONDS, self.loop.call_later, 0, self._settle)
         self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Cancel the time limit."""
         self._cancel_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        self.head += len(data) if self.in_head else 0
+        """Refuse a request head that is too long."""
+        self.head_bytes += len(data) if self.in_head else 0
         super().data_received(data)
-        if self.in_head and self.head > MAX_HEAD and not self.transport.is_closing():
+        if self.in_head and self.head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
             self.send_400_response("The request head is too long.")
 
     def on_message_begin(self) -> None:
-        self.in_head, self.head = True, 0
+        """Let the guard mark this connection as known."""
+        self.in_head, self.head_bytes = True, 0
         super().on_message_begin()
         cast("dict[str, Any]", self.scope)[MARK_KNOWN] = self.mark_known
 
     def on_headers_complete(self) -> None:
+        """Refuse absolute URLs and heads that are too long."""
         self.in_head = False
         if not self.url.startswith(b"/"):
             raise ValueError("the target must be a path")  # an absolute URL names a host that the guard would not see
-        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD:
+        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD_BYTES:
             raise ValueError("the request head is too long")
         super().on_headers_complete()
         self.headers = []  # headers after the body do not belong to this request
@@ -73,6 +77,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     @property
     def is_idle(self) -> bool:
+        """Whether no request is being answered."""
         return self.cycle is None or self.cycle.response_complete
 
     def _settle(self) -> None:
@@ -82,13 +87,13 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def _make_room(self) -> None:
         """Close connections over the limits, the oldest first."""
-        if len(self.connections) <= min(MOST_STRANGERS, MOST_CONNECTIONS):
+        if len(self.connections) <= min(MAX_STRANGERS, MAX_CONNECTIONS):
             return
         strangers = [each for each in self._open() if not each.is_known]
-        for stranger in strangers[: max(0, len(strangers) - MOST_STRANGERS)]:
+        for stranger in strangers[: max(0, len(strangers) - MAX_STRANGERS)]:
             if stranger.is_settled:
                 stranger.transport.abort()
-        if (excess := len(connections := self._open()) - MOST_CONNECTIONS) > 0:
+        if (excess := len(connections := self._open()) - MAX_CONNECTIONS) > 0:
             for connection in list(_dispensable(connections))[:excess]:
                 connection.transport.abort()
 

@@ -1,9 +1,9 @@
 """The HTTP API as an OpenAPI document, generated from the route table: `claude-mem routes --openapi`.
 
-`TAKES` lists the parameters of each route, one word each: `limit:1-100` is an integer in a range, `at:date` a day or
-milliseconds, `kind:a|b` one of these values, `ids:ids` a list of integers, `dry_run:flag` a boolean, a bare `query` a
-string. `!` marks required parameters, `?` query parameters of a method that has a body. A test compares the names with
-those that the handlers read.
+`PARAMETERS` lists the parameters of each route, one word each: `limit:1-100` is an integer in a range, `at:date` a day
+or milliseconds, `kind:a|b` one of these values, `ids:ids` a list of integers, `dry_run:flag` a boolean, a bare `query`
+a string. `!` marks required parameters, `?` query parameters of a method that has a body. A test compares the names
+with those that the handlers read.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ PARAMETERS = {
     "POST /open": "code!",
     "POST /open/again": "id! proof!",
 }
-OTHER_ANSWERS = {
+MEDIA_TYPES = {
     "GET /healthz": "text/plain",
     "GET /api/context/inject": "text/plain",
     "GET /api/context/preview": "text/plain",
@@ -99,11 +99,10 @@ OTHER_ANSWERS = {
     "GET /api/export": "application/x-ndjson",
     **{f"GET {path}": "text/html" for path in (*viewer.PATHS, "/open")},
 }
-RECORDS = tuple(
-    f"POST /api/context/{name}" for name in ("inject", "prompt", "file", "failure")
-)  # the body is a hook's record
+# The body is a hook's record.
+HOOK_RECORDS = tuple(f"POST /api/context/{name}" for name in ("inject", "prompt", "file", "failure"))
 OPEN_BODIES = ("PATCH /api/settings", "POST /mcp")  # the body may have any field
-_SHAPES: dict[str, Row] = {
+_SCHEMAS: dict[str, Row] = {
     "": {"type": "string"},
     "date": {"type": "string", "description": "2026-01-31, or milliseconds since 1970"},
     "flag": {"type": "boolean"},
@@ -120,6 +119,7 @@ _ERROR = {
 
 
 def build_document(routes: Mapping[str, Mapping[str, Handler]]) -> Row:
+    """Return the OpenAPI document of these routes."""
     return {
         "openapi": "3.1.0",
         "info": {"title": "claude-mem", "version": __version__, "description": (__doc__ or "").partition("\n")[0]},
@@ -130,28 +130,28 @@ def build_document(routes: Mapping[str, Mapping[str, Handler]]) -> Row:
         "security": [{"token": []}],
         "paths": {
             path.replace(":path", ""): {
-                method.lower(): _operation(method, path, handler) for method, handler in handlers.items()
+                method.lower(): _describe_operation(method, path, handler) for method, handler in handlers.items()
             }
             for path, handlers in routes.items()
         },
     }
 
 
-def _operation(method: str, path: str, handler: Handler) -> Row:
+def _describe_operation(method: str, path: str, handler: Handler) -> Row:
     name = f"{method} {path}"
     params = [_parse_param(word) for word in PARAMETERS.get(name, "").split()]
-    in_query = [item for item in params if item["in_address"] or method in ("GET", "DELETE")]
-    in_body = [item for item in params if item not in in_query]
+    query_params = [item for item in params if item["in_query"] or method in ("GET", "DELETE")]
+    body_params = [item for item in params if item not in query_params]
     doc = inspect.cleandoc(handler.__doc__ or "")
     operation: Row = {
         "operationId": re.sub(r"\W+", "_", name).strip("_"),
         "summary": doc.partition("\n")[0],
         "description": doc,
-        "parameters": [*_in_path(path), *(_parameter(item) for item in in_query)],
-        "responses": {"200": _answer(name), "4XX": _refusal(name)},
+        "parameters": [*_path_parameters(path), *(_query_parameter(item) for item in query_params)],
+        "responses": {"200": _success(name), "4XX": _failure(name)},
     }
     if method in ("POST", "PATCH"):
-        operation["requestBody"] = {"content": _body(name, in_body)}
+        operation["requestBody"] = {"content": _request_body(name, body_params)}
     return operation
 
 
@@ -159,30 +159,30 @@ def _parse_param(word: str) -> Row:
     name, _, shape = word.partition(":")
     return {
         "name": name.strip("?!"),
-        "in_address": name[0] == "?",
+        "in_query": name[0] == "?",
         "required": name[-1] == "!",
-        "schema": _shape(shape),
+        "schema": _schema(shape),
     }
 
 
-def _shape(word: str) -> Row:
+def _schema(word: str) -> Row:
     if limits := re.fullmatch(r"(\d+)-(\d+)", word):
         return {"type": "integer", "minimum": int(limits[1]), "maximum": int(limits[2])}
-    return {"type": "string", "enum": word.split("|")} if "|" in word else _SHAPES[word]
+    return {"type": "string", "enum": word.split("|")} if "|" in word else _SCHEMAS[word]
 
 
-def _in_path(path: str) -> list[Row]:
-    schemas = {"id": _SHAPES["id"], "name": _SHAPES[""]}
+def _path_parameters(path: str) -> list[Row]:
+    schemas = {"id": _SCHEMAS["id"], "name": _SCHEMAS[""]}
     names = re.findall(r"{(\w+)", path)
     return [{"name": name, "in": "path", "required": True, "schema": schemas[name]} for name in names]
 
 
-def _parameter(item: Row) -> Row:
+def _query_parameter(item: Row) -> Row:
     return {"name": item["name"], "in": "query", "required": item["required"], "schema": item["schema"]}
 
 
-def _body(name: str, items: list[Row]) -> Row:
-    if name in RECORDS:
+def _request_body(name: str, items: list[Row]) -> Row:
+    if name in HOOK_RECORDS:
         return {"application/octet-stream": {"schema": {"type": "string", "contentEncoding": "binary"}}}
     schema = {
         "type": "object",
@@ -193,13 +193,13 @@ def _body(name: str, items: list[Row]) -> Row:
     return {"application/json": {"schema": schema}}
 
 
-def _answer(name: str) -> Row:
-    kinds = [OTHER_ANSWERS.get(name, "application/json")]
+def _success(name: str) -> Row:
+    kinds = [MEDIA_TYPES.get(name, "application/json")]
     kinds += ["text/plain"] if "format:" in PARAMETERS.get(name, "") else []
     return {"description": "success", "content": {kind: {} for kind in kinds}}
 
 
-def _refusal(name: str) -> Row:
+def _failure(name: str) -> Row:
     if name == "POST /mcp":
         return {"description": "the error, as MCP defines it"}
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}

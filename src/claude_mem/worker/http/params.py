@@ -1,4 +1,4 @@
-"""Parse and validate parts of a request. Invalid input raises `Misuse`."""
+"""Parse and validate parts of a request. Invalid input raises `InvalidRequest`."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ def require_user(request: Request) -> None:
 
 
 def int_query(request: Request, name: str, default: int, *, low: int = 0, high: int = 1_000_000_000) -> int:
+    """Return an integer from the query; raise `InvalidRequest` if it is out of range."""
     text = request.query_params.get(name, str(default))
     if not text.isdigit() or not text.isascii() or len(text) > 10 or not low <= int(text) <= high:
         raise InvalidRequest(f"{name} must be an integer from {low} to {high}")
@@ -66,6 +67,7 @@ def id_param(params: Mapping[str, str], name: str) -> int:
 
 
 def bool_param(params: Mapping[str, str], name: str) -> bool:
+    """Return whether a query parameter is `1`, `true` or `yes`."""
     return params.get(name, "").lower() in ("1", "true", "yes")
 
 
@@ -88,15 +90,18 @@ def str_field(body: dict[str, Any], *names: str, required: bool = False, limit: 
 
 
 def is_id(item: Any) -> bool:
+    """Return whether a JSON value can be a row id."""
     return isinstance(item, int) and not isinstance(item, bool) and 0 < item < 1 << 62
 
 
 def list_param(params: dict[str, str], *names: str) -> tuple[str, ...]:
+    """Return the comma-separated values of the first of these parameters that is given."""
     text = next((params[name] for name in names if params.get(name)), "")
     return tuple(part.strip() for part in make_storable(text).split(",") if part.strip())
 
 
 def date_param(params: Mapping[str, str], name: str, *, end: bool = False) -> int | None:
+    """Return a date as milliseconds, or None if it is not given. `end`: a day means the end of that day."""
     try:
         return parse_time(params.get(name, ""), end=end)
     except ValueError as error:

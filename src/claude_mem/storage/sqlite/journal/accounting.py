@@ -67,6 +67,14 @@ def _totals(conn: Connection, *, in_spool: int) -> Row:
     }
 
 
+def get_content_state(conn: Connection) -> str:
+    """Return a text that changes with every added row and every correction; '' for an empty database."""
+    sequences = fetch_all(
+        conn, "select name, seq from sqlite_sequence where name not in ('jobs', 'tellings') order by name"
+    )
+    return " ".join(f"{row['name']}:{row['seq']}" for row in sequences)
+
+
 def count_all_rows(conn: Connection) -> Row:
     """Return how many rows there are of each kind."""
     tables = ("projects", "sdk_sessions", "turns", "user_prompts", "events", "session_summaries")

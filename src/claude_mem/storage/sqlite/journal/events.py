@@ -27,6 +27,11 @@ def find_receipt(conn: Connection, event_id: str) -> Receipt | None:
     return STORED if retention.was_event_purged(conn, event_id) else None
 
 
+def has_receipt(conn: Connection, event_id: str) -> bool:
+    """Return whether the receipt of an event is stored; that of a purged event is not."""
+    return bool(fetch_value(conn, "select 1 from receipts where event_id = ?", (event_id,)))
+
+
 def get_receipt_rules(conn: Connection, event_ids: Sequence[str]) -> dict[str, str]:
     """Return, for each of these events, the rule that filtered it or the reason it was set aside."""
     ids_json = msgspec.json.encode(event_ids).decode()

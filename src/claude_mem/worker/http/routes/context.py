@@ -22,8 +22,7 @@ from claude_mem.inject import brief
 from claude_mem.privacy import display
 from claude_mem.recall import rank, timeline
 from claude_mem.storage.sqlite.engine import Connection
-from claude_mem.storage.sqlite.memory import browse
-from claude_mem.storage.sqlite.memory import projects as project_rows
+from claude_mem.storage.sqlite.memory import browse, projects
 from claude_mem.storage.sqlite.memory.search import DOCUMENT_KINDS, SearchFilter, complete_last_word
 from claude_mem.system import project_folders, spool
 from claude_mem.system.failpoints import failpoint
@@ -41,6 +40,9 @@ from claude_mem.worker.http.params import (
 )
 
 log = logging.getLogger(__name__)
+
+_ORDERS = {"": "relevance", "relevance": "relevance", "date_desc": "date_desc", "date_asc": "date_asc"}
+_PLURALS = {"observations": "observation", "summaries": "summary", "sessions": "summary", "prompts": "prompt"}
 
 
 async def show_start_context(service: Service, request: Request) -> Any:
@@ -60,7 +62,7 @@ async def show_start_context(service: Service, request: Request) -> Any:
 
 
 def _gather_named(conn: Connection, names: list[str], *, limit: int) -> brief.ProjectMemory | None:
-    project_ids = [project_id for name in names for project_id in project_rows.list_project_ids_by_name(conn, name)]
+    project_ids = [project_id for name in names for project_id in projects.list_project_ids_by_name(conn, name)]
     return brief.gather_memory(conn, project_ids, limit=limit)
 
 
@@ -123,23 +125,19 @@ async def preview_prompt_injection(service: Service, request: Request) -> Any:
     body = await read_json_body(request)
     question = rank.SearchQuery(
         text=str_field(body, "q", "query", "prompt", required=True, limit=20_000),
-        where=await service.db.read(_where, {"project": str_field(body, "project", limit=200)}),
+        where=await service.db.read(_parse_filter, {"project": str_field(body, "project", limit=200)}),
         limit=body["limit"] if is_id(body.get("limit")) and body["limit"] <= 50 else 5,
         floor=rank.PROMPT_FLOOR,
     )
     await service.indexer.catch_up()
     hits = await rank.find_hits(service.db, service.indexer, question)
     moment = payload.Trigger(host="", content_session_id="", cwd="", event="UserPromptSubmit", text=question.text)
-    # A second ranking: it differs for prompts over `recall.MOST_PROMPT` characters and for names of several projects.
+    # A second ranking: it differs for prompts over `rank.MAX_PROMPT_CHARS` and for names of several projects.
     injections = [
         await service.context_service.at_prompt(moment, project_id) for project_id in question.where.project_ids or ()
     ]
     text = "\n".join(injection.text for injection in injections if injection.text)
     return {"context": text, "count": len(hits), "items": [hit.as_item() for hit in hits]}
-
-
-_ORDERS = {"": "relevance", "relevance": "relevance", "date_desc": "date_desc", "date_asc": "date_asc"}
-_PLURALS = {"observations": "observation", "summaries": "summary", "sessions": "summary", "prompts": "prompt"}
 
 
 async def search(service: Service, request: Request) -> Any:
@@ -154,7 +152,7 @@ async def search(service: Service, request: Request) -> Any:
     text = make_storable(params.get("query", params.get("q", ""))[:20_000])
     question = rank.SearchQuery(
         text=await service.db.read(complete_last_word, text) if bool_param(params, "typing") else text,
-        where=await service.db.read(_where, dict(params)),
+        where=await service.db.read(_parse_filter, dict(params)),
         limit=limit + 1,
         offset=offset,
         order=order,
@@ -166,7 +164,7 @@ async def search(service: Service, request: Request) -> Any:
     return {"items": items, "hasMore": len(hits) > limit, "offset": offset, "limit": limit}
 
 
-def _where(conn: Connection, params: dict[str, str]) -> SearchFilter:
+def _parse_filter(conn: Connection, params: dict[str, str]) -> SearchFilter:
     """Return the search filter of a request."""
     kinds = [_PLURALS.get(kind, kind) for kind in list_param(params, "kind", "type")]
     if unknown := set(kinds) - set(DOCUMENT_KINDS):
@@ -188,7 +186,7 @@ def _project_ids(conn: Connection, params: dict[str, str]) -> tuple[int, ...] | 
     """Return the project by id, or all projects of that name."""
     if params.get("project_id"):
         return (id_param(params, "project_id"),)
-    return tuple(project_rows.list_project_ids_by_name(conn, params["project"])) if params.get("project") else None
+    return tuple(projects.list_project_ids_by_name(conn, params["project"])) if params.get("project") else None
 
 
 async def show_timeline(service: Service, request: Request) -> Any:
@@ -197,7 +195,7 @@ async def show_timeline(service: Service, request: Request) -> Any:
     params = request.query_params
     before, after = int_query(request, "depth_before", 5, high=50), int_query(request, "depth_after", 5, high=50)
     name = params.get("project", "")
-    project_ids = await service.db.read(project_rows.list_project_ids_by_name, name) if name else None
+    project_ids = await service.db.read(projects.list_project_ids_by_name, name) if name else None
     center = await timeline.find_center(
         service.db,
         service.indexer,

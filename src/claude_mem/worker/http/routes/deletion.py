@@ -1,9 +1,4 @@
-"""Routes for deletion by scope: preview, start, progress, undo.
-
-Routes to apply the current secret rules to everything already stored.
-
-Routes for self-checks and the audit log of provider requests, injections and deletions.
-"""
+"""Routes for deletion by scope, for scrubbing stored secrets, and for the checks and the log that prove both."""
 
 from __future__ import annotations
 
@@ -25,11 +20,14 @@ from claude_mem.worker.http.params import date_param, int_query, is_id, path_id,
 WAIT_SECONDS = 2.0  # that the response waits; most deletions are done by then
 
 
+# --- deletion --------------------------------------------------------------------------------------------------------
+
+
 async def preview_deletion(service: Service, request: Request) -> Any:
     """Preview a deletion: `{ids, session, project, before, after, source, matching, now}`, combined with AND →
     `{counts, first, made_again, empty}`."""
     body = await read_json_body(request)
-    return await service.deletion_service.preview(await _scope(service, body), erase=body.get("now") is True)
+    return await service.deletion_service.preview(await _parse_scope(service, body), erase=body.get("now") is True)
 
 
 async def start_deletion(service: Service, request: Request) -> Any:
@@ -37,7 +35,7 @@ async def start_deletion(service: Service, request: Request) -> Any:
     irreversible and covers every file; otherwise POST /api/forget/{number}/undo restores it within 30 days. GET shows
     the progress."""
     body = await read_json_body(request)
-    progress = service.deletion_service.start(await _scope(service, body), erase=body.get("now") is True)
+    progress = service.deletion_service.start(await _parse_scope(service, body), erase=body.get("now") is True)
     assert service.deletion_service.task is not None
     await asyncio.wait({service.deletion_service.task}, timeout=WAIT_SECONDS)
     return progress
@@ -45,7 +43,7 @@ async def start_deletion(service: Service, request: Request) -> Any:
 
 async def show_progress(service: Service, _: Request) -> Any:
     """Progress or result of the last deletion."""
-    return service.deletion_service.progress_as_dict()
+    return service.deletion_service.progress
 
 
 async def undo_deletion(service: Service, request: Request) -> Any:
@@ -53,9 +51,9 @@ async def undo_deletion(service: Service, request: Request) -> Any:
     return await service.deletion_service.undo(path_id(request))
 
 
-async def _scope(service: Service, body: dict[str, Any]) -> DeletionScope:
-    ids = body.get("ids", [])
-    if not isinstance(ids, list) or not all(is_id(item) for item in ids):
+async def _parse_scope(service: Service, body: dict[str, Any]) -> DeletionScope:
+    row_ids = body.get("ids", [])
+    if not isinstance(row_ids, list) or not all(is_id(item) for item in row_ids):
         raise InvalidRequest("`ids` must be a list of integers")
     dates = {name: str(body[name]) for name in ("before", "after") if body.get(name) not in (None, "")}
     resolve = partial(
@@ -64,7 +62,7 @@ async def _scope(service: Service, body: dict[str, Any]) -> DeletionScope:
         project=str_field(body, "project", limit=400),
         source=str_field(body, "source", limit=4096),
         matching=str_field(body, "matching", limit=4096),
-        ids=tuple(dict.fromkeys(ids)),
+        ids=tuple(dict.fromkeys(row_ids)),
         before=date_param(dates, "before"),
         after=date_param(dates, "after"),
     )
@@ -86,7 +84,7 @@ async def show_scrub(service: Service, _: Request) -> Any:
     return service.scrubber.status()
 
 
-# --- auditing --------------------------------------------------------------------------------------------------------
+# --- self-checks and audit log ---------------------------------------------------------------------------------------
 
 
 async def run_checks(service: Service, _: Request) -> Any:

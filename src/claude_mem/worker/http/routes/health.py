@@ -1,10 +1,8 @@
-"""Response times: the last thousand of each trigger, kept in memory and reported as percentiles.
+"""Routes of the health and log pages, and the actions offered there: retry or drop a dead letter, check a backup.
 
-Health: event accounting, the job queue, use of disk and memory, response times, and current problems.
-
-Each part is cheap: it is read by an index, from the file system, or from memory.
-
-The worker's log: entries with their tracebacks, newest first, from all rotated files.
+Health covers event accounting, the job queue, use of disk and memory, response times, and current problems. Each part
+is cheap: it is read by an index, from the file system, or from memory. The log is returned as entries with their
+tracebacks, newest first, from all rotated files.
 """
 
 from __future__ import annotations
@@ -39,36 +37,11 @@ from claude_mem.worker.app import Service
 from claude_mem.worker.http.params import Handler, date_param, int_query, path_id, read_json_body, str_field
 from claude_mem.worker.http.routes.viewer import browser_sessions_of
 
-SAMPLES_KEPT = 1_000
-
-
-def percentiles(milliseconds: Iterable[float]) -> dict[str, float | int | None]:
-    """Return p50, p95 and p99 by nearest rank, so that each is a measured value."""
-    ordered = sorted(milliseconds)
-    ranks = {name: -(-len(ordered) * share // 100) - 1 for name, share in (("p50", 50), ("p95", 95), ("p99", 99))}
-    return {"count": len(ordered), **{name: round(ordered[at], 2) if ordered else None for name, at in ranks.items()}}
-
-
-def with_timing(moment: str, handler: Handler) -> Handler:
-    """Wrap a handler to record its response time. Requests that fail are not counted."""
-
-    @wraps(handler)
-    async def timed(service: Service, request: Request) -> Any:
-        started = time.perf_counter()
-        answer = await handler(service, request)
-        samples = service.response_times.setdefault(moment, deque(maxlen=SAMPLES_KEPT))
-        samples.append((time.perf_counter() - started) * 1000)
-        return answer
-
-    return timed
-
-
-# --- checkup ---------------------------------------------------------------------------------------------------------
-
-
+MAX_SAMPLES = 1_000  # response times kept of each trigger
 LOW_DISK_BYTES = 500 << 20
 MAX_SET_ASIDE_SHOWN = 20
 RECENT_MS = 7 * 86_400_000  # events set aside before are listed, but are no current problem
+_EVENT_STATES = ("stored", "queued", "set_aside", "filtered")
 _MEASURES = {
     "hook": "From reading the event until its file is in the spool, synced and renamed. Excludes the start of Python;"
     " accurate to a few milliseconds, the resolution of the file system's clock.",
@@ -77,6 +50,15 @@ _MEASURES = {
     "file": "The worker's response before a file is read or edited.",
     "failure": "The worker's response after a failure.",
 }
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+MAX_MESSAGE_CHARS = 20_000
+MAX_SAME_TIME = 1_000  # entries with the same time that one page may add
+_ENTRY_HEAD = re.compile(
+    r"(?P<at>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) (?P<level>[A-Z]+) (?P<logger>[\w.]+): (?P<message>.*)", re.ASCII
+)
+
+
+# --- health ----------------------------------------------------------------------------------------------------------
 
 
 async def show_health(service: Service, request: Request) -> Any:
@@ -87,23 +69,23 @@ async def show_health(service: Service, request: Request) -> Any:
     settings = await asyncio.to_thread(load_lenient, data_dir=config.data_dir)
     status = {
         "at": now,
-        "process": _process(service, now),
-        "account": {**account, "adds_up": _adds_up(account)},
+        "process": _describe_process(service, now),
+        "account": {**account, "adds_up": account["captured"] == sum(account[state] for state in _EVENT_STATES)},
         "spool": len(service.spool.pending()),
         "queue": await service.db.read(job_details.count_jobs_by_state),
         "jobs": await service.db.read(job_details.list_described_jobs),
-        "aside": await _aside(service),
+        "aside": await _list_set_aside(service),
         "backup": {
-            **await asyncio.to_thread(_backups, config.backups),
+            **await asyncio.to_thread(_summarize_backups, config.backups),
             "drills": await service.db.read(notices.list_drills),
             "last": await service.db.read(notices.find_check, "backup"),
         },
-        "damage": await asyncio.to_thread(_damage, config),
+        "damage": await asyncio.to_thread(_list_damage, config),
         "checks": {
             name: await service.db.read(notices.find_check, name) for name in ("start", "full", "index", "stray")
         },
         "disk": await asyncio.to_thread(disk_usage, config, service.db.path),
-        "times": _times(service),
+        "times": _summarize_times(service),
         "refining": await service.refiner.status(now),
         "audit": service.self_check.as_row(),
         "door": [alert.text for alert in browser_sessions_of(request).alerts],
@@ -113,24 +95,20 @@ async def show_health(service: Service, request: Request) -> Any:
     return {**status, "concerns": list(health_issues(status))}
 
 
-def _adds_up(account: Row) -> bool:
-    return bool(account["captured"] == sum(account[name] for name in ("stored", "queued", "set_aside", "filtered")))
-
-
-def _process(service: Service, now: int) -> Row:
+def _describe_process(service: Service, now: int) -> Row:
     return {
         "version": __version__,
         "installed_version": hook.installed_version(),
         "pid": os.getpid(),
         "started_at": service.started_at,
         "uptime_ms": now - service.started_at,
-        "memory": _memory(),
+        "memory": _memory_bytes(),
         "listeners": service.stream.listeners,
         "data_dir": str(service.config.data_dir),
     }
 
 
-def _memory() -> int:
+def _memory_bytes() -> int:
     """Return the resident memory in bytes, or its peak where the system does not report the current value."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -140,7 +118,7 @@ def _memory() -> int:
         return peak if sys.platform == "darwin" else peak * 1024
 
 
-def _times(service: Service) -> list[Row]:
+def _summarize_times(service: Service) -> list[Row]:
     measured = {
         "hook": list(service.spool.delays),
         **{name: list(samples) for name, samples in service.response_times.items()},
@@ -148,12 +126,12 @@ def _times(service: Service) -> list[Row]:
     return [{"name": name, "what": what, **percentiles(measured.get(name, ()))} for name, what in _MEASURES.items()]
 
 
-# --- files -----------------------------------------------------------------------------------------------------------
+# --- files and disk --------------------------------------------------------------------------------------------------
 
 
-async def _aside(service: Service) -> Row:
+async def _list_set_aside(service: Service) -> Row:
     """Return the number of events set aside, and the time and reason of the newest."""
-    files = await asyncio.to_thread(lambda: list(_files(service.spool.aside)))
+    files = await asyncio.to_thread(lambda: list(_walk(service.spool.aside)))
     entries = [(name, size) for name, size in files if not name.startswith(".")]
     newest = sorted(entries, reverse=True)[:MAX_SET_ASIDE_SHOWN]
     reasons = await service.db.read(events.get_receipt_rules, [name for name, _ in newest])
@@ -167,7 +145,7 @@ async def _aside(service: Service) -> Row:
     }
 
 
-def _backups(folder: Path) -> Row:
+def _summarize_backups(folder: Path) -> Row:
     """Return the number and size of all backups, and the newest one."""
     files = [(path, path.stat()) for path in folder.glob("*.db") if path.name.startswith(backup.OWN_PREFIXES)]
     newest = max(files, key=lambda item: item[1].st_mtime, default=None)
@@ -183,53 +161,53 @@ def disk_usage(config: Config, database: Path) -> Row:
     """Return the size of each part in bytes, and the free space on its disk."""
     wal = database.with_name(f"{database.name}-wal")
     parts = {
-        "database": _size(database),
-        "write-ahead log": _size(wal),
-        "spool": _tree(config.spool),
-        "set aside": _tree(config.aside),
-        "backups": _tree(config.backups),
-        "exports": _tree(config.exports),
-        "models": _tree(config.models),
-        "logs": _tree(config.log_file.parent),
+        "database": _file_bytes(database),
+        "write-ahead log": _file_bytes(wal),
+        "spool": _folder_bytes(config.spool),
+        "set aside": _folder_bytes(config.aside),
+        "backups": _folder_bytes(config.backups),
+        "exports": _folder_bytes(config.exports),
+        "models": _folder_bytes(config.models),
+        "logs": _folder_bytes(config.log_file.parent),
     }
     usage = shutil.disk_usage(config.data_dir)
     return {"parts": parts, "all": sum(parts.values()), "free": usage.free, "total": usage.total}
 
 
-def _size(path: Path) -> int:
+def _file_bytes(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:
         return 0
 
 
-def _tree(folder: Path) -> int:
-    return sum(size for _, size in _files(folder, deep=True))
+def _folder_bytes(folder: Path) -> int:
+    return sum(size for _, size in _walk(folder, deep=True))
 
 
-def _files(folder: Path, *, deep: bool = False) -> Iterator[tuple[str, int]]:
+def _walk(folder: Path, *, deep: bool = False) -> Iterator[tuple[str, int]]:
     """Yield names and sizes of files. Symbolic links are not followed: their targets are not part of the data."""
     try:
         for entry in os.scandir(folder):
             if entry.is_dir(follow_symlinks=False):
-                yield from _files(Path(entry.path), deep=True) if deep else ()
+                yield from _walk(Path(entry.path), deep=True) if deep else ()
             else:
-                yield entry.name, _own_size(entry)
+                yield entry.name, _entry_bytes(entry)
     except OSError:
         return  # the folder does not exist
 
 
-def _own_size(entry: os.DirEntry[str]) -> int:
+def _entry_bytes(entry: os.DirEntry[str]) -> int:
     try:
         return entry.stat(follow_symlinks=False).st_size
     except OSError:
         return 0
 
 
-# --- problems --------------------------------------------------------------------------------------------------------
+# --- current problems ------------------------------------------------------------------------------------------------
 
 
-def _damage(config: Config) -> list[str]:
+def _list_damage(config: Config) -> list[str]:
     """Describe the damaged databases and files that were set aside and still exist."""
     files = [str(moved) for moved in data_directory.list_quarantined(config.data_dir)]
     return [repair.describe_repair(each) for each in repair.list_repairs(config.quarantine)] + files
@@ -239,27 +217,24 @@ def health_issues(status: Row) -> Iterator[Row]:
     """Yield the current problems, described for the user."""
     account, queue = status["account"], status["queue"]
     if not account["adds_up"]:
-        yield _concern(
-            "bad", "The event counts do not add up: events were lost or counted twice.", "Please report this."
-        )
-    yield from _checked_itself(status["audit"]["wrong"])
+        yield _issue("bad", "The event counts do not add up: events were lost or counted twice.", "Please report this.")
+    yield from _failed_checks(status["audit"]["wrong"])
     yield from (
-        _concern("bad", message, "This message stays here until the worker exits.")
-        for message in status.get("door", ())
+        _issue("bad", message, "This message stays here until the worker exits.") for message in status.get("door", ())
     )
     if queue["dead"]:
         one = queue["dead"] == 1
         text = f"{queue['dead']:,} {'job' if one else 'jobs'} failed three times and will not be retried."
-        yield _concern("bad", text, "The job queue below shows why. Fix the cause, then retry.")
-    yield from _outdated(status.get("process", {}))
+        yield _issue("bad", text, "The job queue below shows why. Fix the cause, then retry.")
+    yield from _version_mismatch(status.get("process", {}))
     for message in status.get("damage", ()):
-        yield _concern("warn", message, "Delete that folder once you no longer need it.")
+        yield _issue("warn", message, "Delete that folder once you no longer need it.")
     if (last := status["backup"].get("last")) and not last["ok"]:
-        yield _concern("bad", f"The daily backup failed: {last['text']}", "The worker retries it every hour.")
+        yield _issue("bad", f"The daily backup failed: {last['text']}", "The worker retries it every hour.")
     if (stray := status.get("checks", {}).get("stray")) and not stray["ok"]:
-        yield _concern("warn", f"{stray['text'].capitalize()}.", "Make a backup on another disk.")
+        yield _issue("warn", f"{stray['text'].capitalize()}.", "Make a backup on another disk.")
     if status["disk"]["free"] < LOW_DISK_BYTES:
-        yield _concern(
+        yield _issue(
             "bad", "The disk is nearly full.", "Free disk space. Events stay in the spool while nothing can be written."
         )
     lately = [row for row in status["aside"]["newest"] if (row["at"] or 0) > status["at"] - RECENT_MS]
@@ -269,46 +244,46 @@ def health_issues(status: Row) -> Iterator[Row]:
         text = (
             f"{_events(len(lately), MAX_SET_ASIDE_SHOWN)} could not be read this week and {was} set aside ({reasons})."
         )
-        yield _concern("warn", text, f"The files are in {status['aside']['folder']}.")
-    yield from _not_used(status)
+        yield _issue("warn", text, f"The files are in {status['aside']['folder']}.")
+    yield from _invalid_settings(status)
     if status["refining"]["problem"]:
         text = f"No model refines memories: {status['refining']['problem']}."
-        yield _concern("warn", text, "Memories are written by rules until this is fixed.")
+        yield _issue("warn", text, "Memories are written by rules until this is fixed.")
     for row in status["refining"]["paused"]:
         if row["until"] > status["at"]:
             text = f"{row['provider']} is paused after an error: {row['verdict']}: {row['message']}"
-            yield _concern("warn", text, "Memories are written without it; it is retried automatically.")
+            yield _issue("warn", text, "Memories are written without it; it is retried automatically.")
     if status["refining"]["prices_problem"]:
-        yield _concern("warn", status["refining"]["prices_problem"], "The built-in prices are used.")
+        yield _issue("warn", status["refining"]["prices_problem"], "The built-in prices are used.")
 
 
-def _not_used(status: Row) -> Iterator[Row]:
+def _invalid_settings(status: Row) -> Iterator[Row]:
     """Yield invalid settings and invalid user-defined secret rules."""
     for problem in status["settings"]:
-        yield _concern("warn", f"A setting is invalid and not used: {problem}", "The settings page shows it.")
+        yield _issue("warn", f"A setting is invalid and not used: {problem}", "The settings page shows it.")
     for problem in status.get("secret_rules", ()):
         text = f"A secret rule is invalid and not used: {problem}"
-        yield _concern("warn", text, "See docs/secrets.md, then restart the worker.")
+        yield _issue("warn", text, "See docs/secrets.md, then restart the worker.")
 
 
-def _outdated(process: Row) -> Iterator[Row]:
+def _version_mismatch(process: Row) -> Iterator[Row]:
     version, installed = process.get("version"), process.get("installed_version")
     if installed and installed != version:
         text = f"The worker runs version {version}, but {installed} is installed."
-        yield _concern("warn", text, "It restarts by itself within seconds; if not, `claude-mem logs` shows why.")
+        yield _issue("warn", text, "It restarts by itself within seconds; if not, `claude-mem logs` shows why.")
 
 
-def _checked_itself(wrong: list[Row]) -> Iterator[Row]:
+def _failed_checks(wrong: list[Row]) -> Iterator[Row]:
     for item in wrong:
         if item["name"] != "events":  # reported above as the event counts
-            yield _concern("bad", f"A self-check failed: {item['name']}: {item['found']}.", item["hint"])
+            yield _issue("bad", f"A self-check failed: {item['name']}: {item['found']}.", item["hint"])
 
 
 def _events(count: int, most: int) -> str:
     return "1 event" if count == 1 else f"{count} events" if count < most else f"{most} events or more"
 
 
-def _concern(level: str, text: str, hint: str) -> Row:
+def _issue(level: str, text: str, hint: str) -> Row:
     return {"level": level, "text": text, "hint": hint}
 
 
@@ -341,19 +316,37 @@ async def check_backup(service: Service, request: Request) -> Any:
     return asdict(await asyncio.to_thread(backup.examine_backup, paths[name]))
 
 
-# --- logs ------------------------------------------------------------------------------------------------------------
+# --- response times --------------------------------------------------------------------------------------------------
 
 
-LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-MOST_CHARS = 20_000
-MOST_AT_ONCE = 1_000
-_HEAD = re.compile(
-    r"(?P<at>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) (?P<level>[A-Z]+) (?P<logger>[\w.]+): (?P<message>.*)", re.ASCII
-)
+def percentiles(milliseconds: Iterable[float]) -> dict[str, float | int | None]:
+    """Return p50, p95 and p99 by nearest rank, so that each is a measured value."""
+    ordered = sorted(milliseconds)
+    ranks = {name: -(-len(ordered) * share // 100) - 1 for name, share in (("p50", 50), ("p95", 95), ("p99", 99))}
+    return {"count": len(ordered), **{name: round(ordered[at], 2) if ordered else None for name, at in ranks.items()}}
+
+
+def with_timing(moment: str, handler: Handler) -> Handler:
+    """Wrap a handler to record its response time. Requests that fail are not counted."""
+
+    @wraps(handler)
+    async def timed(service: Service, request: Request) -> Any:
+        started = time.perf_counter()
+        answer = await handler(service, request)
+        samples = service.response_times.setdefault(moment, deque(maxlen=MAX_SAMPLES))
+        samples.append((time.perf_counter() - started) * 1000)
+        return answer
+
+    return timed
+
+
+# --- log -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
+    """One entry of the log; `message` includes its traceback."""
+
     at: int
     level: str
     logger: str
@@ -362,11 +355,14 @@ class LogEntry:
 
 @dataclass(frozen=True, slots=True)
 class LogFilter:
+    """Which entries to return: this level or more severe, containing the text (in lower case), older than `before`."""
+
     level: str = ""
     text: str = ""
     before: int | None = None
 
     def matches(self, entry: LogEntry) -> bool:
+        """Return whether an entry passes the filter."""
         if self.before is not None and entry.at >= self.before:
             return False
         if self.level and _rank(entry.level) < _rank(self.level):
@@ -403,20 +399,20 @@ def read_entries(file: Path, log_filter: LogFilter, count: int) -> dict[str, Any
     """Return `count` entries plus those with the same time as the last: the next page starts `before` that time."""
     items: list[LogEntry] = []
     more = False
-    for entry in _newest_first(file, log_filter):
+    for entry in _iterate_entries(file, log_filter):
         if not log_filter.matches(entry):
             continue
-        if len(items) >= count and (entry.at != items[-1].at or len(items) >= count + MOST_AT_ONCE):
+        if len(items) >= count and (entry.at != items[-1].at or len(items) >= count + MAX_SAME_TIME):
             more = True
             break
         items.append(entry)
-    lines = [line for entry in reversed(items) for line in _as_text(entry)][-count:]
+    lines = [line for entry in reversed(items) for line in _format_entry(entry)][-count:]
     return {"lines": lines, "items": [asdict(entry) for entry in items], "hasMore": more}
 
 
-def _newest_first(file: Path, log_filter: LogFilter) -> Iterator[LogEntry]:
+def _iterate_entries(file: Path, log_filter: LogFilter) -> Iterator[LogEntry]:
     """Yield entries of the current file, then of `.1`, `.2` …; older files are read only if needed."""
-    for path in (file, *sorted(file.parent.glob(f"{file.name}.*"), key=_age)):
+    for path in (file, *sorted(file.parent.glob(f"{file.name}.*"), key=_rotation_number)):
         try:
             text = path.read_text("utf-8", "replace")
         except OSError:
@@ -425,7 +421,7 @@ def _newest_first(file: Path, log_filter: LogFilter) -> Iterator[LogEntry]:
             yield from parse_entries(text)
 
 
-def _age(path: Path) -> int:
+def _rotation_number(path: Path) -> int:
     tail = path.name.rpartition(".")[2]
     return int(tail) if tail.isdigit() else 1 << 30
 
@@ -434,16 +430,16 @@ def parse_entries(text: str) -> Iterator[LogEntry]:
     """Yield entries, newest first. A line that starts no entry belongs to the entry before it."""
     continuation: list[str] = []
     for line in reversed(text.split("\n")):
-        match = _HEAD.fullmatch(line)
+        match = _ENTRY_HEAD.fullmatch(line)
         if match is None:
             continuation.append(line)
             continue
         message = "\n".join((match["message"], *reversed(continuation))).rstrip()
-        yield LogEntry(_milliseconds(match["at"]), match["level"], match["logger"], message[:MOST_CHARS])
+        yield LogEntry(_parse_log_time(match["at"]), match["level"], match["logger"], message[:MAX_MESSAGE_CHARS])
         continuation.clear()
 
 
-def _milliseconds(at: str) -> int:
+def _parse_log_time(at: str) -> int:
     """Parse a log time, which is local time; 0 if it is invalid."""
     try:
         return round(datetime.fromisoformat(at.replace(",", ".")).timestamp() * 1000)
@@ -451,7 +447,7 @@ def _milliseconds(at: str) -> int:
         return 0
 
 
-def _as_text(entry: LogEntry) -> list[str]:
+def _format_entry(entry: LogEntry) -> list[str]:
     moment = datetime.fromtimestamp(entry.at / 1000)
     head = f"{moment:%Y-%m-%d %H:%M:%S},{entry.at % 1000:03d} {entry.level} {entry.logger}: "
     return (head + entry.message).split("\n")

@@ -1,7 +1,4 @@
-"""Routes to list, read and save memories.
-
-Routes for correcting memories: edit, pin, judge, merge, forget, undo, and the page of one observation.
-"""
+"""Routes of memories: list, read, save, correct (edit, pin, judge, merge, undo), forget and approve them."""
 
 from __future__ import annotations
 
@@ -24,7 +21,6 @@ from claude_mem.recall import rank
 from claude_mem.storage.sqlite.engine import Connection, Row
 from claude_mem.storage.sqlite.journal import events, turns
 from claude_mem.storage.sqlite.memory import edits, observations, projects, sessions
-from claude_mem.storage.sqlite.memory import projects as project_rows
 from claude_mem.storage.sqlite.memory.search import SearchFilter
 from claude_mem.system import project_folders
 from claude_mem.worker.app import Service
@@ -39,8 +35,21 @@ from claude_mem.worker.http.params import (
     str_field,
 )
 
+MAX_BATCH_IDS = 200
+MAX_RELATED = 8
+JUDGE_BATCH = 200
+_EDITABLE_FIELDS: dict[str, type] = {
+    **dict.fromkeys(("type", "title", "subtitle", "narrative"), str),
+    **dict.fromkeys(("facts", "concepts"), list),
+}
+
+
+# --- listing, reading and saving -------------------------------------------------------------------------------------
+
 
 def list_handler(select: Callable[..., list[Row]]) -> Handler:
+    """Return a handler that lists the rows of `select`, a page at a time."""
+
     async def handler(service: Service, request: Request) -> Any:
         """`limit` (1–100), `offset`, `project` → `{items, hasMore, offset, limit}`, newest first."""
         return await _list_page(service, request, select)
@@ -64,6 +73,8 @@ async def _list_page(service: Service, request: Request, select: Callable[..., l
 
 
 def record_handler(kind: str) -> Handler:
+    """Return a handler that shows one record of this kind."""
+
     async def handler(service: Service, request: Request) -> Any:
         """One record in full."""
         return await service.db.read(observations.get_memory, kind, path_id(request))
@@ -90,13 +101,10 @@ def _session_details(conn: Connection, session_id: int) -> Row:
 
 async def get_observations(service: Service, request: Request) -> Any:
     """Observations in full, in the order of the request: `{ids}`."""
-    observation_ids = (await read_json_body(request)).get("ids")
-    if (
-        not isinstance(observation_ids, list)
-        or len(observation_ids) > 200
-        or not all(is_id(item) for item in observation_ids)
-    ):
-        raise InvalidRequest("`ids` must be a list of at most 200 integers")
+    observation_ids: Any = (await read_json_body(request)).get("ids")
+    is_list_of_ids = isinstance(observation_ids, list) and all(is_id(item) for item in observation_ids)
+    if not is_list_of_ids or len(observation_ids) > MAX_BATCH_IDS:
+        raise InvalidRequest(f"`ids` must be a list of at most {MAX_BATCH_IDS} integers")
     return {"items": await service.db.read(observations.load_observations, observation_ids)}
 
 
@@ -111,7 +119,7 @@ async def list_by_file(service: Service, request: Request) -> Any:
     limit = int_query(request, "limit", 20, low=1, high=100)
     await service.indexer.catch_up()
     rows: list[Row] = []
-    for project_id in [own_id] if own_id else await service.db.read(project_rows.list_project_ids_by_name, name):
+    for project_id in [own_id] if own_id else await service.db.read(projects.list_project_ids_by_name, name):
         rows += await service.db.read(
             observations.list_observations_by_file, project_id, make_storable(path), limit=limit
         )
@@ -123,7 +131,7 @@ async def save_memory(service: Service, request: Request) -> Any:
     that consists of rules ("always …"); only the user can state one. `X-Claude-Mem-By: agent` marks an agent's memory,
     which needs approval if external text was read just before, in any folder."""
     body = await read_json_body(request)
-    by, kind = requested_by(request), _saved_type(request, str_field(body, "type", limit=40))
+    by, kind = requested_by(request), _requested_type(request, str_field(body, "type", limit=40))
     name, cwd = str_field(body, "project", limit=100), str_field(body, "cwd", limit=4096)
     project = project_folders.project_from_name(name or project_folders.GENERAL_PROJECT)
     if cwd and not name:
@@ -139,7 +147,7 @@ async def save_memory(service: Service, request: Request) -> Any:
     return {"success": True, "id": row_id, "type": kind, "title": title, "project": project.name, "held": why}
 
 
-def _saved_type(request: Request, type_name: str) -> str:
+def _requested_type(request: Request, type_name: str) -> str:
     """Return the requested type: `rule` or ""."""
     if type_name not in ("", ObservationType.RULE):
         raise InvalidRequest(f"the type {type_name!r} cannot be saved", hint="use `rule`, or leave `type` out")
@@ -148,29 +156,18 @@ def _saved_type(request: Request, type_name: str) -> str:
     return type_name
 
 
-# --- corrections -----------------------------------------------------------------------------------------------------
-
-
-MOST_RELATED = 8
-JUDGE_BATCH = 200
-_SHAPES: dict[str, type] = {
-    **dict.fromkeys(("type", "title", "subtitle", "narrative"), str),
-    **dict.fromkeys(("facts", "concepts"), list),
-}
-
-
-# --- one observation -------------------------------------------------------------------------------------------------
+# --- correcting ------------------------------------------------------------------------------------------------------
 
 
 async def change(service: Service, request: Request) -> Any:
     """PATCH changes type, title, subtitle, narrative, facts or concepts."""
-    fields = _corrections(await read_json_body(request), types=service.icons)
+    fields = _parse_edit(await read_json_body(request), types=service.icons)
     return await _publish_change(
-        service, await service.db.write(_change, path_id(request), fields, requested_by(request))
+        service, await service.db.write(_edit, path_id(request), fields, requested_by(request))
     )
 
 
-def _change(conn: Connection, observation_id: int, fields: Row, by: str) -> Row:
+def _edit(conn: Connection, observation_id: int, fields: Row, by: str) -> Row:
     """Apply an edit. An agent's edit is classified like a memory it saves.
 
     The agent's working directory is unknown here, so external text read in any project counts.
@@ -183,10 +180,12 @@ def _change(conn: Connection, observation_id: int, fields: Row, by: str) -> Row:
     return edits.edit_observation(conn, observation_id, fields, now=now, by=by, trust=trust, why=why)
 
 
-def _corrections(body: dict[str, Any], *, types: Collection[str]) -> Row:
+def _parse_edit(body: dict[str, Any], *, types: Collection[str]) -> Row:
     for name, item in body.items():
-        if name not in _SHAPES or not isinstance(item, _SHAPES[name]):
-            raise InvalidRequest(f"`{name}` cannot be set to that value", hint="settable: " + ", ".join(_SHAPES))
+        if name not in _EDITABLE_FIELDS or not isinstance(item, _EDITABLE_FIELDS[name]):
+            raise InvalidRequest(
+                f"`{name}` cannot be set to that value", hint="settable: " + ", ".join(_EDITABLE_FIELDS)
+            )
         if isinstance(item, list) and not all(isinstance(part, str) for part in item):
             raise InvalidRequest(f"`{name}` must be a list of strings")
     if "type" in body and body["type"] not in types:
@@ -208,6 +207,8 @@ async def pin(service: Service, request: Request) -> Any:
 
 
 def judge(kind: str, verdict: str) -> Handler:
+    """Return a handler that gives a record of this kind that verdict (POST) or withdraws it (DELETE)."""
+
     async def handler(service: Service, request: Request) -> Any:
         require_user(request)
         new_verdict = "right" if request.method == "DELETE" else verdict
@@ -248,7 +249,7 @@ async def _publish_change(service: Service, row: Row) -> Row:
     return row
 
 
-# --- deletion --------------------------------------------------------------------------------------------------------
+# --- forgetting ------------------------------------------------------------------------------------------------------
 
 
 async def forget(service: Service, request: Request) -> Any:
@@ -266,13 +267,13 @@ async def forget(service: Service, request: Request) -> Any:
 async def preview_deletion(service: Service, request: Request) -> Any:
     """Preview a deletion: what goes with it, and which rows about the same thing stay."""
     observation_id = path_id(request)
-    preview = await service.db.read(_deletion_preview, observation_id)
+    preview = await service.db.read(_read_deletion_preview, observation_id)
     folders = await _folders_injecting(service, observation_id, preview["project_id"])
     backups = len(list(service.config.backups.glob("*.db")))
     return {**preview, "goes": {**preview["goes"], "starts": folders}, "backups": backups}
 
 
-def _deletion_preview(conn: Connection, observation_id: int) -> Row:
+def _read_deletion_preview(conn: Connection, observation_id: int) -> Row:
     deleted = edits.find_deleted_observation(conn, observation_id)
     row = edits.find_deleted_content(conn, observation_id) if deleted else None
     if row is None:
@@ -308,15 +309,13 @@ async def _folders_injecting(service: Service, observation_id: int, project_id: 
     memory = await service.db.read(brief.gather_memory, [project_id], limit=limit)
     if memory is None:
         return []
-    injected_ids = (
-        await asyncio.to_thread(brief.compose_brief, memory, budget_tokens=budget, icons=service.icons)
-    ).item_names
-    return (
-        await service.db.read(projects.list_project_folders, project_id) if f"o{observation_id}" in injected_ids else []
-    )
+    start = await asyncio.to_thread(brief.compose_brief, memory, budget_tokens=budget, icons=service.icons)
+    if f"o{observation_id}" not in start.item_names:
+        return []
+    return await service.db.read(projects.list_project_folders, project_id)
 
 
-# --- details ---------------------------------------------------------------------------------------------------------
+# --- the page of one observation -------------------------------------------------------------------------------------
 
 
 async def show_history(service: Service, request: Request) -> Any:
@@ -326,7 +325,7 @@ async def show_history(service: Service, request: Request) -> Any:
 
 async def show_page(service: Service, request: Request) -> Any:
     """One observation with its origin and its history of changes."""
-    details = await service.db.read(_page, path_id(request))
+    details = await service.db.read(_read_page, path_id(request))
     return {**details, "types": list(service.icons)}
 
 
@@ -334,33 +333,32 @@ async def show_related(service: Service, request: Request) -> Any:
     """Related observations → `{items}`. A separate request, since a search takes longer than the rest of the page."""
     observation = await service.db.read(observations.get_memory, "observation", path_id(request))
     await service.indexer.catch_up()
-    return {"items": await _related(service, observation)}
+    return {"items": await _find_related(service, observation)}
 
 
-def _page(conn: Connection, observation_id: int) -> Row:
+def _read_page(conn: Connection, observation_id: int) -> Row:
     deleted = edits.find_deleted_observation(conn, observation_id)
     row = deleted or observations.get_memory(conn, "observation", observation_id)
+    needs_approval = not deleted and not observations.is_trusted_or_approved(row)
     return {
         "observation": row,
         "told": deleted is None and observations.is_injectable(row),
-        "held": ""
-        if deleted or observations.is_trusted_or_approved(row)
-        else trust.reason_held(row["trust"], row["why"]),
+        "held": trust.reason_held(row["trust"], row["why"]) if needs_approval else "",
         "origin": edits.get_observation_origin(conn, observation_id),
         "history": edits.list_observation_history(conn, observation_id),
     }
 
 
-async def _related(service: Service, observation: Row) -> list[Row]:
+async def _find_related(service: Service, observation: Row) -> list[Row]:
     """Return the hits for its title and the observations about the same files."""
     where = SearchFilter(project_ids=(observation["project_id"],), kinds=("observation",))
-    question = rank.SearchQuery(text=observation["title"] or "", where=where, limit=MOST_RELATED + 1)
+    question = rank.SearchQuery(text=observation["title"] or "", where=where, limit=MAX_RELATED + 1)
     hits = await rank.find_hits(service.db, service.indexer, question) if question.text.strip() else []
     similar = [{**hit.as_item(), "why": "words"} for hit in hits if hit.id != observation["id"]]
-    shared = await service.db.read(edits.list_observations_sharing_files, observation["id"], limit=MOST_RELATED)
+    shared = await service.db.read(edits.list_observations_sharing_files, observation["id"], limit=MAX_RELATED)
     sharing_files = [{**row, "why": "files"} for row in shared if row["id"] not in {item["id"] for item in similar}]
-    half = MOST_RELATED // 2
-    return [*similar[: MOST_RELATED - min(half, len(sharing_files))], *sharing_files][:MOST_RELATED]
+    half = MAX_RELATED // 2
+    return [*similar[: MAX_RELATED - min(half, len(sharing_files))], *sharing_files][:MAX_RELATED]
 
 
 # --- approval queue ---------------------------------------------------------------------------------------------------
@@ -372,7 +370,10 @@ async def show_approval_queue(service: Service, request: Request) -> Any:
     rows = await service.db.read(edits.list_approval_queue, limit=limit + 1, offset=offset)
     sources = await service.db.read(edits.count_approval_queue)
     return {
-        "items": [{**row, "why": trust.reason_held(row["trust"], row["why"]), **_sources(row)} for row in rows[:limit]],
+        "items": [
+            {**row, "why": trust.reason_held(row["trust"], row["why"]), "sources": _trustable_sources(row)}
+            for row in rows[:limit]
+        ],
         "hasMore": len(rows) > limit,
         "offset": offset,
         "limit": limit,
@@ -381,9 +382,9 @@ async def show_approval_queue(service: Service, request: Request) -> Any:
     }
 
 
-def _sources(row: Row) -> Row:
+def _trustable_sources(row: Row) -> list[str]:
     """Return the sources the user could trust instead of approving this row; none if its text is suspect."""
-    return {"sources": sorted(trust.parse_sources(row["why"])) if row["trust"] == trust.EXTERNAL else []}
+    return sorted(trust.parse_sources(row["why"])) if row["trust"] == trust.EXTERNAL else []
 
 
 async def judge_source(service: Service, request: Request) -> Any:

@@ -1,6 +1,5 @@
-"""Routes of one project: its memory and aliases, merging, switching it on and off, and its next start context.
-
-Routes to list, add and remove the external sources the user trusts in a project. Agents cannot change them.
+"""Routes of one project: its memory and aliases, merging, switching it on and off, its next start context, and the
+external sources the user trusts in it. Agents cannot change the trusted sources.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from claude_mem.inject import brief, render
 from claude_mem.privacy import trust
 from claude_mem.storage.sqlite.engine import Connection, Row
 from claude_mem.storage.sqlite.memory import browse, edits, observations, projects, trusted_sources
-from claude_mem.storage.sqlite.memory import projects as project_rows
 from claude_mem.system import project_folders
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.params import (
@@ -38,7 +36,8 @@ from claude_mem.worker.http.params import (
 )
 from claude_mem.worker.http.routes import settings
 
-MOST_FOLDERS = 200  # that are checked on disk
+MAX_CHECKED_FOLDERS = 200  # that are checked on disk
+MAX_SOURCE_CHARS = 100
 _DAY = 86_400_000
 _ALIAS_LABELS = {
     "git": "git folder",
@@ -54,22 +53,22 @@ async def show_project(service: Service, request: Request) -> Any:
     """A project: name, root, `aliases` (by which it is recognized), `folders`, `counts`, `first_at`, `last_at`,
     `agents`, `switch` (whether it is `on`, and what turns it off where), `open` steps, its `last_summary`, and
     `related` projects: those with the `same` remote or first commit, each with the `command` that merges the two."""
-    project = await service.db.read(_details, path_id(request), limit=service.config.context_observations)
-    switch = await asyncio.to_thread(_switch, project, service.config.excluded_projects)
+    project = await service.db.read(_read_project, path_id(request), limit=service.config.context_observations)
+    switch = await asyncio.to_thread(_describe_switch, project, service.config.excluded_projects)
     return {**project, "switch": switch}
 
 
-def _details(conn: Connection, project_id: int, *, limit: int) -> Row:
-    project = project_rows.get_project_row(conn, project_id)
+def _read_project(conn: Connection, project_id: int, *, limit: int) -> Row:
+    project = projects.get_project_row(conn, project_id)
     memory = brief.gather_memory(conn, [project_id], limit=limit)
     return {
         **project,
-        "aliases": [_describe_alias(identity) for identity in project_rows.list_project_aliases(conn, project_id)],
-        "folders": project_rows.list_project_folders(conn, project_id),
+        "aliases": [_describe_alias(identity) for identity in projects.list_project_aliases(conn, project_id)],
+        "folders": projects.list_project_folders(conn, project_id),
         **browse.get_project_totals(conn, project_id),
         "open": memory.open if memory else [],
         "last_summary": memory.summary if memory else None,
-        "related": project_rows.list_related_projects(conn, project_id),
+        "related": projects.list_related_projects(conn, project_id),
     }
 
 
@@ -81,21 +80,21 @@ def _describe_alias(identity: str) -> Row:
 # --- by file, day, session -------------------------------------------------------------------------------------------
 
 
-async def files(service: Service, request: Request) -> Any:
+async def list_files(service: Service, request: Request) -> Any:
     """One level of the tree of files with memories: `under` (a folder, as in an item's `path`) → `{items, under}`, with
     the number of `files` in folders, of memories that `edited` and `read` them, and the time of the newest."""
     project_id, under = path_id(request), make_storable(request.query_params.get("under", ""))
     if under and not under.endswith("/"):
         raise InvalidRequest("`under` must be a folder", hint="end it with a slash: src/")
     await service.indexer.catch_up()
-    await service.db.read(project_rows.get_project_row, project_id)
+    await service.db.read(projects.get_project_row, project_id)
     return {"items": await service.db.read(browse.list_known_files, project_id, under), "under": under}
 
 
-async def days(service: Service, request: Request) -> Any:
+async def list_days(service: Service, request: Request) -> Any:
     """Counts of observations, sessions and turns for each local day of a `year` (default: the current one)."""
     project_id, year = path_id(request), int_query(request, "year", date.today().year, low=1971, high=2099)
-    await service.db.read(project_rows.get_project_row, project_id)
+    await service.db.read(projects.get_project_row, project_id)
     return {"items": await service.db.read(browse.list_active_days, project_id, year), "year": year}
 
 
@@ -108,7 +107,7 @@ async def list_session_lanes(service: Service, request: Request) -> Any:
     since = date_param(params, "from")
     if since is None:
         since = min(until, ids.now_ms()) - 30 * _DAY
-    await service.db.read(project_rows.get_project_row, project_id)
+    await service.db.read(projects.get_project_row, project_id)
     query = {"since": since, "until": until, "limit": limit + 1, "offset": offset}
     rows = await service.db.read(browse.list_sessions_in_range, project_id, **query)
     more = {"hasMore": len(rows) > limit, "offset": offset, "limit": limit}
@@ -123,7 +122,7 @@ async def rename(service: Service, request: Request) -> Any:
     name = str_field(await read_json_body(request), "name", required=True).strip()
     if len(name) > 100 or not name.isprintable():
         raise InvalidRequest("the name is invalid", hint="use one line of at most 100 characters")
-    project = await service.db.write(project_rows.rename_project, path_id(request), name)
+    project = await service.db.write(projects.rename_project, path_id(request), name)
     await service.enqueue_renders([project["id"]])
     return project
 
@@ -138,16 +137,16 @@ async def merge(service: Service, request: Request) -> Any:
     other = int(body[directions[0]])
     source, target = (own, other) if directions == ["into"] else (other, own)
     if request.query_params.get("dry_run", "") in ("1", "true", "yes"):
-        return {**await service.db.read(project_rows.preview_project_merge, source, target), "dry_run": True}
+        return {**await service.db.read(projects.preview_project_merge, source, target), "dry_run": True}
     return {**await service.merge_projects(source, target), "dry_run": False}
 
 
 # --- on and off ------------------------------------------------------------------------------------------------------
 
 
-def _switch(project: Row, excluded: tuple[str, ...]) -> Row:
+def _describe_switch(project: Row, excluded: tuple[str, ...]) -> Row:
     """Return whether the project is on, and for each folder that is off the setting or file that turns it off."""
-    folders = _folders(project)[:MOST_FOLDERS]
+    folders = _folders(project)[:MAX_CHECKED_FOLDERS]
     reasons = [(folder, project_folders.disabled_reason(folder, excluded)) for folder in folders]
     off = [{"folder": folder, "by": why[0], "what": why[1]} for folder, why in reasons if why]
     return {"on": not folders or len(off) < len(folders), "off": off, "folders": len(folders)}
@@ -166,64 +165,64 @@ def _outermost(folders: Sequence[str]) -> list[str]:
 
 async def turn_off(service: Service, request: Request) -> Any:
     """Stop capturing and injecting in its folders by adding them to `excluded_projects`. Existing memory stays."""
-    project = await service.db.read(_with_folders, path_id(request))
+    project = await service.db.read(_read_with_folders, path_id(request))
     if not _folders(project):
         raise OperationFailed("this project has no folder to switch off", hint="it is known by name only")
-    excluded = await _excluded(service)
+    excluded = await _load_excluded(service)
     to_exclude = [
         folder for folder in _outermost(_folders(project)) if not project_folders.is_excluded(folder, excluded)
     ]
-    return await _exclude(service, project, (*excluded, *(glob.escape(folder) for folder in to_exclude)))
+    return await _store_excluded(service, project, (*excluded, *(glob.escape(folder) for folder in to_exclude)))
 
 
 async def turn_on(service: Service, request: Request) -> Any:
     """Remove its folders from `excluded_projects`. A wider pattern or a file may still turn it off; `switch` names
     it."""
-    project = await service.db.read(_with_folders, path_id(request))
+    project = await service.db.read(_read_with_folders, path_id(request))
     own = {f"{glob.escape(folder)}{end}" for folder in _folders(project) for end in ("", "/", "/**")}
-    patterns = tuple(pattern for pattern in await _excluded(service) if pattern not in own)
-    return await _exclude(service, project, patterns)
+    patterns = tuple(pattern for pattern in await _load_excluded(service) if pattern not in own)
+    return await _store_excluded(service, project, patterns)
 
 
-async def _excluded(service: Service) -> tuple[str, ...]:
+async def _load_excluded(service: Service) -> tuple[str, ...]:
     """Read the setting from the file: it may have been changed since the worker was started."""
     return (await settings.load_settings(service)).config.excluded_projects
 
 
-async def _exclude(service: Service, project: Row, globs: tuple[str, ...]) -> Response:
+async def _store_excluded(service: Service, project: Row, globs: tuple[str, ...]) -> Response:
     answer, config = await settings.store_settings(service, {"excluded_projects": list(globs)}, by_token=False)
     await render.write_briefs(project["id"], db=service.db, config=config, icons=service.icons)
-    switch = await asyncio.to_thread(_switch, project, config.excluded_projects)
+    switch = await asyncio.to_thread(_describe_switch, project, config.excluded_projects)
     return settings.respond_and_restart(service, {**answer, "switch": switch})
 
 
-# --- next start context -----------------------------------------------------------------------------------------------
+# --- next start context ----------------------------------------------------------------------------------------------
 
 
-async def preview(service: Service, request: Request) -> Any:
+async def preview_context(service: Service, request: Request) -> Any:
     """The exact start context of the next session of this project; `context_tokens` and `context_observations` try
     other values → `{text, tokens, room, told, settings, switch}`."""
     project_id, stored = path_id(request), service.config
     budget = _trial_value(request, stored, "context_tokens")
     most = _trial_value(request, stored, "context_observations")
-    project = await service.db.read(_with_folders, project_id)
+    project = await service.db.read(_read_with_folders, project_id)
     start = await service.context_service.compose_start(project_id, project["name"], budget=budget, limit=most)
     return {
         "project": {"id": project_id, "name": project["name"]},
         "text": start.text,
         "tokens": estimate_tokens(start.text),
         "room": budget - estimate_tokens(start.text),
-        "told": await service.db.read(_injected_items, start.item_names),
+        "told": await service.db.read(_read_injected_items, start.item_names),
         "settings": {"context_tokens": budget, "context_observations": most},
         "stored": {name: getattr(stored, name) for name in ("context_tokens", "context_observations")},
-        "switch": await asyncio.to_thread(_switch, project, stored.excluded_projects),
+        "switch": await asyncio.to_thread(_describe_switch, project, stored.excluded_projects),
     }
 
 
-def _with_folders(conn: Connection, project_id: int) -> Row:
+def _read_with_folders(conn: Connection, project_id: int) -> Row:
     return {
-        **project_rows.get_project_row(conn, project_id),
-        "folders": project_rows.list_project_folders(conn, project_id),
+        **projects.get_project_row(conn, project_id),
+        "folders": projects.list_project_folders(conn, project_id),
     }
 
 
@@ -233,7 +232,7 @@ def _trial_value(request: Request, config: Config, name: str) -> int:
     return int(validate(name, int_query(request, name, stored), "this value")) if raw else stored
 
 
-def _injected_items(conn: Connection, injection_ids: Sequence[str]) -> list[Row]:
+def _read_injected_items(conn: Connection, injection_ids: Sequence[str]) -> list[Row]:
     """Return the rows behind the ids of an injection: `o12` is an observation, `s5` a summary."""
     observation_ids = [int(name[1:]) for name in injection_ids if name.startswith("o")]
     items: list[Row] = [
@@ -248,10 +247,7 @@ def _injected_items(conn: Connection, injection_ids: Sequence[str]) -> list[Row]
     return items
 
 
-# --- trusting --------------------------------------------------------------------------------------------------------
-
-
-MOST_CHARS = 100
+# --- trusted sources -------------------------------------------------------------------------------------------------
 
 
 async def list_trusted(service: Service, _: Request) -> Any:
@@ -268,14 +264,14 @@ async def trust_source(service: Service, request: Request) -> Any:
     project_id: int = body.get("project_id", 0)
     if not is_id(project_id):
         raise InvalidRequest("`project_id` is missing", hint="`GET /api/projects` lists the ids")
-    text = str_field(body, "source", required=True, limit=MOST_CHARS).strip()
-    result = await service.db.write(_add, project_id, text)
+    text = str_field(body, "source", required=True, limit=MAX_SOURCE_CHARS).strip()
+    result = await service.db.write(_trust_source, project_id, text)
     await service.recorder.record("trusted", project=project_id, source=result["source"], count=result["approved"])
     await service.publish_correction(project_id)
     return result
 
 
-def _add(conn: Connection, project_id: int, text: str) -> Row:
+def _trust_source(conn: Connection, project_id: int, text: str) -> Row:
     projects.get_project_row(conn, project_id)
     source, now = _canonical_source(conn, project_id, trust.normalize_source(text)), ids.now_ms()
     trusted_sources.add_trusted_source(conn, project_id, source, now=now)
@@ -296,7 +292,7 @@ async def distrust_source(service: Service, request: Request) -> Any:
     """Stop trusting a source: `?project_id=&source=`. What was approved stays approved."""
     require_user(request)
     project_id = id_param(request.query_params, "project_id")
-    source = trust.normalize_source(request.query_params.get("source", "")[:MOST_CHARS].strip())
+    source = trust.normalize_source(request.query_params.get("source", "")[:MAX_SOURCE_CHARS].strip())
     await service.db.write(trusted_sources.remove_trusted_source, project_id, source)
     await service.recorder.record("distrusted", project=project_id, source=source)
     return {"project_id": project_id, "source": source}

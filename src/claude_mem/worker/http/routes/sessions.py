@@ -1,6 +1,6 @@
-"""Routes of the session pages: the list, one session as a story, its raw events, and current activity.
+"""Routes of sessions: to read them, and for editors to report prompts, tool calls and ends of turns.
 
-Routes by which editors report prompts, tool calls and ends of turns. Events go through the spool, as from hooks.
+Reported events go through the spool, as those of hooks do.
 """
 
 from __future__ import annotations
@@ -10,20 +10,24 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 
-from claude_mem.capture import turns as capture_turns
+from claude_mem.capture.turns import enqueue_reconcile
 from claude_mem.domain import ids
 from claude_mem.domain.records import Job, Status, StreamEvent
 from claude_mem.domain.text import make_storable
 from claude_mem.privacy import tags
 from claude_mem.recall import story
 from claude_mem.storage.sqlite.engine import Connection, Row
-from claude_mem.storage.sqlite.journal import events
-from claude_mem.storage.sqlite.journal import turns as journal_turns
+from claude_mem.storage.sqlite.journal import events, turns
 from claude_mem.storage.sqlite.memory import browse, sessions, stories
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.params import int_query, path_id, read_json_body, str_field
 
-MOST_TURNS, MOST_EVENTS = 50, 200
+MAX_TURNS, MAX_EVENTS = 50, 200
+INIT_SECONDS = 2.0  # that the response to a prompt waits for its receipt
+_SESSION_ID = ("contentSessionId", "content_session_id", "claudeSessionId", "sessionId", "session_id")
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
 
 
 async def list_sessions(service: Service, request: Request) -> Any:
@@ -43,13 +47,13 @@ async def list_sessions(service: Service, request: Request) -> Any:
 
 async def show_story(service: Service, request: Request) -> Any:
     """One session as a story: `from` (turns to skip), `limit` (1–50) → `{session, turns, hasMore, …}`."""
-    start, limit = int_query(request, "from", 0), int_query(request, "limit", 10, low=1, high=MOST_TURNS)
+    start, limit = int_query(request, "from", 0), int_query(request, "limit", 10, low=1, high=MAX_TURNS)
     return await service.db.read(story.build_story, path_id(request), start=start, limit=limit)
 
 
 async def show_events(service: Service, request: Request) -> Any:
     """Stored events of a session or of its turn number `turn`: `from`, `limit` (1–200)."""
-    start, limit = int_query(request, "from", 0), int_query(request, "limit", 50, low=1, high=MOST_EVENTS)
+    start, limit = int_query(request, "from", 0), int_query(request, "limit", 50, low=1, high=MAX_EVENTS)
     turn = int_query(request, "turn", 0, low=1) if "turn" in request.query_params else None
     session = await service.db.read(sessions.get_session, path_id(request))
     rows = await service.db.read(stories.list_raw_events, session.id, number=turn, start=start, limit=limit + 1)
@@ -58,32 +62,28 @@ async def show_events(service: Service, request: Request) -> Any:
 
 async def show_activity(service: Service, _: Request) -> Any:
     """Current activity: active sessions, jobs that run, wait or failed, the spool, a running back-fill."""
-    status = await service.db.read(_now, service.running_jobs, now=ids.now_ms())
+    status = await service.db.read(_read_activity, service.running_jobs, now=ids.now_ms())
     return {**status, "spool": len(service.spool.pending())}
 
 
-def _now(conn: Connection, claimed: list[Job], *, now: int) -> Row:
+def _read_activity(conn: Connection, running: list[Job], *, now: int) -> Row:
     kinds = browse.count_jobs_by_kind(conn)
     queue = {state: sum(row[state] for row in kinds) for state in ("waiting", "retrying", "dead")}
     return {
         "at": now,
         "sessions": browse.list_active_sessions(conn, now=now),
-        "working": browse.describe_running_jobs(conn, claimed),
-        "queue": {**queue, "running": len(claimed), "kinds": kinds},
+        "working": browse.describe_running_jobs(conn, running),
+        "queue": {**queue, "running": len(running), "kinds": kinds},
         "troubles": browse.list_retrying_jobs(conn),
         "set_aside": browse.count_set_aside_events(conn),
         "backfill": browse.get_backfill_activity(conn),
     }
 
 
-# --- intake ----------------------------------------------------------------------------------------------------------
+# --- events reported by editors --------------------------------------------------------------------------------------
 
 
-INIT_SECONDS = 2.0
-_SESSION_ID = ("contentSessionId", "content_session_id", "claudeSessionId", "sessionId", "session_id")
-
-
-async def _hand_over(
+async def _spool_event(
     service: Service, command: str, payload: dict[str, Any], *, body: dict[str, Any], host: str
 ) -> str:
     """Write an event to the spool like a hook does, with private parts removed first. Return its id."""
@@ -110,15 +110,15 @@ async def init(service: Service, request: Request) -> Any:
 async def _init(service: Service, body: dict[str, Any], session_id: str, host: str) -> Row:
     prompt = str_field(body, "prompt", "userPrompt", "user_prompt")
     payload = {"session_id": session_id, "hook_event_name": "UserPromptSubmit", "prompt": prompt}
-    event_id = await _hand_over(service, "new", payload, body=body, host=host)
-    outcome = await service.wait_for_receipt(event_id, INIT_SECONDS)
+    event_id = await _spool_event(service, "new", payload, body=body, host=host)
+    receipt = await service.wait_for_receipt(event_id, INIT_SECONDS)
     session = await service.db.read(sessions.find_session, host, session_id)
-    skipped = outcome is not None and outcome.what != "stored"
+    skipped = receipt is not None and receipt.what != "stored"
     return {
         "sessionDbId": session.id if session else None,
         "promptNumber": session.prompt_counter if session else None,
         "skipped": skipped,
-        "reason": outcome.rule if outcome and skipped else None,
+        "reason": receipt.rule if receipt and skipped else None,
         "status": "skipped" if skipped else "initialized",
     }
 
@@ -140,7 +140,7 @@ async def _add_tool_use(service: Service, body: dict[str, Any], session_id: str,
     }
     if payload["tool_name"] in service.config.skip_tools:
         return {"status": "skipped", "reason": "skip_tool"}
-    await _hand_over(service, "save", payload, body=body, host=host)
+    await _spool_event(service, "save", payload, body=body, host=host)
     return {"status": "queued", "queueLength": len(service.spool.pending())}
 
 
@@ -163,7 +163,7 @@ async def summarize(service: Service, request: Request) -> Any:
 async def _summarize(service: Service, body: dict[str, Any], session_id: str, host: str) -> Row:
     message = str_field(body, "last_assistant_message", "lastAssistantMessage")
     payload = {"session_id": session_id, "hook_event_name": "Stop", "last_assistant_message": message}
-    await _hand_over(service, "summary", payload, body=body, host=host)
+    await _spool_event(service, "summary", payload, body=body, host=host)
     return {"status": "queued", "queueLength": len(service.spool.pending())}
 
 
@@ -176,7 +176,7 @@ async def complete(service: Service, request: Request) -> Any:
         "hook_event_name": "SessionEnd",
         "reason": str_field(body, "reason", limit=100),
     }
-    await _hand_over(service, "cleanup", payload, body=body, host=_host(body))
+    await _spool_event(service, "cleanup", payload, body=body, host=_host(body))
     return {"status": "queued"}
 
 
@@ -210,15 +210,14 @@ async def summarize_by_id(service: Service, request: Request) -> Any:
 async def session_status(service: Service, request: Request) -> Any:
     """The state of a session and the number of its pending events and turns."""
     session = await service.db.read(sessions.get_session_details, path_id(request))
-    pending = await service.db.read(journal_turns.list_undigested_turns, session["id"])
-    waiting = len(service.spool.pending())
+    undigested = await service.db.read(turns.list_undigested_turns, session["id"])
     return {
         **session,
         "sessionDbId": session["id"],
         "contentSessionId": session["content_session_id"],
         "memorySessionId": session["memory_session_id"],
         "promptNumber": session["prompt_counter"],
-        "queueLength": waiting + len(pending),
+        "queueLength": len(service.spool.pending()) + len(undigested),
     }
 
 
@@ -233,7 +232,7 @@ async def delete_session(service: Service, request: Request) -> Any:
 def _mark_failed(conn: Connection, session_id: int) -> None:
     sessions.get_session(conn, session_id)
     now = ids.now_ms()
-    at = journal_turns.clamp_to_last_event(conn, session_id, now)
-    journal_turns.close_open_turns(conn, session_id, by="deleted", at=at)
+    at = turns.clamp_to_last_event(conn, session_id, now)
+    turns.close_open_turns(conn, session_id, by="deleted", at=at)
     sessions.set_session_status(conn, session_id, Status.FAILED, at=at)
-    capture_turns.enqueue_reconcile(conn, session_id, events.get_newest_seq(conn, session_id), now=now)
+    enqueue_reconcile(conn, session_id, events.get_newest_seq(conn, session_id), now=now)

@@ -64,14 +64,15 @@ async def load_settings(service: Service) -> LoadedConfig:
 
 def _describe(loaded: LoadedConfig, active: Config, name: str, *, by_token: bool) -> Row:
     low, high, choices = value_limits(name)
+    source = loaded.sources[name]
     problem = next((problem for problem in loaded.problems if problem.name == name), None)
     return {
         "value": masked_toml(loaded.config, name),
-        "current": _json(masked_value(loaded.config, name)),
+        "current": _to_json(masked_value(loaded.config, name)),
         "set": bool(getattr(loaded.config, name)),
         "reason": setting_description(name),
-        "source": _source(loaded, name),
-        "default": _json(getattr(_DEFAULTS, name)),
+        "source": source if source in ("default", "environment") else "file",
+        "default": _to_json(getattr(_DEFAULTS, name)),
         "kind": input_kind(name),
         "low": low,
         "high": high,
@@ -83,13 +84,8 @@ def _describe(loaded: LoadedConfig, active: Config, name: str, *, by_token: bool
     }
 
 
-def _json(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
-
-
-def _source(loaded: LoadedConfig, name: str) -> str:
-    source = loaded.sources[name]
-    return source if source in ("default", "environment") else "file"
 
 
 def _fixed_reason(loaded: LoadedConfig, name: str, *, by_token: bool) -> str:
@@ -122,7 +118,7 @@ async def change_settings(service: Service, request: Request) -> Any:
 async def store_settings(service: Service, changes: Row, *, by_token: bool) -> tuple[Row, Config]:
     """Write settings to the file. Return the response and the settings now in effect."""
     before = await load_settings(service)
-    values = {name: _validated(before, name, raw, by_token=by_token) for name, raw in changes.items()}
+    values = {name: _validate(before, name, raw, by_token=by_token) for name, raw in changes.items()}
     await asyncio.to_thread(config_file.apply_changes, service.config.data_dir / "config.toml", values)
     after = await load_settings(service)
     changed = [name for name in list_setting_names() if getattr(before.config, name) != getattr(after.config, name)]
@@ -149,15 +145,15 @@ def _effective_values(config: Config) -> list[Any]:
     return [getattr(config, item.name) for item in fields(config) if item.name not in ONLY_AT_START]
 
 
-def _validated(loaded: LoadedConfig, name: str, raw: Any, *, by_token: bool) -> Any:
-    """Return the checked value, or raise `BadSetting` with the setting's name for the API's error answer."""
+def _validate(loaded: LoadedConfig, name: str, raw: Any, *, by_token: bool) -> Any:
+    """Return the checked value, or raise `InvalidSetting` with the setting's name for the API's error response."""
     try:
-        return _checked(loaded, name, raw, by_token=by_token)
+        return _check(loaded, name, raw, by_token=by_token)
     except InvalidRequest as error:
         raise InvalidSetting(str(error), hint=error.hint, name=name) from error
 
 
-def _checked(loaded: LoadedConfig, name: str, raw: Any, *, by_token: bool) -> Any:
+def _check(loaded: LoadedConfig, name: str, raw: Any, *, by_token: bool) -> Any:
     if name not in list_setting_names():
         raise InvalidRequest(f"there is no setting `{name}`", hint="GET /api/settings lists them")
     if why := _fixed_reason(loaded, name, by_token=by_token):

@@ -16,7 +16,7 @@ from claude_mem.domain.errors import InvalidRequest, NotFound
 from claude_mem.domain.text import make_storable
 from claude_mem.storage.sqlite import backup
 from claude_mem.storage.sqlite.journal import backfills, imports, notices, reprocessing
-from claude_mem.storage.sqlite.memory import projects as project_rows
+from claude_mem.storage.sqlite.memory import projects
 from claude_mem.system import project_folders
 from claude_mem.transfer import export, import_
 from claude_mem.worker.app import Service
@@ -57,7 +57,7 @@ async def refine_backfill(service: Service, request: Request) -> Any:
     paths = [str(path) for path in _paths(body)]
     if body.get("dry_run") is True:
         return await refine_on_demand.estimate_cost(service.refiner, paths)
-    result = await refine_on_demand.enqueue(service.refiner, paths)
+    result = await refine_on_demand.enqueue_turns(service.refiner, paths)
     service.refine_runner.wake.set()
     return result
 
@@ -93,10 +93,10 @@ async def _project_ids(service: Service, body: dict[str, Any]) -> tuple[int, ...
     if not name and not cwd:
         return None
     if name:
-        project_ids = await service.db.read(project_rows.list_project_ids_by_name, name)
+        project_ids = await service.db.read(projects.list_project_ids_by_name, name)
     else:
         place = await project_folders.identify_project_in_thread(cwd, excluded=service.config.excluded_projects)
-        project_id = await service.db.read(project_rows.find_project_id, place)
+        project_id = await service.db.read(projects.find_project_id, place)
         project_ids = [project_id] if project_id else []
     if not project_ids:
         raise NotFound(f"there is no project {name or cwd!r}", hint="`claude-mem list projects` shows the projects")
@@ -110,7 +110,7 @@ async def show_reprocess(service: Service, request: Request) -> Any:
     )
 
 
-# --- transfer ---------------------------------------------------------------------------------------------------------
+# --- export, import and backup ---------------------------------------------------------------------------------------
 
 
 async def export_memories(service: Service, request: Request) -> Any:

@@ -36,35 +36,35 @@ from claude_mem.worker.http.params import date_param, id_param, int_query, read_
 log = logging.getLogger(__name__)
 
 FILES = Path(__file__).parents[3] / "data" / "viewer"
-TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 # All of them return the same page; its script shows the view for the address.
 PATHS = (
     "/", "/search", "/sessions", "/session/{id}", "/observation/{id}", "/projects", "/project/{id}", "/context",
     "/cost", "/health", "/logs", "/settings", "/quarantine",
 )  # fmt: skip
-# What a browser loads before it can send its credential; none of it contains data.
+# What a browser loads before it can send its credential; it contains no data.
 PUBLIC = (*PATHS, OPEN, OPEN_AGAIN, "/static/{name:path}", "/healthz")
 
 
-async def page(_: Service, request: Request) -> Any:
+async def show_page(_: Service, request: Request) -> Any:
     """The viewer. Its views: recent memory, search, sessions, observations, projects, next context, cost, health."""
-    return _file(request, "index.html")
+    return _respond_with_file(request, "index.html")
 
 
-async def static(_: Service, request: Request) -> Any:
+async def serve_file(_: Service, request: Request) -> Any:
     """The viewer's own files."""
-    return _file(request, request.path_params["name"])
+    return _respond_with_file(request, request.path_params["name"])
 
 
-def _file(request: Request, name: str) -> Response:
-    files = {path.relative_to(FILES).as_posix(): path for path in FILES.rglob("*") if path.suffix in TYPES}
+def _respond_with_file(request: Request, name: str) -> Response:
+    files = {path.relative_to(FILES).as_posix(): path for path in FILES.rglob("*") if path.suffix in MEDIA_TYPES}
     if name not in files:  # never use a path from the request
         raise NotFound(f"there is no file {name[:100]!r}", hint="reload the page")
     content = files[name].read_bytes()
     headers = {"ETag": f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"', "Cache-Control": "no-cache"}
     if request.headers.get("if-none-match") == headers["ETag"]:
         return Response(status_code=304, headers=headers)
-    return Response(content, media_type=TYPES[files[name].suffix], headers=headers)
+    return Response(content, media_type=MEDIA_TYPES[files[name].suffix], headers=headers)
 
 
 async def show_feed(service: Service, request: Request) -> Any:
@@ -102,10 +102,8 @@ async def create_link(_: Service, request: Request) -> Any:
     path = str_field(body, "path", limit=2_000) or "/"
     if not path.startswith("/") or path.startswith("//") or "\\" in path:
         raise InvalidRequest("`path` is not a page of the viewer", hint="for example /search?q=rounding")
-    browser_sessions, seconds = (
-        browser_sessions_of(request),
-        PRINTED_SECONDS if body.get("printed") is True else OPENED_SECONDS,
-    )
+    browser_sessions = browser_sessions_of(request)
+    seconds = PRINTED_SECONDS if body.get("printed") is True else OPENED_SECONDS
     link_id, code = browser_sessions.create_link(path, seconds=seconds)
     return {"id": link_id, "url": f"http://127.0.0.1:{browser_sessions.port}{OPEN}#{code}", "seconds": seconds}
 
