@@ -179,7 +179,7 @@ def _clean_column(name: str, item: Any, clean: TextCleaner) -> Any:
     return _clean_list(item, clean) if name in JSON_LIST_COLUMNS else clean.text(item)
 
 
-# --- writing changed rows ---------------------------------------------------------------------------------------------------------
+# --- writing changed rows --------------------------------------------------------------------------------------------
 
 
 def _update(conn: Connection, texts: TextTable, row: Row, changes: Row) -> None:

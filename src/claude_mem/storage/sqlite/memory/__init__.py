@@ -1,1 +1,1 @@
-"""What a person moves to another machine: projects, sessions, observations, summaries, search."""
+"""Memory: projects, sessions, observations, summaries, and the index to search them."""

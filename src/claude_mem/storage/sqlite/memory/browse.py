@@ -1,10 +1,7 @@
-"""The feed: observations, summaries and prompts together, newest first.
+"""Queries for browsing memory: the feed, the timeline, the overview of a project, and current activity.
 
-The timeline: prompts, observations and summaries around a point in time, in chronological order.
-
-Overview of a project: totals, files, days and sessions. Every query runs along an index.
-
-What is happening now. The viewer asks every second, so every query runs along an index or reads a small table.
+The viewer shows these pages and asks for the activity every second, so every query runs along an index or reads a small
+table.
 """
 
 from __future__ import annotations
@@ -22,8 +19,43 @@ import msgspec
 from claude_mem.domain.errors import InvalidRequest, NotFound
 from claude_mem.domain.records import Job
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
+from claude_mem.storage.sqlite.external_db import fetch_tuples
 from claude_mem.storage.sqlite.journal import jobs
-from claude_mem.storage.sqlite.memory.observations import MEMORY_QUERIES, decode_row
+from claude_mem.storage.sqlite.memory.observations import MEMORY_QUERIES, decode_row, encode_json
+
+# The letter that people and agents write before the id of an item of each kind.
+ID_PREFIXES = {"observation": "", "summary": "S", "prompt": "P"}
+_KIND_BY_PREFIX = {"": "observation", "#": "observation", "S": "summary", "P": "prompt"}
+# One query per kind, each along its own index: a union would have to be sorted completely.
+_TIMELINE_QUERIES = {
+    "observation": """
+        select 'observation' as kind, a.id, a.created_at, a.project_id, a.session_id, a.type, a.title, a.tokens,
+               a.files_modified as files, a.trust, a.verdict
+          from observations a where not a.forgotten
+    """,
+    "summary": """
+        select 'summary' as kind, a.id, a.created_at, a.project_id, a.session_id, null as type,
+               coalesce(a.completed, a.request) as title, null as tokens, a.files_edited as files,
+               a.trust, a.verdict
+          from session_summaries a where true
+    """,
+    "prompt": """
+        select 'prompt' as kind, a.id, a.created_at, s.project_id, a.session_id, null as type, a.text as title,
+               null as tokens, '[]' as files, null as trust, '' as verdict
+          from user_prompts a join sdk_sessions s on s.id = a.session_id where true
+    """,
+}
+_NOT_WRONG = dict.fromkeys(("observation", "summary"), "and a.verdict != 'wrong'")
+_TIES = 50  # extra rows to fetch, so that up to this many with the same time are ordered correctly
+OUTSIDE_PREFIX = "/"  # first character of the path of a file outside the project
+_TURNS = "turns t join sdk_sessions s on s.id = t.session_id where s.project_id = ?"
+_OBSERVATIONS = "from observations where project_id = ? and not forgotten"
+ACTIVE_SESSION_MS = 5 * 60_000  # a session with an event this recent counts as active
+MAX_ACTIVE_SESSIONS, MAX_LISTED_ERRORS = 50, 20
+_TURN_JOBS = ("compress", jobs.DIGEST_BACKFILLED_JOB, jobs.REFINE_JOB, jobs.REPROCESS_JOB)
+
+
+# --- the feed --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +81,7 @@ class FeedCursor:
 
     @classmethod
     def parse(cls, text: str) -> FeedCursor:
+        """Parse the text form of a cursor; raise `InvalidRequest` if it is not one."""
         at, _, rest = text.partition(".")
         kind, _, row_id = rest.partition(".")
         if not (at.isascii() and at.isdigit() and len(at) < 16 and row_id.isascii() and row_id.isdigit()):
@@ -78,10 +111,6 @@ def _kinds(feed_filter: FeedFilter) -> list[str]:
     return [kind for kind in MEMORY_QUERIES if only in ("", kind)]
 
 
-def _sort_key(row: Row) -> tuple[int, str, int]:
-    return row["created_at"], row["kind"], row["id"]
-
-
 def _fetch_kind(
     conn: Connection, kind: str, feed_filter: FeedFilter, before: FeedCursor | None, limit: int
 ) -> list[Row]:
@@ -108,7 +137,7 @@ def _fetch_kind(
             "at_id": before.id if before else None,
             "project": feed_filter.project_id,
             "type": feed_filter.type,
-            "concept": msgspec.json.encode(feed_filter.concept).decode(),  # as in the JSON list, with quotes
+            "concept": encode_json(feed_filter.concept),  # as in the JSON list, with quotes
             "host": feed_filter.host,
             "since": feed_filter.since,
             "until": feed_filter.until,
@@ -117,34 +146,11 @@ def _fetch_kind(
     )
 
 
-# --- timeline --------------------------------------------------------------------------------------------------------
+def _sort_key(row: Row) -> tuple[int, str, int]:
+    return row["created_at"], row["kind"], row["id"]
 
 
-# The letter that people and agents write before the id of an item of each kind.
-ID_PREFIXES = {"observation": "", "summary": "S", "prompt": "P"}
-_KIND_BY_PREFIX = {"": "observation", "#": "observation", "S": "summary", "P": "prompt"}
-
-# One query per kind, each along its own index: a union would have to be sorted completely.
-_QUERIES = {
-    "observation": """
-        select 'observation' as kind, a.id, a.created_at, a.project_id, a.session_id, a.type, a.title, a.tokens,
-               a.files_modified as files, a.trust, a.verdict
-          from observations a where not a.forgotten
-    """,
-    "summary": """
-        select 'summary' as kind, a.id, a.created_at, a.project_id, a.session_id, null as type,
-               coalesce(a.completed, a.request) as title, null as tokens, a.files_edited as files,
-               a.trust, a.verdict
-          from session_summaries a where true
-    """,
-    "prompt": """
-        select 'prompt' as kind, a.id, a.created_at, s.project_id, a.session_id, null as type, a.text as title,
-               null as tokens, '[]' as files, null as trust, '' as verdict
-          from user_prompts a join sdk_sessions s on s.id = a.session_id where true
-    """,
-}
-_NOT_WRONG = dict.fromkeys(("observation", "summary"), "and a.verdict != 'wrong'")
-_TIES = 50  # extra rows to fetch, so that up to this many with the same time are ordered correctly
+# --- the timeline ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +178,7 @@ def parse_timeline_point(conn: Connection, text: str) -> TimelinePoint:
 
 def get_timeline_point(conn: Connection, kind: str, item_id: int) -> TimelinePoint:
     """Return the point of an item; raise `NotFound` if there is none."""
-    row = fetch_one(conn, f"{_QUERIES[kind]} and a.id = ?", (item_id,))
+    row = fetch_one(conn, f"{_TIMELINE_QUERIES[kind]} and a.id = ?", (item_id,))
     if row is None:
         raise NotFound(f"there is no {kind} {item_id}", hint="run `claude-mem list` to see the existing ones")
     return TimelinePoint(row["created_at"], row["project_id"], kind, item_id)
@@ -205,7 +211,7 @@ def _fetch_side(conn: Connection, at: int, project_ids: list[int] | None, count:
     """
     sign, order = (">=", "asc") if later else ("<=", "desc")
     items: list[Row] = []
-    for kind, query in _QUERIES.items():
+    for kind, query in _TIMELINE_QUERIES.items():
         column = "s.project_id" if kind == "prompt" else "a.project_id"
         for project_id in [None] if project_ids is None else project_ids:
             scope = f"and {column} = :project" if project_id is not None else ""
@@ -230,10 +236,7 @@ def _add_names(conn: Connection, row: Row) -> Row:
     return {**fields, **(names or {}), "files": msgspec.json.decode(row["files"])}
 
 
-# --- overview --------------------------------------------------------------------------------------------------------
-
-
-OUTSIDE_PREFIX = "/"  # first character of the path of a file outside the project
+# --- overview of a project -------------------------------------------------------------------------------------------
 
 
 def get_project_totals(conn: Connection, project_id: int) -> Row:
@@ -261,10 +264,6 @@ def get_project_totals(conn: Connection, project_id: int) -> Row:
     }
 
 
-_TURNS = "turns t join sdk_sessions s on s.id = t.session_id where s.project_id = ?"
-_OBSERVATIONS = "from observations where project_id = ? and not forgotten"
-
-
 def _span(conn: Connection, project_id: int) -> Row:
     """Return the times of the first and last thing known about a project.
 
@@ -284,7 +283,25 @@ def _span(conn: Connection, project_id: int) -> Row:
     return {"first_at": min(times, default=None), "last_at": max(times, default=None)}
 
 
-# --- by file ---------------------------------------------------------------------------------------------------------
+def list_sessions_in_range(
+    conn: Connection, project_id: int, *, since: int, until: int, limit: int, offset: int
+) -> list[Row]:
+    """List the sessions of a time range, the most recently active first."""
+    return fetch_all(
+        conn,
+        """
+        select s.id, s.host, s.title, s.status, s.started_at as start_at, max(s.last_event_at, s.started_at) as end_at,
+               s.prompt_counter as turns,
+               (select count(*) from observations o where o.session_id = s.id and not o.forgotten) as observations
+          from sdk_sessions s
+         where s.project_id = :project and s.last_event_at >= :since and s.started_at <= :until
+         order by s.last_event_at desc, s.id desc limit :limit offset :offset
+        """,
+        {"project": project_id, "since": since, "until": until, "limit": limit, "offset": offset},
+    )
+
+
+# --- files of a project ----------------------------------------------------------------------------------------------
 
 
 def list_known_files(conn: Connection, project_id: int, under: str) -> list[Row]:
@@ -320,7 +337,7 @@ def _tree_entry(row: Row, under: str) -> Row:
     return {"kind": "folder", "name": path[len(under) :], "path": path, "files": row["files"], **counts}
 
 
-# --- by day ----------------------------------------------------------------------------------------------------------
+# --- active days of a project ----------------------------------------------------------------------------------------
 
 
 def list_active_days(conn: Connection, project_id: int, year: int) -> list[Row]:
@@ -355,9 +372,7 @@ def _midnights(year: int) -> list[int]:
 
 
 def _fetch_times(conn: Connection, sql: str, values: Row) -> Iterable[int]:
-    cursor = conn.cursor()
-    cursor.row_trace = None  # tuples: creating a dict for each of thousands of numbers would take most of the time
-    return (at for (at,) in cursor.execute(sql, values))
+    return (at for (at,) in fetch_tuples(conn, sql, values))
 
 
 def _count_by_day(times: Iterable[int], midnights: Sequence[int]) -> Counter[int]:
@@ -373,39 +388,12 @@ def _count_observations_by_day(conn: Connection, project_id: int, midnights: Seq
                                  and created_at >= d.value ->> 0 and created_at < d.value ->> 1) as n
           from json_each(:days) d
         """,
-        {"project": project_id, "days": msgspec.json.encode(list(pairwise(midnights))).decode()},
+        {"project": project_id, "days": encode_json(list(pairwise(midnights)))},
     )
     return Counter({row["day"]: row["n"] for row in day_counts if row["n"]})
 
 
-# --- by session ------------------------------------------------------------------------------------------------------
-
-
-def list_sessions_in_range(
-    conn: Connection, project_id: int, *, since: int, until: int, limit: int, offset: int
-) -> list[Row]:
-    """List the sessions of a time range, the most recently active first."""
-    return fetch_all(
-        conn,
-        """
-        select s.id, s.host, s.title, s.status, s.started_at as start_at, max(s.last_event_at, s.started_at) as end_at,
-               s.prompt_counter as turns,
-               (select count(*) from observations o where o.session_id = s.id and not o.forgotten) as observations
-          from sdk_sessions s
-         where s.project_id = :project and s.last_event_at >= :since and s.started_at <= :until
-         order by s.last_event_at desc, s.id desc limit :limit offset :offset
-        """,
-        {"project": project_id, "since": since, "until": until, "limit": limit, "offset": offset},
-    )
-
-
-# --- activity --------------------------------------------------------------------------------------------------------
-
-
-ACTIVE_SESSION_MS = 5 * 60_000  # a session with an event this recent counts as active
-MAX_ACTIVE_SESSIONS, MAX_LISTED_ERRORS = 50, 20
-
-_ABOUT_TURN = ("compress", jobs.DIGEST_BACKFILLED_JOB, jobs.REFINE_JOB, jobs.REPROCESS_JOB)
+# --- current activity ------------------------------------------------------------------------------------------------
 
 
 def list_active_sessions(conn: Connection, *, now: int) -> list[Row]:
@@ -466,7 +454,7 @@ def describe_running_jobs(conn: Connection, claimed_jobs: Iterable[Job]) -> list
 def _subject(conn: Connection, job: Job) -> Row:
     number = int(head) if (head := job.subject.partition(".")[0]).isdigit() else 0
     subject: Row | None = None
-    if job.kind in _ABOUT_TURN:
+    if job.kind in _TURN_JOBS:
         subject = fetch_one(conn, "select session_id, number as turn from turns where id = ?", (number,))
     elif job.kind == "reconcile":
         subject = {"session_id": number, "turn": None}
@@ -477,8 +465,7 @@ def _subject(conn: Connection, job: Job) -> Row:
 
 
 def count_jobs_by_kind(conn: Connection) -> list[Row]:
-    """Return the job queue by kind: how many jobs wait for the first attempt, how many for a retry, how many are
-    dead."""
+    """Return how many jobs of each kind wait for the first attempt, wait for a retry, and are dead."""
     return fetch_all(
         conn,
         """

@@ -1,12 +1,9 @@
-"""What a person does to an observation: edit, pin, judge, merge and delete.
+"""What a person does to an observation: edit, pin, judge, merge and delete; and what is shown before that.
 
 Every change is recorded in `history` with the previous content, so that it can be undone for 30 days. Deleting clears
 the row immediately, so that nothing injects or finds it, and moves its content to `attic`; erasing leaves no copy
-anywhere.
-
-Where an observation comes from, what is related to it, and where else its words are stored.
-
-The observation's page and the preview of a deletion show this.
+anywhere. The page of an observation and the preview of its deletion show its origin and where else its words are
+stored.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ import msgspec
 from claude_mem.domain.errors import InvalidRequest, NotFound, OperationFailed
 from claude_mem.domain.records import Body, Prompted, Stopped, SubagentStopped, ToolUsed, body_kind
 from claude_mem.domain.text import shorten
-from claude_mem.privacy import trust as privacy_trust
+from claude_mem.privacy.trust import least_trusted
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
 from claude_mem.storage.sqlite.journal import arrival_order, jobs
 from claude_mem.storage.sqlite.memory import observations
@@ -38,6 +35,9 @@ from claude_mem.system.failpoints import failpoint
 UNDO_WINDOW_MS = 30 * 86_400_000
 MAX_MERGED = 20
 PERSON = "user"
+MAX_EVENT_TEXT, MAX_PROMPT_TEXT, MAX_SOURCE_EVENTS = 300, 2_000, 50
+MAX_COPIES = 20
+COPY_THRESHOLD = 0.5  # a row that shares at least this part of the words counts as a copy
 _EDITABLE = ("type", "title", "subtitle", "narrative", "facts", "concepts")
 _LIST_COLUMNS = ("facts", "sources", "concepts", "files_read", "files_modified")
 _EMPTY_CONTENT: Row = {
@@ -46,6 +46,13 @@ _EMPTY_CONTENT: Row = {
 }
 _UNDOABLE = ("edited", "merged", "wrong", "approved", "forgotten")
 _TABLES = {"observation": "observations", "summary": "session_summaries"}
+_SUMMARY_COLUMNS = ("request", "investigated", "learned", "completed", "next_steps", "notes", "closing")
+_PENDING_FROM = {
+    "observation": f"observations o indexed by observations_held where not o.forgotten and {PENDING_APPROVAL}",
+    "summary": f"session_summaries o indexed by session_summaries_held where {PENDING_APPROVAL}",
+}
+_BODY_DECODER: msgspec.json.Decoder[Body] = msgspec.json.Decoder(Body)
+_WORD = re.compile(r"\w{3,}")
 
 
 # --- editing, pinning, judging ---------------------------------------------------------------------------------------
@@ -80,7 +87,7 @@ def edit_observation(
 
 
 def _lower_trust(old: Row, trust: str, why: str) -> Row:
-    lowest = privacy_trust.least_trusted([old["trust"], trust])
+    lowest = least_trusted([old["trust"], trust])
     verdict = "" if old["verdict"] == "approved" else old["verdict"]
     return {"trust": lowest, "why": why if lowest == trust else old["why"], "verdict": verdict}
 
@@ -228,8 +235,10 @@ def _clear_content(conn: Connection, row_id: int, *, now: int, **overrides: str)
 
 
 def list_ids_to_erase(conn: Connection, row_id: int) -> list[int]:
-    """Return the ids that erasing this observation covers: itself, and those merged into it (they have no other
-    copy)."""
+    """Return the ids that erasing this observation covers.
+
+    These are its own and those of the observations merged into it, which have no other copy.
+    """
     row = _get_stored(conn, row_id)
     if row["forgotten"] and not fetch_value(conn, "select 1 from attic where observation_id = ?", (row_id,)):
         raise NotFound(f"observation {row_id} is erased already", hint="only its id is left; there is nothing to do")
@@ -363,7 +372,7 @@ def _mark_undone(conn: Connection, row_id: int, action: str) -> None:
     conn.execute("update history set undone = 1 where observation_id = ? and what = ?", (row_id, action))
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------
+# --- history and deleted content -------------------------------------------------------------------------------------
 
 
 def list_observation_history(conn: Connection, row_id: int) -> list[Row]:
@@ -399,17 +408,20 @@ def find_deleted_observation(conn: Connection, row_id: int) -> Row | None:
     return {**row, "forgotten": True, "undo_until": at + UNDO_WINDOW_MS if at is not None else None}
 
 
+def find_deleted_content(conn: Connection, row_id: int) -> Row | None:
+    """Return the content of a deleted observation, while the deletion can be undone."""
+    content = fetch_value(conn, "select content from attic where observation_id = ?", (row_id,))
+    return None if content is None else decode_row(msgspec.json.decode(content))
+
+
+# --- the approval queue ----------------------------------------------------------------------------------------------
+
+
 def list_approval_queue(conn: Connection, *, limit: int, offset: int) -> list[Row]:
     """List the approval queue, newest first. Each kind is read along its own index."""
     selects = [f"select o.created_at, o.id, '{kind}' as kind from {where}" for kind, where in _PENDING_FROM.items()]
     query = f"{' union all '.join(selects)} order by 1 desc, 2 desc limit ? offset ?"
     return [get_memory(conn, row["kind"], row["id"]) for row in fetch_all(conn, query, (limit, offset))]
-
-
-_PENDING_FROM = {
-    "observation": f"observations o indexed by observations_held where not o.forgotten and {PENDING_APPROVAL}",
-    "summary": f"session_summaries o indexed by session_summaries_held where {PENDING_APPROVAL}",
-}
 
 
 def count_approval_queue(conn: Connection) -> list[Row]:
@@ -439,65 +451,7 @@ def list_approval_queue_ids(conn: Connection, *, trust: str, project_id: int, li
     ]
 
 
-# --- helpers ---------------------------------------------------------------------------------------------------------
-
-
-def _get_stored_visible(conn: Connection, row_id: int) -> Row:
-    """Return the stored row; raise `NotFound` if the observation does not exist or is deleted."""
-    get_memory(conn, "observation", row_id)
-    return _get_stored(conn, row_id)
-
-
-def _get_stored(conn: Connection, row_id: int) -> Row:
-    row = fetch_one(conn, "select * from observations where id = ?", (row_id,))
-    if row is None:
-        raise NotFound(f"there is no observation {row_id}", hint="run `claude-mem list` to see the existing ones")
-    return row
-
-
-def _set_content(conn: Connection, row_id: int, values: Row, *, now: int) -> None:
-    """Update columns, and the hash and token count that depend on them."""
-    _update_columns(conn, row_id, {**values, "updated_at": now})
-    row = _get_stored(conn, row_id)
-    _update_columns(conn, row_id, {"hash": hash_observation(row), "tokens": count_observation_tokens(row)})
-
-
-def _update_columns(conn: Connection, row_id: int, values: Row) -> None:
-    """Update columns as they are. If one of them decides which rules are current, link the project's rules again."""
-    names = ", ".join(f"{name} = :{name}" for name in values)
-    conn.execute(f"update observations set {names} where id = :row_id", {**values, "row_id": row_id})
-    if not values.keys().isdisjoint(observations.RULE_LINK_COLUMNS) and observations.affects_rule_links(conn, row_id):
-        observations.relink_rules_of_observation(conn, row_id)
-
-
-def _add_history(conn: Connection, row_id: int, action: str, before: Row | None, *, now: int, by: str) -> None:
-    before_json = None if before is None else encode_json(before)
-    sql = "insert into history (observation_id, at, what, before, by) values (?, ?, ?, ?, ?)"
-    conn.execute(sql, (row_id, now, action, before_json, by))
-    _enqueue_render(conn, "observation", row_id, now=now)
-
-
-def _enqueue_render(conn: Connection, kind: str, row_id: int, *, now: int) -> None:
-    """Enqueue a new brief for the project in the same transaction.
-
-    Otherwise a crash in between would leave cached briefs on disk that still contain the old text.
-    """
-    project_id = int(fetch_value(conn, f"select project_id from {_TABLES[kind]} where id = ?", (row_id,)))
-    jobs.enqueue_render(conn, project_id, now=now)
-
-
-# --- provenance ------------------------------------------------------------------------------------------------------
-
-
-MAX_EVENT_TEXT, MAX_PROMPT_TEXT, MAX_SOURCE_EVENTS = 300, 2_000, 50
-MAX_COPIES = 20
-COPY_THRESHOLD = 0.5  # a row that shares at least this part of the words counts as a copy
-_DECODE: msgspec.json.Decoder[Body] = msgspec.json.Decoder(Body)
-_WORD = re.compile(r"\w{3,}")
-_SUMMARY_COLUMNS = ("request", "investigated", "learned", "completed", "next_steps", "notes", "closing")
-
-
-# --- origin ----------------------------------------------------------------------------------------------------------
+# --- where an observation comes from ---------------------------------------------------------------------------------
 
 
 def get_observation_origin(conn: Connection, row_id: int) -> Row:
@@ -524,6 +478,17 @@ def get_observation_origin(conn: Connection, row_id: int) -> Row:
     }
 
 
+def find_observation_turn_id(conn: Connection, row_id: int) -> int | None:
+    """Return the turn of an observation, or None if it was saved by hand."""
+    turn_id = fetch_value(conn, "select turn_id from observations where id = ?", (row_id,))
+    return None if turn_id is None else int(turn_id)
+
+
+def get_observation_project_id(conn: Connection, row_id: int) -> int:
+    """Return the project of an observation."""
+    return int(fetch_value(conn, "select project_id from observations where id = ?", (row_id,)))
+
+
 def _events(conn: Connection, seqs: list[int], *, root: str) -> list[Row]:
     query = (
         f"select {arrival_order.ORDER_COLUMNS}, kind, body from events where seq in (select value from json_each(?))"
@@ -538,7 +503,7 @@ def _events(conn: Connection, seqs: list[int], *, root: str) -> list[Row]:
 def _event_line(raw: str, root: str) -> Row:
     """Return an event in one line, with file paths relative to the project's root."""
     try:
-        body = _DECODE.decode(raw)
+        body = _BODY_DECODER.decode(raw)
     except msgspec.MsgspecError:  # written by another version
         return {"tool": None, "failed": False, "text": ""}
     if isinstance(body, ToolUsed):
@@ -558,7 +523,7 @@ def _main_argument(tool: ToolUsed) -> str:
     return next((argument for argument in tool.input.values() if isinstance(argument, str)), "")
 
 
-# --- related observations --------------------------------------------------------------------------------------------
+# --- related observations and copies ---------------------------------------------------------------------------------
 
 
 def list_observations_sharing_files(conn: Connection, row_id: int, *, limit: int) -> list[Row]:
@@ -576,9 +541,6 @@ def list_observations_sharing_files(conn: Connection, row_id: int, *, limit: int
         (row_id, limit),
     )
     return load_observations(conn, [row["id"] for row in shared_rows])
-
-
-# --- copies ----------------------------------------------------------------------------------------------------------
 
 
 def count_index_entries(conn: Connection, row_id: int) -> Row:
@@ -636,16 +598,48 @@ def _words(text: str) -> set[str]:
     return set(_WORD.findall(text.lower()))
 
 
-def find_observation_turn_id(conn: Connection, row_id: int) -> int | None:
-    turn_id = fetch_value(conn, "select turn_id from observations where id = ?", (row_id,))
-    return None if turn_id is None else int(turn_id)
+# --- stored rows -----------------------------------------------------------------------------------------------------
 
 
-def get_observation_project_id(conn: Connection, row_id: int) -> int:
-    return int(fetch_value(conn, "select project_id from observations where id = ?", (row_id,)))
+def _get_stored_visible(conn: Connection, row_id: int) -> Row:
+    """Return the stored row; raise `NotFound` if the observation does not exist or is deleted."""
+    get_memory(conn, "observation", row_id)
+    return _get_stored(conn, row_id)
 
 
-def find_deleted_content(conn: Connection, row_id: int) -> Row | None:
-    """Return the content of a deleted observation, while the deletion can be undone."""
-    content = fetch_value(conn, "select content from attic where observation_id = ?", (row_id,))
-    return None if content is None else decode_row(msgspec.json.decode(content))
+def _get_stored(conn: Connection, row_id: int) -> Row:
+    row = fetch_one(conn, "select * from observations where id = ?", (row_id,))
+    if row is None:
+        raise NotFound(f"there is no observation {row_id}", hint="run `claude-mem list` to see the existing ones")
+    return row
+
+
+def _set_content(conn: Connection, row_id: int, values: Row, *, now: int) -> None:
+    """Update columns, and the hash and token count that depend on them."""
+    _update_columns(conn, row_id, {**values, "updated_at": now})
+    row = _get_stored(conn, row_id)
+    _update_columns(conn, row_id, {"hash": hash_observation(row), "tokens": count_observation_tokens(row)})
+
+
+def _update_columns(conn: Connection, row_id: int, values: Row) -> None:
+    """Update columns as they are. If one of them decides which rules are current, link the project's rules again."""
+    names = ", ".join(f"{name} = :{name}" for name in values)
+    conn.execute(f"update observations set {names} where id = :row_id", {**values, "row_id": row_id})
+    if not values.keys().isdisjoint(observations.RULE_LINK_COLUMNS) and observations.affects_rule_links(conn, row_id):
+        observations.relink_rules_of_observation(conn, row_id)
+
+
+def _add_history(conn: Connection, row_id: int, action: str, before: Row | None, *, now: int, by: str) -> None:
+    before_json = None if before is None else encode_json(before)
+    sql = "insert into history (observation_id, at, what, before, by) values (?, ?, ?, ?, ?)"
+    conn.execute(sql, (row_id, now, action, before_json, by))
+    _enqueue_render(conn, "observation", row_id, now=now)
+
+
+def _enqueue_render(conn: Connection, kind: str, row_id: int, *, now: int) -> None:
+    """Enqueue a new brief for the project in the same transaction.
+
+    Otherwise a crash in between would leave cached briefs on disk that still contain the old text.
+    """
+    project_id = int(fetch_value(conn, f"select project_id from {_TABLES[kind]} where id = ?", (row_id,)))
+    jobs.enqueue_render(conn, project_id, now=now)

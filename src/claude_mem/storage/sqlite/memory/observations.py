@@ -1,10 +1,8 @@
 """Observations, session summaries and user prompts: writing them and reading them back.
 
-Rules: which rules of a project are current, and which later rule superseded an earlier one.
-
-The link (`observations.superseded_by`) follows from the injectable rules in the order they were stated. It is computed
-again, in the same transaction, whenever a rule is added, edited, judged, deleted or restored. Deleting a rule therefore
-makes the rule it superseded current again.
+A rule may supersede an earlier one. The link (`observations.superseded_by`) follows from the injectable rules of a
+project in the order they were stated. It is computed again, in the same transaction, whenever a rule is added, edited,
+judged, deleted or restored; deleting a rule therefore makes the rule it superseded current again.
 """
 
 from __future__ import annotations
@@ -29,12 +27,46 @@ TRUSTED = trust.TRUSTED
 TRUSTED_OR_APPROVED = f"(o.trust in {TRUSTED} or o.verdict = 'approved')"
 INJECTABLE = f"(o.verdict != 'wrong' and {TRUSTED_OR_APPROVED})"
 PENDING_APPROVAL = f"o.verdict = '' and o.trust not in {TRUSTED}"  # waits for a person's approval
-MACHINE_OWNED = "not forgotten and trust != 'user' and verdict = ''"  # machine-owned: no person edited or judged it
-NOT_SUPERSEDED = "o.superseded_by is null"  # not superseded by a later rule
+MACHINE_OWNED = "not forgotten and trust != 'user' and verdict = ''"  # no person edited, judged or deleted it
+NOT_SUPERSEDED = "o.superseded_by is null"
+RULE_LINK_COLUMNS = ("type", "title", "trust", "verdict", "forgotten")  # columns on which the links depend
+_IS_RULE_OF_PROJECT = f"o.project_id = ? and o.type = '{ObservationType.RULE}' and not o.forgotten"
 _KNOWLEDGE = """(o.type = 'decision' or o.concepts like '%"gotcha"%')"""
 _KNOWLEDGE_SCAN_LIMIT = 2_000  # newest observations searched for decisions and gotchas, to keep session starts fast
 JSON_LIST_COLUMNS = ("facts", "sources", "concepts", "files_read", "files_modified", "files_edited")
 SUMMARY_FIELDS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
+_RECENTLY_SAVED_BY_AGENTS = "created_at > ? and key like 'saved:%' and provider = 'agent' and not forgotten"
+_SELECT_OBSERVATIONS = """
+    select o.id, 'observation' as kind, s.content_session_id, s.host, o.session_id, p.id as project_id,
+           p.name as project, o.prompt_number,
+           o.type, o.title, o.subtitle, o.narrative, o.facts, o.sources, o.concepts, o.files_read, o.files_modified,
+           o.memory_session_id, o.provider, o.model, o.tokens, o.trust, o.why, o.verdict, o.commit_id, o.pinned,
+           o.superseded_by, o.created_at, o.updated_at
+      from observations o join projects p on p.id = o.project_id left join sdk_sessions s on s.id = o.session_id
+     where not o.forgotten
+"""
+_SELECT_WITH_KEY = _SELECT_OBSERVATIONS.replace("select o.id,", "select o.id, o.key,")
+_SELECT_SUMMARIES = """
+    select o.id, 'summary' as kind, s.content_session_id, s.host, o.session_id, p.id as project_id,
+           p.name as project, o.prompt_number,
+           o.request, o.investigated, o.learned, o.completed, o.next_steps, o.notes, o.files_read, o.files_edited,
+           o.outcome, o.memory_session_id, o.provider, o.trust, o.why, o.verdict, o.created_at, o.updated_at
+      from session_summaries o join projects p on p.id = o.project_id join sdk_sessions s on s.id = o.session_id
+     where true
+"""
+_SELECT_PROMPTS = """
+    select o.id, 'prompt' as kind, s.content_session_id, s.host, o.session_id, p.id as project_id,
+           p.name as project, o.prompt_number,
+           o.text, o.created_at
+      from user_prompts o join sdk_sessions s on s.id = o.session_id join projects p on p.id = s.project_id
+     where true
+"""
+MEMORY_QUERIES = {"observation": _SELECT_OBSERVATIONS, "summary": _SELECT_SUMMARIES, "prompt": _SELECT_PROMPTS}
+# Queries for a single item. Listings omit the closing message, because it is long and may contain external text.
+_FULL_QUERIES = {
+    **MEMORY_QUERIES,
+    "summary": _SELECT_SUMMARIES.replace("o.outcome,", "o.outcome, o.closing, o.closing_trust,"),
+}
 
 
 def is_trusted_or_approved(row: Row) -> bool:
@@ -45,6 +77,9 @@ def is_trusted_or_approved(row: Row) -> bool:
 def is_injectable(row: Row) -> bool:
     """Return whether an observation or summary may be injected without being asked for."""
     return row["verdict"] != "wrong" and is_trusted_or_approved(row) and not row.get("superseded_by")
+
+
+# --- writing observations --------------------------------------------------------------------------------------------
 
 
 def upsert_observation(conn: Connection, turn: Turn, draft: Draft, *, by: Author, now: int) -> int:
@@ -178,9 +213,6 @@ def save_observation(
     return int(row["id"])
 
 
-_RECENTLY_SAVED_BY_AGENTS = "created_at > ? and key like 'saved:%' and provider = 'agent' and not forgotten"
-
-
 def count_agent_saves(conn: Connection, *, since: int) -> int:
     """Count the observations that agents saved since then.
 
@@ -207,6 +239,9 @@ def mark_burst(conn: Connection, project_id: int, why: str, *, since: int, min_c
     params = (project_id, since, why)
     if fetch_value(conn, f"select count(*) from observations where {same_source}", params) >= min_count:
         conn.execute(f"update observations set why = 'burst, ' || why where {same_source}", params)
+
+
+# --- writing summaries and prompts -----------------------------------------------------------------------------------
 
 
 def upsert_summary(conn: Connection, turn: Turn, summary: Summary, *, by: Author, now: int) -> int:
@@ -261,6 +296,7 @@ def upsert_summary(conn: Connection, turn: Turn, summary: Summary, *, by: Author
 
 
 def add_prompt(conn: Connection, *, session_id: int, turn_id: int, number: int, text: str, at: int) -> None:
+    """Add the prompt of a turn, unless the turn has one."""
     conn.execute(
         """
         insert or ignore into user_prompts (session_id, turn_id, prompt_number, text, created_at)
@@ -279,39 +315,7 @@ def append_to_prompt(conn: Connection, turn_id: int, text: str) -> bool:
     return bool(conn.changes())
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------
-
-_OBSERVATIONS = """
-    select o.id, 'observation' as kind, s.content_session_id, s.host, o.session_id, p.id as project_id,
-           p.name as project, o.prompt_number,
-           o.type, o.title, o.subtitle, o.narrative, o.facts, o.sources, o.concepts, o.files_read, o.files_modified,
-           o.memory_session_id, o.provider, o.model, o.tokens, o.trust, o.why, o.verdict, o.commit_id, o.pinned,
-           o.superseded_by, o.created_at, o.updated_at
-      from observations o join projects p on p.id = o.project_id left join sdk_sessions s on s.id = o.session_id
-     where not o.forgotten
-"""
-_WITH_KEY = _OBSERVATIONS.replace("select o.id,", "select o.id, o.key,")
-_SUMMARIES = """
-    select o.id, 'summary' as kind, s.content_session_id, s.host, o.session_id, p.id as project_id,
-           p.name as project, o.prompt_number,
-           o.request, o.investigated, o.learned, o.completed, o.next_steps, o.notes, o.files_read, o.files_edited,
-           o.outcome, o.memory_session_id, o.provider, o.trust, o.why, o.verdict, o.created_at, o.updated_at
-      from session_summaries o join projects p on p.id = o.project_id join sdk_sessions s on s.id = o.session_id
-     where true
-"""
-_PROMPTS = """
-    select o.id, 'prompt' as kind, s.content_session_id, s.host, o.session_id, p.id as project_id,
-           p.name as project, o.prompt_number,
-           o.text, o.created_at
-      from user_prompts o join sdk_sessions s on s.id = o.session_id join projects p on p.id = s.project_id
-     where true
-"""
-MEMORY_QUERIES = {"observation": _OBSERVATIONS, "summary": _SUMMARIES, "prompt": _PROMPTS}
-# Queries for a single item. Listings omit the closing message, because it is long and may contain external text.
-_FULL_QUERIES = {
-    **MEMORY_QUERIES,
-    "summary": _SUMMARIES.replace("o.outcome,", "o.outcome, o.closing, o.closing_trust,"),
-}
+# --- reading items ---------------------------------------------------------------------------------------------------
 
 
 def list_memories(
@@ -353,7 +357,7 @@ def _not_found_hint(conn: Connection, kind: str, row_id: int) -> str:
 def load_observations(conn: Connection, ids: list[int]) -> list[Row]:
     """Return observations in the order of `ids`; ids that do not exist are skipped."""
     observation_rows = fetch_all(
-        conn, f"{_OBSERVATIONS} and o.id in (select value from json_each(?))", (encode_json(ids),)
+        conn, f"{_SELECT_OBSERVATIONS} and o.id in (select value from json_each(?))", (encode_json(ids),)
     )
     by_id = {row["id"]: row for row in _add_summary_ids(conn, [decode_row(row) for row in observation_rows])}
     return [by_id[observation_id] for observation_id in ids if observation_id in by_id]
@@ -377,6 +381,9 @@ def list_session_memories(conn: Connection, kind: str, session_id: int) -> list[
     """List a session's items of one kind in full, oldest first."""
     items = fetch_all(conn, f"{_FULL_QUERIES[kind]} and o.session_id = ? order by o.created_at, o.id", (session_id,))
     return [decode_row(row) for row in items]
+
+
+# --- reading what may be injected ------------------------------------------------------------------------------------
 
 
 def list_recent_observations(
@@ -440,7 +447,7 @@ def _newest_injectable(
     for project_id in project_ids:
         candidates += fetch_all(
             conn,
-            f"""{_WITH_KEY} and o.project_id = ? and o.id > ? and coalesce(o.session_id, -1) != ?
+            f"""{_SELECT_WITH_KEY} and o.project_id = ? and o.id > ? and coalesce(o.session_id, -1) != ?
                 and {condition} and {NOT_SUPERSEDED} and {INJECTABLE}
                 order by o.created_at desc, o.id desc limit ?""",
             (project_id, after_id, exclude_session_id, limit),
@@ -451,11 +458,13 @@ def _newest_injectable(
 def list_observations_by_file(
     conn: Connection, project_id: int, path: str, *, exclude_content_session_id: str = "", limit: int
 ) -> list[Row]:
-    """Return injectable observations about a file, newest first: those that changed it before those that only read
-    it."""
+    """Return injectable observations about a file.
+
+    Those that changed the file come before those that only read it, each newest first.
+    """
     observations = fetch_all(
         conn,
-        f"""{_OBSERVATIONS} and {INJECTABLE} and o.superseded_by is null
+        f"""{_SELECT_OBSERVATIONS} and {INJECTABLE} and o.superseded_by is null
             and coalesce(s.content_session_id, '') != :but
             and o.id in (select d.row_id from signals f join documents d on d.id = f.document_id
                           where f.kind in ('edited', 'read') and f.value = :path
@@ -471,7 +480,7 @@ def list_solutions(conn: Connection, turn_ids: list[int]) -> list[Row]:
     """Return injectable observations that say how an error in one of these turns was solved, newest first."""
     observations = fetch_all(
         conn,
-        f"""{_OBSERVATIONS} and o.turn_id in (select value from json_each(?))
+        f"""{_SELECT_OBSERVATIONS} and o.turn_id in (select value from json_each(?))
             and {INJECTABLE}
             and (o.key like 'fix:%' or o.type = 'bugfix'
                  or exists (select 1 from json_each(o.concepts) where value = 'problem-solution'))
@@ -487,15 +496,54 @@ def find_last_summary(conn: Connection, project_ids: list[int], *, exclude_sessi
     for project_id in project_ids:  # one query each: only an equality condition lets the index return rows in order
         summaries += fetch_all(
             conn,
-            f"""{_SUMMARIES} and o.project_id = ? and o.session_id != ?
+            f"""{_SELECT_SUMMARIES} and o.project_id = ? and o.session_id != ?
                 and {INJECTABLE} order by o.created_at desc, o.id desc limit 1""",
             (project_id, exclude_session_id),
         )
     return decode_row(max(summaries, key=_age_key)) if summaries else None
 
 
+def list_last_turns(conn: Connection, project_ids: list[int], *, limit: int, exclude_session_id: int = 0) -> list[Row]:
+    """Return request, result and open steps from the newest injectable summaries of these projects, newest first."""
+    summaries: list[Row] = []
+    for project_id in project_ids:
+        summaries += fetch_all(
+            conn,
+            f"""
+            select o.id, o.session_id, o.prompt_number, o.request, o.completed, o.next_steps, o.notes, o.outcome,
+                   o.files_edited, o.provider, t.writer, o.created_at
+              from session_summaries o join turns t on t.id = o.turn_id
+             where o.project_id = ? and o.session_id != ? and {INJECTABLE}
+             order by o.created_at desc, o.id desc limit ?
+            """,
+            (project_id, exclude_session_id, limit),
+        )
+    return [decode_row(row) for row in sorted(summaries, key=_age_key, reverse=True)[:limit]]
+
+
+def list_earlier_titles(conn: Connection, turn: Turn, *, limit: int) -> list[str]:
+    """Return titles of earlier injectable observations.
+
+    Those of the turn's own session come before the others, each newest first.
+    """
+    title_rows = fetch_all(
+        conn,
+        f"""
+        select title from observations o
+         where project_id = ? and not forgotten and title is not null and created_at <= ?
+           and coalesce(turn_id, -1) != ? and {INJECTABLE}
+         order by session_id is ? desc, created_at desc, id desc limit ?
+        """,
+        (turn.project_id, turn.ended_at, turn.id, turn.session_id, limit),
+    )
+    return [row["title"] for row in title_rows]
+
+
 def _age_key(row: Row) -> tuple[int, int]:
     return row["created_at"], row["id"]
+
+
+# --- the state of a turn ---------------------------------------------------------------------------------------------
 
 
 def list_user_owned_keys(conn: Connection, turn_id: int) -> frozenset[str]:
@@ -523,47 +571,23 @@ def is_turn_refined(conn: Connection, turn_id: int) -> bool:
     )
 
 
-def list_earlier_titles(conn: Connection, turn: Turn, *, limit: int) -> list[str]:
-    """Return titles of earlier injectable observations, newest first, those of the turn's own session before the
-    others."""
-    title_rows = fetch_all(
-        conn,
-        f"""
-        select title from observations o
-         where project_id = ? and not forgotten and title is not null and created_at <= ?
-           and coalesce(turn_id, -1) != ? and {INJECTABLE}
-         order by session_id is ? desc, created_at desc, id desc limit ?
-        """,
-        (turn.project_id, turn.ended_at, turn.id, turn.session_id, limit),
-    )
-    return [row["title"] for row in title_rows]
-
-
-def list_last_turns(conn: Connection, project_ids: list[int], *, limit: int, exclude_session_id: int = 0) -> list[Row]:
-    """Return request, result and open steps from the newest injectable summaries of these projects, newest first."""
-    summaries: list[Row] = []
-    for project_id in project_ids:
-        summaries += fetch_all(
-            conn,
-            f"""
-            select o.id, o.session_id, o.prompt_number, o.request, o.completed, o.next_steps, o.notes, o.outcome,
-                   o.files_edited, o.provider, t.writer, o.created_at
-              from session_summaries o join turns t on t.id = o.turn_id
-             where o.project_id = ? and o.session_id != ? and {INJECTABLE}
-             order by o.created_at desc, o.id desc limit ?
-            """,
-            (project_id, exclude_session_id, limit),
-        )
-    return [decode_row(row) for row in sorted(summaries, key=_age_key, reverse=True)[:limit]]
-
-
 def has_summary_by_other_provider(conn: Connection, turn_id: int, provider: str) -> bool:
     """Return whether the turn has a summary that another provider wrote."""
     sql = "select 1 from session_summaries where turn_id = ? and provider != ?"
     return bool(fetch_value(conn, sql, (turn_id, provider)))
 
 
+def has_turn_rule(conn: Connection, turn_id: int) -> bool:
+    """Return whether the turn stated a rule."""
+    sql = f"select 1 from observations where turn_id = ? and type = '{ObservationType.RULE}'"
+    return bool(fetch_value(conn, sql, (turn_id,)))
+
+
+# --- counts ----------------------------------------------------------------------------------------------------------
+
+
 def count_observations(conn: Connection) -> int:
+    """Return how many observations there are in all projects."""
     return int(fetch_value(conn, "select count(*) from observations where not forgotten"))
 
 
@@ -577,59 +601,13 @@ def count_observations_since(conn: Connection, project_id: int, at: int) -> tupl
 
 
 def get_newest_observation_id(conn: Connection) -> int:
+    """Return the highest id of an observation; 0 if there is none."""
     row = fetch_one(conn, "select coalesce(max(id), 0) as id from observations")
     assert row is not None
     return int(row["id"])
 
 
-def count_project_observations(conn: Connection, project_ids: list[int]) -> int:
-    """Return how many observations these projects have."""
-    row = fetch_one(
-        conn,
-        "select count(*) as n from observations where not forgotten and project_id in (select value from json_each(?))",
-        (encode_json(project_ids),),
-    )
-    assert row is not None
-    return int(row["n"])
-
-
-# --- helpers ---------------------------------------------------------------------------------------------------------
-
-
-def hash_observation(content: Row) -> str:
-    """Hash the text columns of an observation.
-
-    SQLite detects few flipped bits itself; this hash reveals those in the text.
-    """
-    parts = [content.get(name) for name in ("type", "title", "subtitle", "narrative", "facts", "concepts")]
-    return hashlib.blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()
-
-
-def count_observation_tokens(content: Row) -> int:
-    """Return how many tokens it takes to read the observation."""
-    return estimate_tokens(
-        " ".join(str(content.get(name) or "") for name in ("title", "subtitle", "narrative", "facts"))
-    )
-
-
-def encode_json(items: Any) -> str:
-    return msgspec.json.encode(items).decode()
-
-
-def decode_row(row: Row) -> Row:
-    """Return a row as it is shown: JSON lists decoded, and without the labels that version 0.1.0 stored in
-    summaries."""
-    summary_texts = {name: strip_labels(name, row[name]) or None for name in SUMMARY_FIELDS if row.get(name)}
-    return {
-        name: msgspec.json.decode(item) if name in JSON_LIST_COLUMNS else item for name, item in row.items()
-    } | summary_texts
-
-
 # --- rules -----------------------------------------------------------------------------------------------------------
-
-
-RULE_LINK_COLUMNS = ("type", "title", "trust", "verdict", "forgotten")  # columns on which the links depend
-_RULES = f"o.project_id = ? and o.type = '{ObservationType.RULE}' and not o.forgotten"
 
 
 def list_current_rules(conn: Connection, project_ids: list[int]) -> list[Row]:
@@ -640,7 +618,7 @@ def list_current_rules(conn: Connection, project_ids: list[int]) -> list[Row]:
             conn,
             f"""
             select o.id, o.title, o.trust, o.created_at from observations o
-             where {_RULES} and o.superseded_by is null and {INJECTABLE}
+             where {_IS_RULE_OF_PROJECT} and o.superseded_by is null and {INJECTABLE}
             """,
             (project_id,),
         )
@@ -648,25 +626,21 @@ def list_current_rules(conn: Connection, project_ids: list[int]) -> list[Row]:
 
 
 def is_rule_stated(conn: Connection, turn: Turn, draft: Draft) -> bool:
-    """Return whether the same words are already a current rule (of another turn or saved by hand) or were judged
-    wrong."""
+    """Return whether the same words are already a current rule or were judged wrong.
+
+    Rules of other turns and rules saved by hand count.
+    """
     rule_rows = fetch_all(
         conn,
         f"""
         select o.title from observations o
-         where {_RULES} and coalesce(o.turn_id, -1) != ?
+         where {_IS_RULE_OF_PROJECT} and coalesce(o.turn_id, -1) != ?
            and (o.verdict = 'wrong' or (o.superseded_by is null and {INJECTABLE}))
         """,
         (turn.project_id, turn.id),
     )
     normal_title = rules.normalize_rule(draft.title)
     return any(rules.normalize_rule(row["title"] or "") == normal_title for row in rule_rows)
-
-
-def has_turn_rule(conn: Connection, turn_id: int) -> bool:
-    """Return whether the turn stated a rule."""
-    sql = f"select 1 from observations where turn_id = ? and type = '{ObservationType.RULE}'"
-    return bool(fetch_value(conn, sql, (turn_id,)))
 
 
 def affects_rule_links(conn: Connection, row_id: int) -> bool:
@@ -688,7 +662,7 @@ def link_rules(conn: Connection, project_id: int) -> None:
     """Store for each rule of a project which later rule superseded it, replacing the previous links."""
     rule_rows = fetch_all(
         conn,
-        f"select o.id, o.title from observations o where {_RULES} and {INJECTABLE} order by o.created_at, o.id",
+        f"select o.id, o.title from observations o where {_IS_RULE_OF_PROJECT} and {INJECTABLE} order by o.created_at, o.id",
         (project_id,),
     )
     links = rules.find_superseded([(row["id"], row["title"] or "") for row in rule_rows])
@@ -701,3 +675,38 @@ def link_rules(conn: Connection, project_id: int) -> None:
     for row_id in stored_links.keys() | links.keys():
         if stored_links.get(row_id) != links.get(row_id):
             conn.execute("update observations set superseded_by = ? where id = ?", (links.get(row_id), row_id))
+
+
+# --- columns ---------------------------------------------------------------------------------------------------------
+
+
+def hash_observation(content: Row) -> str:
+    """Hash the text columns of an observation.
+
+    SQLite detects few flipped bits itself; this hash reveals those in the text.
+    """
+    parts = [content.get(name) for name in ("type", "title", "subtitle", "narrative", "facts", "concepts")]
+    return hashlib.blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()
+
+
+def count_observation_tokens(content: Row) -> int:
+    """Return how many tokens it takes to read the observation."""
+    return estimate_tokens(
+        " ".join(str(content.get(name) or "") for name in ("title", "subtitle", "narrative", "facts"))
+    )
+
+
+def encode_json(items: Any) -> str:
+    """Encode a value as JSON text, for a column or for `json_each`."""
+    return msgspec.json.encode(items).decode()
+
+
+def decode_row(row: Row) -> Row:
+    """Return a row as it is shown.
+
+    JSON lists are decoded, and the labels that version 0.1.0 stored in summaries are removed.
+    """
+    summary_texts = {name: strip_labels(name, row[name]) or None for name in SUMMARY_FIELDS if row.get(name)}
+    return {
+        name: msgspec.json.decode(item) if name in JSON_LIST_COLUMNS else item for name, item in row.items()
+    } | summary_texts

@@ -1,6 +1,8 @@
 """Projects, and the identities by which they are recognised.
 
-Git directories as they were last seen: which were moved or replaced, and which share a remote or first commit.
+A project has one identity for each way to recognise it: a name, a remote, a git directory, a folder. Git directories are
+recorded as they were last seen, which shows whether one was moved or replaced, and which projects share a remote or a
+first commit. Such projects are offered for merging; they are never merged automatically.
 """
 
 from __future__ import annotations
@@ -29,8 +31,13 @@ PROJECT_TABLES = {
     "folders": "project_dirs",
     "repositories": "repositories",
 }
+MAX_RELATED_PROJECTS = 5
 _PATH_IDENTITIES = ("git", "dir")  # kinds of identity that are paths
 _UNCOUNTED = ("documents", "repositories")  # not shown in the preview of a merge
+_SUBMODULE = re.compile(r"(.+?\.git)/(?:worktrees/[^/]+/)?modules/")
+
+
+# --- registering -----------------------------------------------------------------------------------------------------
 
 
 def register_project(conn: Connection, project: ResolvedProject, folder: str, *, now: int) -> int:
@@ -82,17 +89,19 @@ def _is_false_match(conn: Connection, project: ResolvedProject, identity: str, p
     if identity.startswith(REMOTE_PREFIX):
         return not _may_join(conn, project.repository, project_id)
     if identity.startswith(GIT_PREFIX):
-        return was_repository_replaced(conn, project.repository)
-    return identity.startswith(CREATION_PREFIX) and is_repository_copy(conn, project.repository)
+        return _was_repository_replaced(conn, project.repository)
+    return identity.startswith(CREATION_PREFIX) and _is_repository_copy(conn, project.repository)
 
 
 def _may_join(conn: Connection, repository: Repository, project_id: int) -> bool:
-    """Return whether a repository that names a project's remote really belongs to the project: it is where the project
-    was (cloned again), in the same git directory (a submodule in a worktree), or the project has no folder on this
-    machine yet."""
+    """Return whether a repository that names a project's remote really belongs to the project.
+
+    It does if it is where the project was (cloned again) or in the same git directory (a submodule in a worktree), or
+    if the project has no folder on this machine yet.
+    """
     return (
         _find_alias(conn, f"{GIT_PREFIX}{repository.git_dir}") == project_id
-        or has_sibling_repository(conn, repository, project_id)
+        or _has_sibling_repository(conn, repository, project_id)
         or not _has_local_folder(conn, project_id)
     )
 
@@ -131,7 +140,11 @@ def _find_by_name(conn: Connection, project: ResolvedProject) -> int | None:
     return None if project_id is None else int(project_id)
 
 
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
 def list_project_ids_by_name(conn: Connection, name: str) -> list[int]:
+    """Return the ids of all projects with this name, oldest first."""
     return [row["id"] for row in fetch_all(conn, "select id from projects where name = ? order by id", (name,))]
 
 
@@ -159,10 +172,12 @@ def list_project_aliases(conn: Connection, project_id: int) -> list[str]:
 
 
 def list_project_folders(conn: Connection, project_id: int) -> list[str]:
+    """Return the known folders of the project."""
     return [row["dir"] for row in fetch_all(conn, "select dir from project_dirs where project_id = ?", (project_id,))]
 
 
 def list_all_folders(conn: Connection) -> list[str]:
+    """Return the known folders of all projects."""
     return [row["dir"] for row in fetch_all(conn, "select dir from project_dirs")]
 
 
@@ -185,118 +200,11 @@ def list_projects_with_counts(conn: Connection) -> list[Row]:
     )
 
 
-# --- moved and replaced repositories ---------------------------------------------------------------------------------
-
-
-def _record_repository(
-    conn: Connection, project: ResolvedProject, repository: Repository, project_id: int, *, now: int
-) -> None:
-    """Record where a repository is now, and update projects that this affects."""
-    for git_dir in list_former_git_dirs(conn, repository, project_id):
-        _follow_move(conn, project, git_dir, repository.git_dir, project_id, now=now)
-    previous_id = _find_alias(conn, f"{GIT_PREFIX}{repository.git_dir}")
-    if previous_id is not None and previous_id != project_id and was_repository_replaced(conn, repository):
-        _replace_repository(conn, project, repository, project_id, previous_id, now=now)
-    _update_taken_root(conn, _main_root(project, repository.git_dir), project_id)
-    upsert_repository(conn, repository, project_id)
-    # One offer is enough, however many clones there are.
-    for other in find_projects_with_same_origin(conn, project_id, repository)[:1]:
-        text = f"{_describe(conn, project_id)} has the same {other['same']} as {_describe(conn, other['id'])}."
-        _offer_merge(conn, project_id, other["id"], text, now=now)
-
-
-def _offer_group_merge(conn: Connection, project: ResolvedProject, project_id: int, *, now: int) -> None:
-    """Offer to merge a folder into the one above it that a `.claude-mem.toml` names.
-
-    The file alone merges nothing: it may have come with an archive.
-    """
-    group_id = _find_alias(conn, f"dir:{project.group}") if project.group else None
-    if group_id is not None and group_id != project_id:
-        here, above = _describe(conn, project_id), _describe(conn, group_id)
-        text = f"{here} is inside {above}, which a .claude-mem.toml names."
-        _offer_merge(conn, project_id, group_id, text, now=now)
-
-
-def _main_root(project: ResolvedProject, git_dir: str) -> str:
-    """Return the main work tree of the repository, even if `project` was found in a linked worktree."""
-    return str(Path(git_dir).parent) if Path(git_dir).name == ".git" else project.root
-
-
-def _follow_move(
-    conn: Connection, project: ResolvedProject, old_git_dir: str, new_git_dir: str, project_id: int, *, now: int
-) -> None:
-    """Remove the path that a git directory was moved away from, since another repository may be created there, and
-    update the folders that moved with it."""
-    delete_repository(conn, old_git_dir)
-    conn.execute(
-        "delete from project_aliases where identity = ? and project_id = ?", (f"{GIT_PREFIX}{old_git_dir}", project_id)
-    )
-    known_root, root = get_project_row(conn, project_id)["root"], _main_root(project, new_git_dir)
-    old_root = str(Path(old_git_dir).parent) if Path(old_git_dir).name == ".git" else known_root
-    for folder in _folders_below(conn, project_id, old_root) if old_root else ():
-        new_folder = root + folder.removeprefix(old_root)
-        conn.execute("update or replace project_dirs set dir = ? where dir = ?", (new_folder, folder))
-    if known_root == old_root:
-        conn.execute("update projects set root = ? where id = ?", (root, project_id))
-    _enqueue_render(conn, project_id, now=now)
-
-
-def _replace_repository(
-    conn: Connection, project: ResolvedProject, repository: Repository, project_id: int, previous_id: int, *, now: int
-) -> None:
-    """Give the path and the folders below it to a new repository, which is where another project's repository was."""
-    conn.execute(
-        "update project_aliases set project_id = ? where identity = ?",
-        (project_id, f"{GIT_PREFIX}{repository.git_dir}"),
-    )
-    delete_repository(conn, repository.git_dir)
-    for folder in _folders_below(conn, previous_id, _main_root(project, repository.git_dir)):
-        conn.execute("delete from project_dirs where dir = ?", (folder,))
-    for changed_id in (previous_id, project_id):
-        _enqueue_render(conn, changed_id, now=now)
-    if not has_present_repository(conn, previous_id):
-        text = f"{_describe(conn, project_id)} is a new repository in the place of {_describe(conn, previous_id)}."
-        _offer_merge(conn, project_id, previous_id, text, now=now)
-
-
-def _update_taken_root(conn: Connection, root: str, project_id: int) -> None:
-    """Move a project's root to where it was last seen if the stored root now belongs to another project."""
-    own = get_project_row(conn, project_id)["root"]
-    if own != root and _find_alias(conn, f"{GIT_PREFIX}{own}/.git") not in (None, project_id):
-        conn.execute("update projects set root = ? where id = ?", (root, project_id))
-
-
-def _folders_below(conn: Connection, project_id: int, root: str) -> list[str]:
-    return [folder for folder in list_project_folders(conn, project_id) if Path(folder).is_relative_to(root)]
-
-
-def _enqueue_render(conn: Connection, project_id: int, *, now: int) -> None:
-    """Enqueue a job that writes the brief for the project's current folders and removes it from former ones."""
-    jobs.enqueue_job(conn, "render", f"{project_id}.moved.{now}", now=now)
-
-
-def _describe(conn: Connection, project_id: int) -> str:
-    """Describe a project for the user: id, name and location."""
-    row = get_project_row(conn, project_id)
-    return f"project {project_id}, {shorten(strip_invisible(row['name']), 60)} ({shorten(strip_invisible(row['root']), 200)})"
-
-
-def _offer_merge(conn: Connection, project_id: int, other_id: int, text: str, *, now: int) -> None:
-    """Tell the user once how to merge two projects. They are never merged automatically: anyone can copy a history."""
-    key = notices.merge_offer_key(project_id, other_id)
-    instruction = f"If they are the same project, merge their memories: `{format_merge_command(project_id, other_id)}`."
-    notices.add_notice(conn, key, f"claude-mem: {text} {instruction}", now=now)
-
-
-def format_merge_command(source: int, target: int) -> str:
-    return f"claude-mem project merge {source} {target}"
-
-
 def list_related_projects(conn: Connection, project_id: int, repository: Repository | None = None) -> list[Row]:
     """Return other projects with the `same` remote or first commit, each with the command that merges the two."""
-    related_rows = find_projects_with_same_origin(conn, project_id, repository)
+    related_rows = _find_projects_with_same_origin(conn, project_id, repository)
     return [
-        {**row, "command": format_merge_command(project_id, row["id"]) if project_id else ""} for row in related_rows
+        {**row, "command": _format_merge_command(project_id, row["id"]) if project_id else ""} for row in related_rows
     ]
 
 
@@ -306,10 +214,11 @@ def describe_project_here(conn: Connection, project: ResolvedProject) -> Row:
     return {"id": project_id, "related": list_related_projects(conn, project_id or 0, project.repository)}
 
 
-# --- changing --------------------------------------------------------------------------------------------------------
+# --- renaming and merging --------------------------------------------------------------------------------------------
 
 
 def rename_project(conn: Connection, project_id: int, name: str) -> Row:
+    """Change the name of a project and return the project."""
     get_project_row(conn, project_id)
     conn.execute("update projects set name = ? where id = ?", (name, project_id))
     return get_project_row(conn, project_id)
@@ -378,8 +287,11 @@ def _move_known_files(conn: Connection, source: int, target: int) -> None:
 
 
 def _restore_index_queue(conn: Connection, target: int, index_queue: list[Row]) -> None:
-    """Restore the index queue: a merge changes no text, so nothing has to be indexed again except observations saved by
-    hand, which have new neighbours."""
+    """Restore the index queue to what it was before the merge.
+
+    A merge changes no text, so nothing has to be indexed again except observations saved by hand, which have new
+    neighbours.
+    """
     for kind, table, condition in (
         ("observation", "observations", "turn_id is not null"),
         ("summary", "session_summaries", "1"),
@@ -389,14 +301,124 @@ def _restore_index_queue(conn: Connection, target: int, index_queue: list[Row]) 
     conn.executemany("insert or ignore into stale values (?, ?)", [(row["kind"], row["row_id"]) for row in index_queue])
 
 
-# --- repositories ----------------------------------------------------------------------------------------------------
+# --- moved and replaced repositories ---------------------------------------------------------------------------------
 
 
-MAX_RELATED_PROJECTS = 5
-_SUBMODULE = re.compile(r"(.+?\.git)/(?:worktrees/[^/]+/)?modules/")
+def _record_repository(
+    conn: Connection, project: ResolvedProject, repository: Repository, project_id: int, *, now: int
+) -> None:
+    """Record where a repository is now, and update projects that this affects."""
+    for git_dir in _list_former_git_dirs(conn, repository, project_id):
+        _follow_move(conn, project, git_dir, repository.git_dir, project_id, now=now)
+    previous_id = _find_alias(conn, f"{GIT_PREFIX}{repository.git_dir}")
+    if previous_id is not None and previous_id != project_id and _was_repository_replaced(conn, repository):
+        _replace_repository(conn, project, repository, project_id, previous_id, now=now)
+    _update_taken_root(conn, _main_root(project, repository.git_dir), project_id)
+    _upsert_repository(conn, repository, project_id)
+    # One offer is enough, however many clones there are.
+    for other in _find_projects_with_same_origin(conn, project_id, repository)[:1]:
+        text = f"{_describe(conn, project_id)} has the same {other['same']} as {_describe(conn, other['id'])}."
+        _offer_merge(conn, project_id, other["id"], text, now=now)
 
 
-def upsert_repository(conn: Connection, repository: Repository, project_id: int) -> None:
+def _main_root(project: ResolvedProject, git_dir: str) -> str:
+    """Return the main work tree of the repository, even if `project` was found in a linked worktree."""
+    return str(Path(git_dir).parent) if Path(git_dir).name == ".git" else project.root
+
+
+def _follow_move(
+    conn: Connection, project: ResolvedProject, old_git_dir: str, new_git_dir: str, project_id: int, *, now: int
+) -> None:
+    """Remove the former path of a git directory that was moved, and update the folders that moved with it.
+
+    Another repository may be created at the former path.
+    """
+    _delete_repository(conn, old_git_dir)
+    conn.execute(
+        "delete from project_aliases where identity = ? and project_id = ?", (f"{GIT_PREFIX}{old_git_dir}", project_id)
+    )
+    known_root, root = get_project_row(conn, project_id)["root"], _main_root(project, new_git_dir)
+    old_root = str(Path(old_git_dir).parent) if Path(old_git_dir).name == ".git" else known_root
+    for folder in _folders_below(conn, project_id, old_root) if old_root else ():
+        new_folder = root + folder.removeprefix(old_root)
+        conn.execute("update or replace project_dirs set dir = ? where dir = ?", (new_folder, folder))
+    if known_root == old_root:
+        conn.execute("update projects set root = ? where id = ?", (root, project_id))
+    _enqueue_render(conn, project_id, now=now)
+
+
+def _replace_repository(
+    conn: Connection, project: ResolvedProject, repository: Repository, project_id: int, previous_id: int, *, now: int
+) -> None:
+    """Give the path and the folders below it to a new repository, which is where another project's repository was."""
+    conn.execute(
+        "update project_aliases set project_id = ? where identity = ?",
+        (project_id, f"{GIT_PREFIX}{repository.git_dir}"),
+    )
+    _delete_repository(conn, repository.git_dir)
+    for folder in _folders_below(conn, previous_id, _main_root(project, repository.git_dir)):
+        conn.execute("delete from project_dirs where dir = ?", (folder,))
+    for changed_id in (previous_id, project_id):
+        _enqueue_render(conn, changed_id, now=now)
+    if not _has_present_repository(conn, previous_id):
+        text = f"{_describe(conn, project_id)} is a new repository in the place of {_describe(conn, previous_id)}."
+        _offer_merge(conn, project_id, previous_id, text, now=now)
+
+
+def _update_taken_root(conn: Connection, root: str, project_id: int) -> None:
+    """Move a project's root to where it was last seen if the stored root now belongs to another project."""
+    own = get_project_row(conn, project_id)["root"]
+    if own != root and _find_alias(conn, f"{GIT_PREFIX}{own}/.git") not in (None, project_id):
+        conn.execute("update projects set root = ? where id = ?", (root, project_id))
+
+
+def _folders_below(conn: Connection, project_id: int, root: str) -> list[str]:
+    return [folder for folder in list_project_folders(conn, project_id) if Path(folder).is_relative_to(root)]
+
+
+def _enqueue_render(conn: Connection, project_id: int, *, now: int) -> None:
+    """Enqueue a job that writes the brief for the project's current folders and removes it from former ones."""
+    jobs.enqueue_job(conn, "render", f"{project_id}.moved.{now}", now=now)
+
+
+# --- offers to merge -------------------------------------------------------------------------------------------------
+
+
+def _offer_group_merge(conn: Connection, project: ResolvedProject, project_id: int, *, now: int) -> None:
+    """Offer to merge a folder into the one above it that a `.claude-mem.toml` names.
+
+    The file alone merges nothing: it may have come with an archive.
+    """
+    group_id = _find_alias(conn, f"dir:{project.group}") if project.group else None
+    if group_id is not None and group_id != project_id:
+        here, above = _describe(conn, project_id), _describe(conn, group_id)
+        text = f"{here} is inside {above}, which a .claude-mem.toml names."
+        _offer_merge(conn, project_id, group_id, text, now=now)
+
+
+def _offer_merge(conn: Connection, project_id: int, other_id: int, text: str, *, now: int) -> None:
+    """Tell the user once how to merge two projects. They are never merged automatically: anyone can copy a history."""
+    key = notices.merge_offer_key(project_id, other_id)
+    instruction = (
+        f"If they are the same project, merge their memories: `{_format_merge_command(project_id, other_id)}`."
+    )
+    notices.add_notice(conn, key, f"claude-mem: {text} {instruction}", now=now)
+
+
+def _format_merge_command(source: int, target: int) -> str:
+    return f"claude-mem project merge {source} {target}"
+
+
+def _describe(conn: Connection, project_id: int) -> str:
+    """Describe a project for the user: id, name and location."""
+    row = get_project_row(conn, project_id)
+    return f"project {project_id}, {shorten(strip_invisible(row['name']), 60)} ({shorten(strip_invisible(row['root']), 200)})"
+
+
+# --- git directories -------------------------------------------------------------------------------------------------
+
+
+def _upsert_repository(conn: Connection, repository: Repository, project_id: int) -> None:
     """Record a git directory as it is now.
 
     A first commit that its files no longer show, because a reflog expired, is kept.
@@ -411,7 +433,7 @@ def upsert_repository(conn: Connection, repository: Repository, project_id: int)
     )
 
 
-def was_repository_replaced(conn: Connection, repository: Repository) -> bool:
+def _was_repository_replaced(conn: Connection, repository: Repository) -> bool:
     """Return whether another repository was at this path before.
 
     A repository restored from a backup has another inode but the same creation time; one that was cloned again has
@@ -430,7 +452,7 @@ def was_repository_replaced(conn: Connection, repository: Repository) -> bool:
     return bool(root_commit and repository.root_commit)
 
 
-def is_repository_copy(conn: Connection, repository: Repository) -> bool:
+def _is_repository_copy(conn: Connection, repository: Repository) -> bool:
     """Return whether the directory that this one appears to be still exists where it was last seen."""
     candidates = fetch_all(
         conn,
@@ -440,7 +462,7 @@ def is_repository_copy(conn: Connection, repository: Repository) -> bool:
     return any(git_files.has_copy_at(repository, row["git_dir"]) for row in candidates)
 
 
-def list_former_git_dirs(conn: Connection, repository: Repository, project_id: int) -> list[str]:
+def _list_former_git_dirs(conn: Connection, repository: Repository, project_id: int) -> list[str]:
     """Return paths where this git directory was seen before and no longer is, because it was moved."""
     if not repository.creation_id:
         return []
@@ -452,11 +474,11 @@ def list_former_git_dirs(conn: Connection, repository: Repository, project_id: i
     return [row["git_dir"] for row in candidates if not git_files.is_repository_at(repository, row["git_dir"])]
 
 
-def delete_repository(conn: Connection, git_dir: str) -> None:
+def _delete_repository(conn: Connection, git_dir: str) -> None:
     conn.execute("delete from repositories where git_dir = ?", (git_dir,))
 
 
-def has_present_repository(conn: Connection, project_id: int) -> bool:
+def _has_present_repository(conn: Connection, project_id: int) -> bool:
     """Return whether any repository of the project is still where it was last seen, as far as is known."""
     repository_rows = fetch_all(conn, "select git_dir, made from repositories where project_id = ?", (project_id,))
     return any(
@@ -465,7 +487,7 @@ def has_present_repository(conn: Connection, project_id: int) -> bool:
     )
 
 
-def find_projects_with_same_origin(
+def _find_projects_with_same_origin(
     conn: Connection, project_id: int, repository: Repository | None = None
 ) -> list[Row]:
     """Return other projects with the same remote or first commit: `id`, `name`, `root`, and what is the `same`."""
@@ -494,7 +516,7 @@ def find_projects_with_same_origin(
     )
 
 
-def has_sibling_repository(conn: Connection, repository: Repository, project_id: int) -> bool:
+def _has_sibling_repository(conn: Connection, repository: Repository, project_id: int) -> bool:
     """Return whether a repository of this project is in the same git directory.
 
     A submodule has one git directory per worktree there.

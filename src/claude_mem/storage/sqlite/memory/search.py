@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
-from claude_mem.storage.sqlite.memory.observations import INJECTABLE
+from claude_mem.storage.sqlite.external_db import fetch_tuples
+from claude_mem.storage.sqlite.memory.observations import INJECTABLE, encode_json
 
-PASSAGES_PER_DOCUMENT = (
-    1_000  # most passages per document: a passage's id is its document's id times this, plus its part
-)
+# Most passages per document. A passage's id is its document's id times this, plus its part.
+PASSAGES_PER_DOCUMENT = 1_000
 DOCUMENT_KINDS = ("observation", "summary", "prompt", "turn")
 # BM25 weights of title, body, hints and around. The text around a passage counts least.
 BM25_WEIGHTS = "1.5, 1.0, 0.5, 0.3"
@@ -31,6 +31,8 @@ MAX_QUERY_WORDS = 24
 
 @dataclass(frozen=True, slots=True)
 class Passage:
+    """A part of a document that is indexed and ranked on its own."""
+
     title: str
     body: str
     hints: str
@@ -103,6 +105,7 @@ class WordScores:
     weights: list[float] = field(default_factory=list)  # BM25 weight of each word
 
     def matched_terms(self, bits: int) -> list[str]:
+        """Return the words whose bits are set."""
         return [term for number, term in enumerate(self.terms) if bits >> number & 1]
 
     def weight(self, bits: int) -> float:
@@ -136,16 +139,18 @@ def list_index_queue(conn: Connection, *, limit: int) -> list[tuple[str, int]]:
 
 
 def has_index_queue(conn: Connection) -> bool:
+    """Return whether anything can be indexed now."""
     return bool(list_index_queue(conn, limit=1))
 
 
 def remove_from_index_queue(conn: Connection, kind: str, row_id: int) -> None:
+    """Remove a row from the index queue after it was indexed."""
     conn.execute("delete from stale where kind = ? and row_id = ?", (kind, row_id))
 
 
 def queue_full_reindex(conn: Connection) -> None:
     """Queue everything for indexing (`claude-mem reindex`)."""
-    rebuild_word_index(conn)  # needed because `put` does not write unchanged passages
+    rebuild_word_index(conn)  # because `upsert_document` does not write unchanged passages
     conn.execute("insert or ignore into stale select 'observation', id from observations where not forgotten")
     conn.execute("insert or ignore into stale select 'summary', id from session_summaries")
     conn.execute("insert or ignore into stale select 'prompt', id from user_prompts")
@@ -202,19 +207,19 @@ def upsert_document(conn: Connection, document: Document) -> int:
             for part, passage in enumerate(document.passages[:PASSAGES_PER_DOCUMENT])
         ],
     )
-    _put_signals(conn, document_id, document.signals)
+    _replace_signals(conn, document_id, document.signals)
     if document.kind == "turn":  # a turn contains its prompt: a second vector of the same text would crowd out others
         own_prompt = "select id from documents where kind = 'prompt' and turn_id = ?"
         conn.execute(f"delete from vectors where document_id in ({own_prompt})", (document.turn_id,))
     return document_id
 
 
-def _put_signals(conn: Connection, document_id: int, signals: tuple[tuple[str, str, int], ...]) -> None:
+def _replace_signals(conn: Connection, document_id: int, signals: tuple[tuple[str, str, int], ...]) -> None:
     """Replace the document's signals. Unchanged rows stay: triggers count files on every insert and delete."""
     conn.execute(
         "delete from signals where document_id = ?"
         " and (kind, value) not in (select value ->> 0, value ->> 1 from json_each(?))",
-        (document_id, _dump(signals)),
+        (document_id, encode_json(signals)),
     )
     conn.executemany(
         "insert into signals values (?, ?, ?, ?)"
@@ -224,6 +229,7 @@ def _put_signals(conn: Connection, document_id: int, signals: tuple[tuple[str, s
 
 
 def delete_document(conn: Connection, kind: str, row_id: int) -> None:
+    """Remove a row from the index."""
     conn.execute("delete from documents where kind = ? and row_id = ?", (kind, row_id))
 
 
@@ -332,7 +338,7 @@ def _filter_sql(search_filter: SearchFilter) -> tuple[str, dict[str, Any]]:
 
     def add(condition: str, name: str, param: Any) -> None:
         parts.append(condition)
-        values[name] = _dump(param) if isinstance(param, tuple) else param
+        values[name] = encode_json(param) if isinstance(param, tuple) else param
 
     in_list = "(select value from json_each(:{}))"
     if search_filter.project_ids is not None:
@@ -376,8 +382,7 @@ def list_documents_in_scope(conn: Connection, search_filter: SearchFilter) -> li
     """Return the ids of all documents that the filter covers."""
     where, values = _filter_sql(search_filter)
     return [
-        document_id
-        for (document_id,) in _fetch_tuples(conn, f"select d.id from documents d where true {where}", values)
+        document_id for (document_id,) in fetch_tuples(conn, f"select d.id from documents d where true {where}", values)
     ]
 
 
@@ -395,8 +400,10 @@ def count_documents_in_scope(conn: Connection, search_filter: SearchFilter) -> i
 
 
 def score_by_words(conn: Connection, terms: Sequence[str], search_filter: SearchFilter) -> WordScores:
-    """Score passages by BM25 with word weights computed within the scope: a name that is everywhere in this project
-    carries no information here, however rare it is in other projects."""
+    """Score passages by BM25, with word weights computed within the scope.
+
+    A name that is everywhere in this project carries no information here, however rare it is in other projects.
+    """
     scores = WordScores()
     total = _count_indexed_passages(conn)
     scope_size = total if search_filter == SearchFilter() else count_documents_in_scope(conn, search_filter)
@@ -432,7 +439,7 @@ def _rarest_terms(conn: Connection, terms: Sequence[str]) -> list[tuple[str, int
 
 
 def _count_passages_with(conn: Connection, term: str) -> int:
-    """Count the passages that contain the term, up to `MOST_SCANNED` + 1."""
+    """Count the passages that contain the term, up to `MAX_SCANNED_PASSAGES` + 1."""
     limited_sql = "select 1 from words where words match ? limit ?"
     return int(
         fetch_value(conn, f"select count(*) from ({limited_sql})", (_quote_term(term), MAX_SCANNED_PASSAGES + 1))
@@ -441,7 +448,7 @@ def _count_passages_with(conn: Connection, term: str) -> int:
 
 def _match_term(conn: Connection, term: str, search_filter: SearchFilter) -> list[tuple[Any, ...]]:
     where, values = _filter_sql(search_filter)
-    return _fetch_tuples(
+    return fetch_tuples(
         conn,
         f"""
         select words.rowid, coalesce(d.turn_id, -d.id), coalesce(d.session_id, -d.project_id), bm25(words, {BM25_WEIGHTS})
@@ -485,7 +492,7 @@ def find_by_signal(
          where f.kind in (select value from json_each(:signal_kinds))
            and f.value in (select value from json_each(:values)) {where} limit 5000
         """,
-        {**params, "values": _dump(list(values)), "signal_kinds": _dump(list(kinds))},
+        {**params, "values": encode_json(list(values)), "signal_kinds": encode_json(list(kinds))},
     )
 
 
@@ -501,7 +508,7 @@ def find_paths_by_suffix(conn: Connection, suffixes: Sequence[str]) -> list[str]
          where n.kind = 'name' and n.value in (select value from json_each(?)) and f.kind in ('edited', 'read')
          limit 2000
         """,
-        (_dump([suffix.rpartition("/")[2] for suffix in suffixes]),),
+        (encode_json([suffix.rpartition("/")[2] for suffix in suffixes]),),
     )
     paths = [row["value"] for row in path_rows]
     return [path for path in paths if any(path == suffix or path.endswith("/" + suffix) for suffix in suffixes)][:200]
@@ -526,7 +533,7 @@ def list_documents_by_date(
     where, values = _filter_sql(search_filter)
     order = "asc" if oldest_first else "desc"
     without_turns = "" if search_filter.kinds else " and d.kind != 'turn'"
-    document_rows = _fetch_tuples(
+    document_rows = fetch_tuples(
         conn,
         f"select d.id from documents d where true {where}{without_turns} order by d.created_at {order}, d.id {order}"
         " limit :limit offset :offset",
@@ -554,7 +561,7 @@ def load_hits(conn: Connection, document_ids: Sequence[int]) -> dict[int, Row]:
           left join user_prompts u on d.kind = 'prompt' and u.id = d.row_id
           left join turns t on t.id = d.turn_id
         """,
-        (_dump(list(document_ids)),),
+        (encode_json(list(document_ids)),),
     )
     for row in hits:
         row["files"] = [*msgspec.json.decode(row.pop("edited")), *msgspec.json.decode(row.pop("read"))]
@@ -566,7 +573,7 @@ def list_turn_trust_levels(conn: Connection, turn_id: int) -> list[str]:
     query = (
         "select trust from observations where turn_id = ?1 union select trust from session_summaries where turn_id = ?1"
     )
-    return [trust for (trust,) in _fetch_tuples(conn, query, (turn_id,))]
+    return [trust for (trust,) in fetch_tuples(conn, query, (turn_id,))]
 
 
 def complete_last_word(conn: Connection, text: str) -> str:
@@ -579,7 +586,7 @@ def complete_last_word(conn: Connection, text: str) -> str:
         return text
     conn.execute("create virtual table if not exists temp.vocabulary using fts5vocab(main, words, row)")
     prefix = match[0].casefold()
-    term_rows = _fetch_tuples(
+    term_rows = fetch_tuples(
         conn,
         "select term from vocabulary where term >= ? and term < ? order by doc desc limit 3",
         (prefix, prefix + "\U0010ffff"),
@@ -592,13 +599,13 @@ def list_turn_documents(
 ) -> dict[int, list[tuple[int, str]]]:
     """Return all documents of these turns that are in scope: by turn, their ids and kinds."""
     where, values = _filter_sql(search_filter)
-    document_rows = _fetch_tuples(
+    document_rows = fetch_tuples(
         conn,
         f"""
         select d.turn_id, d.id, d.kind from json_each(:turns) w join documents d on d.turn_id = w.value
          where true {where} order by d.id
         """,
-        {**values, "turns": _dump([group for group in groups if group > 0])},
+        {**values, "turns": encode_json([group for group in groups if group > 0])},
     )
     by_turn: dict[int, list[tuple[int, str]]] = {}
     for turn_id, document_id, kind in document_rows:
@@ -648,6 +655,7 @@ def list_passages_without_vector(conn: Connection, model: str, *, limit: int) ->
 
 
 def get_passage_text(conn: Connection, document_id: int, part: int) -> tuple[str, str] | None:
+    """Return title and body of a passage, or None."""
     row = fetch_one(
         conn, "select title, body from passages where id = ?", (document_id * PASSAGES_PER_DOCUMENT + part,)
     )
@@ -655,6 +663,7 @@ def get_passage_text(conn: Connection, document_id: int, part: int) -> tuple[str
 
 
 def store_vector(conn: Connection, document_id: int, part: int, *, model: str, hash_: str, vector: bytes) -> None:
+    """Store the vector of a passage, with the hash of the text it was computed from."""
     conn.execute("insert or replace into vectors values (?, ?, ?, ?, ?)", (document_id, model, part, hash_, vector))
 
 
@@ -665,7 +674,7 @@ def take_deleted_vectors(conn: Connection) -> list[int]:
 
 def load_vectors(conn: Connection, model: str, *, after: tuple[int, int], limit: int) -> list[tuple[Any, ...]]:
     """Return a page of vectors: document, part, project, turn, session, created_at, length of the text, vector."""
-    return _fetch_tuples(
+    return fetch_tuples(
         conn,
         """
         select v.document_id, v.part, d.project_id, coalesce(d.turn_id, -d.id), coalesce(d.session_id, -d.project_id),
@@ -692,14 +701,3 @@ def count_index(conn: Connection, model: str) -> Row:
 def _quote_term(term: str) -> str:
     """Quote a term so that FTS5 never reads it as query syntax."""
     return '"' + term.replace('"', "") + '"'
-
-
-def _fetch_tuples(conn: Connection, sql: str, params: Any) -> list[tuple[Any, ...]]:
-    """Return rows as tuples: with thousands of rows, creating a dict for each would take most of the time."""
-    cursor = conn.cursor()
-    cursor.row_trace = None
-    return list(cursor.execute(sql, params))
-
-
-def _dump(items: Any) -> str:
-    return msgspec.json.encode(items).decode()

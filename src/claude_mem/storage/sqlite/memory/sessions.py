@@ -12,6 +12,18 @@ _COLUMNS = (
     "id, host, content_session_id, project_id, status, prompt_counter, cwd, transcript_path, transcript_offset,"
     " host_pid, informed_upto, last_event_at"
 )
+_LIST_QUERY = """
+    select s.id, s.host, s.content_session_id, s.memory_session_id, s.project_id, p.name as project, s.first_prompt,
+           s.prompt_counter, s.title, s.subtitle, s.status, s.started_at, s.last_event_at, s.ended_at,
+           (select count(*) from observations o where o.session_id = s.id and not o.forgotten) as observations,
+           (select coalesce(sum(l.input_tokens + l.output_tokens), 0) from ledger l where l.session_id = s.id)
+               as model_tokens,
+           (select coalesce(sum(l.cost), 0) from ledger l where l.session_id = s.id) as cost
+      from sdk_sessions s join projects p on p.id = s.project_id
+"""
+
+
+# --- opening and reading ---------------------------------------------------------------------------------------------
 
 
 def find_session(conn: Connection, host: str, content_session_id: str) -> Session | None:
@@ -61,6 +73,54 @@ def open_session(
     return session
 
 
+def list_unfinished_sessions(conn: Connection) -> list[Session]:
+    """Return sessions whose agent may still be running, or exited without reporting an end."""
+    return [
+        Session(**row)
+        for row in fetch_all(
+            conn,
+            f"select {_COLUMNS} from sdk_sessions where status in ('initialized', 'active') order by id",
+        )
+    ]
+
+
+def list_sessions_with_counts(
+    conn: Connection, *, limit: int, offset: int, project: str = "", project_id: int = 0, host: str = ""
+) -> list[Row]:
+    """List sessions, the most recently active first.
+
+    The page is selected first; counts are computed only for its rows.
+    """
+    filters = {
+        "project_id in (select id from projects where name = :project)": project,
+        "project_id = :project_id": project_id,
+        "host = :host": host,
+    }
+    condition = " and ".join(["not forgotten", *(rule for rule, is_set in filters.items() if is_set)])
+    return fetch_all(
+        conn,
+        f"""
+        {_LIST_QUERY} where s.id in (select id from sdk_sessions where {condition}
+                                  order by last_event_at desc, id desc limit :limit offset :offset)
+         order by s.last_event_at desc, s.id desc
+        """,
+        {"project": project, "project_id": project_id, "host": host, "limit": limit, "offset": offset},
+    )
+
+
+def get_session_details(conn: Connection, session_id: int) -> Row:
+    """Return a session with its counts; raise `NotFound` if there is none."""
+    row = fetch_one(conn, f"{_LIST_QUERY} where s.id = ?", (session_id,))
+    if row is None:
+        raise NotFound(
+            f"there is no session {session_id}", hint="run `claude-mem list sessions` to see the existing ones"
+        )
+    return row
+
+
+# --- recording what happens ------------------------------------------------------------------------------------------
+
+
 def touch_session(conn: Connection, session_id: int, *, at: int, transcript_path: str, host_pid: int | None) -> None:
     """Record activity.
 
@@ -101,6 +161,16 @@ def set_session_status(conn: Connection, session_id: int, status: Status, *, at:
     )
 
 
+def interrupt_idle_sessions(conn: Connection, *, before: int) -> int:
+    """Mark running sessions without an event since `before` as interrupted. Return their number."""
+    conn.execute(
+        "update sdk_sessions set status = 'interrupted'"
+        " where status in ('initialized', 'active') and last_event_at < ?",
+        (before,),
+    )
+    return conn.changes()
+
+
 def next_prompt_number(conn: Connection, session_id: int) -> int:
     """Increment the prompt counter and return the new prompt's number."""
     row = fetch_one(
@@ -133,7 +203,20 @@ def set_session_subtitle(conn: Connection, session_id: int, subtitle: str, *, at
 
 
 def set_session_title(conn: Connection, session_id: int, title: str) -> None:
+    """Replace the session's title."""
     conn.execute("update sdk_sessions set title = ? where id = ?", (title, session_id))
+
+
+def set_transcript_offset(conn: Connection, session_id: int, offset: int) -> None:
+    """Record up to which byte the transcript was read."""
+    conn.execute("update sdk_sessions set transcript_offset = ? where id = ?", (offset, session_id))
+
+
+def record_informed_up_to(conn: Connection, session_id: int, observation_id: int) -> None:
+    """Record that the session was given everything up to this observation."""
+    conn.execute(
+        "update sdk_sessions set informed_upto = max(informed_upto, ?) where id = ?", (observation_id, session_id)
+    )
 
 
 # --- memory sessions -------------------------------------------------------------------------------------------------
@@ -195,79 +278,3 @@ def list_resumable_memory_sessions(conn: Connection, runtime: str) -> list[str]:
         (runtime,),
     )
     return [row["id"] for row in session_rows]
-
-
-def set_transcript_offset(conn: Connection, session_id: int, offset: int) -> None:
-    conn.execute("update sdk_sessions set transcript_offset = ? where id = ?", (offset, session_id))
-
-
-def record_informed_up_to(conn: Connection, session_id: int, observation_id: int) -> None:
-    """Record that the session was given everything up to this observation."""
-    conn.execute(
-        "update sdk_sessions set informed_upto = max(informed_upto, ?) where id = ?", (observation_id, session_id)
-    )
-
-
-def list_unfinished_sessions(conn: Connection) -> list[Session]:
-    """Return sessions whose agent may still be running, or exited without reporting an end."""
-    return [
-        Session(**row)
-        for row in fetch_all(
-            conn,
-            f"select {_COLUMNS} from sdk_sessions where status in ('initialized', 'active') order by id",
-        )
-    ]
-
-
-def interrupt_idle_sessions(conn: Connection, *, before: int) -> int:
-    conn.execute(
-        "update sdk_sessions set status = 'interrupted'"
-        " where status in ('initialized', 'active') and last_event_at < ?",
-        (before,),
-    )
-    return conn.changes()
-
-
-_LIST_QUERY = """
-    select s.id, s.host, s.content_session_id, s.memory_session_id, s.project_id, p.name as project, s.first_prompt,
-           s.prompt_counter, s.title, s.subtitle, s.status, s.started_at, s.last_event_at, s.ended_at,
-           (select count(*) from observations o where o.session_id = s.id and not o.forgotten) as observations,
-           (select coalesce(sum(l.input_tokens + l.output_tokens), 0) from ledger l where l.session_id = s.id)
-               as model_tokens,
-           (select coalesce(sum(l.cost), 0) from ledger l where l.session_id = s.id) as cost
-      from sdk_sessions s join projects p on p.id = s.project_id
-"""
-
-
-def list_sessions_with_counts(
-    conn: Connection, *, limit: int, offset: int, project: str = "", project_id: int = 0, host: str = ""
-) -> list[Row]:
-    """List sessions, the most recently active first.
-
-    The page is selected first; counts are computed only for its rows.
-    """
-    filters = {
-        "project_id in (select id from projects where name = :project)": project,
-        "project_id = :project_id": project_id,
-        "host = :host": host,
-    }
-    condition = " and ".join(["not forgotten", *(rule for rule, is_set in filters.items() if is_set)])
-    return fetch_all(
-        conn,
-        f"""
-        {_LIST_QUERY} where s.id in (select id from sdk_sessions where {condition}
-                                  order by last_event_at desc, id desc limit :limit offset :offset)
-         order by s.last_event_at desc, s.id desc
-        """,
-        {"project": project, "project_id": project_id, "host": host, "limit": limit, "offset": offset},
-    )
-
-
-def get_session_details(conn: Connection, session_id: int) -> Row:
-    """Return a session with its counts; raise `NotFound` if there is none."""
-    row = fetch_one(conn, f"{_LIST_QUERY} where s.id = ?", (session_id,))
-    if row is None:
-        raise NotFound(
-            f"there is no session {session_id}", hint="run `claude-mem list sessions` to see the existing ones"
-        )
-    return row

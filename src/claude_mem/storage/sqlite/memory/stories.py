@@ -12,14 +12,14 @@ from claude_mem.domain.errors import NotFound
 from claude_mem.domain.records import Body, Prompted, Turn
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
 from claude_mem.storage.sqlite.journal import arrival_order
-from claude_mem.storage.sqlite.memory.observations import decode_row
+from claude_mem.storage.sqlite.memory.observations import decode_row, encode_json
 
 MAX_STORY_EVENTS = 1_000  # read per turn: an agent may run for days on one prompt
 MAX_OUTLINE_TURNS = 2_000  # turns in the outline
 OUTLINE_CHARS = 80
 # Columns of an observation in a list. A column that the database does not have is left out.
 _LISTED_COLUMNS = ("id", "type", "title", "subtitle", "trust", "pinned", "verdict", "commit_id", "tokens", "created_at")
-_DECODE = msgspec.json.Decoder(Body)
+_BODY_DECODER = msgspec.json.Decoder(Body)
 
 
 def get_story_header(conn: Connection, session_id: int) -> Row:
@@ -92,11 +92,13 @@ def list_story_outline(conn: Connection, session_id: int) -> list[Row]:
 
 
 def load_turn_prompts(conn: Connection, turn_ids: Sequence[int]) -> dict[int, Row]:
+    """Return the prompt of each turn."""
     query = "select turn_id, id, text from user_prompts where turn_id in (select value from json_each(?))"
-    return {row.pop("turn_id"): row for row in fetch_all(conn, query, (_dump(turn_ids),))}
+    return {row.pop("turn_id"): row for row in fetch_all(conn, query, (encode_json(turn_ids),))}
 
 
 def load_turn_summaries(conn: Connection, turn_ids: Sequence[int]) -> dict[int, Row]:
+    """Return the summary of each turn."""
     summary_rows = fetch_all(
         conn,
         """
@@ -104,12 +106,13 @@ def load_turn_summaries(conn: Connection, turn_ids: Sequence[int]) -> dict[int, 
                closing, closing_trust, outcome, verdict
           from session_summaries where turn_id in (select value from json_each(?))
         """,
-        (_dump(turn_ids),),
+        (encode_json(turn_ids),),
     )
     return {row.pop("turn_id"): decode_row(row) for row in summary_rows}
 
 
 def load_turn_observations(conn: Connection, turn_ids: Sequence[int]) -> dict[int, list[Row]]:
+    """Return the observations of each turn."""
     by_turn: defaultdict[int, list[Row]] = defaultdict(list)
     for turn_id in turn_ids:  # one query each, along the index on (turn_id, key)
         query = "select * from observations where turn_id = ? and not forgotten order by created_at, id"
@@ -119,13 +122,14 @@ def load_turn_observations(conn: Connection, turn_ids: Sequence[int]) -> dict[in
 
 
 def load_turn_usage(conn: Connection, turn_ids: Sequence[int]) -> dict[int, Row]:
+    """Return the number, tokens and cost of the model requests of each turn."""
     usage_rows = fetch_all(
         conn,
         """
         select turn_id, count(*) as requests, sum(input_tokens + output_tokens) as tokens, sum(cost) as cost
           from ledger where turn_id in (select value from json_each(?)) group by turn_id
         """,
-        (_dump(turn_ids),),
+        (encode_json(turn_ids),),
     )
     return {row.pop("turn_id"): row for row in usage_rows}
 
@@ -155,13 +159,14 @@ def load_turn_evidence(conn: Connection, session: Row, turn: Row) -> tuple[Turn,
 def _decode_body(text: str) -> Body | None:
     """Decode an event, or return None: one damaged event must not make the page fail."""
     try:
-        body: Body = _DECODE.decode(text)
+        body: Body = _BODY_DECODER.decode(text)
     except msgspec.MsgspecError:
         return None
     return body
 
 
 def count_turn_events(conn: Connection, turn_id: int) -> int:
+    """Return how many events a turn has."""
     return int(fetch_value(conn, "select count(*) from events where turn_id = ?", (turn_id,)))
 
 
@@ -182,7 +187,7 @@ def find_last_touched(conn: Connection, session_id: int, paths: Sequence[str], *
            and f.kind in ('edited', 'read') and +f.value in (select value from json_each(?))
          group by f.value
         """,
-        (session_id, after, _dump(paths)),
+        (session_id, after, encode_json(paths)),
     )
     return {row["path"]: row["at"] for row in path_rows}
 
@@ -205,7 +210,7 @@ def find_turns_running(conn: Connection, session_id: int, commands: Sequence[str
          where d.session_id = ? and d.kind = 'turn' and d.created_at >= ?
            and f.kind = 'command' and +f.value in (select value from json_each(?))
         """,
-        (session_id, after, _dump(commands)),
+        (session_id, after, encode_json(commands)),
     )
     return {row["turn_id"] for row in turn_rows}
 
@@ -229,7 +234,7 @@ def list_recalls(conn: Connection, session_id: int, *, after: int) -> Iterator[t
 def load_named_items(conn: Connection, names: Iterable[str]) -> dict[str, Row]:
     """Return observations (`o12`) and summaries (`s5`) as they are now: title, files, and whether they still exist."""
     unique_names = set(names)
-    ids_json = {kind: _dump([int(name[1:]) for name in unique_names if name[0] == kind]) for kind in "os"}
+    ids_json = {kind: encode_json([int(name[1:]) for name in unique_names if name[0] == kind]) for kind in "os"}
     item_rows = fetch_all(
         conn,
         """
@@ -280,10 +285,6 @@ def _decode_stored(text: str) -> Any:
         return msgspec.json.decode(text)
     except msgspec.MsgspecError:
         return {"type": "damaged", "text": text}
-
-
-def _dump(items: object) -> str:
-    return msgspec.json.encode(items).decode()
 
 
 def _decode_list(text: str) -> list[str]:

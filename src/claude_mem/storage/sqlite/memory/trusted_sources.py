@@ -60,10 +60,12 @@ def list_trusted_sources(conn: Connection) -> list[Row]:
 
 
 def add_trusted_source(conn: Connection, project_id: int, source: str, *, now: int) -> None:
+    """Trust a source in one project."""
     conn.execute("insert or ignore into trusted_sources values (?, ?, ?)", (project_id, source, now))
 
 
 def remove_trusted_source(conn: Connection, project_id: int, source: str) -> None:
+    """Stop trusting a source in one project; raise `NotFound` if it is not trusted there."""
     conn.execute("delete from trusted_sources where project_id = ? and source = ?", (project_id, source))
     if not conn.changes():
         raise NotFound(
