@@ -177,7 +177,7 @@ class DeletionService:
     async def _store_tombstones(
         self, request: ErasureRequest, affected: AffectedRows, existing_hashes: Collection[str]
     ) -> list[Tombstone]:
-        build = partial(deletions.build_tombstones, n=request.n, erased=request.erased, now=request.at)
+        build = partial(deletions.build_tombstones, deletion_id=request.n, erased=request.erased, now=request.at)
         new_tombstones = [
             tombstone
             for tombstone in await self.db.read(build, request.scope, affected)
@@ -192,12 +192,12 @@ class DeletionService:
         project_ids = await self.db.read(deletions.find_affected_projects, affected)
         await self._erase_cached_starts(project_ids)
         titled_sessions = await self.db.read(deletions.find_sessions_to_retitle, affected)
-        delete = partial(deletions.delete_batch, n=progress.number, erase=progress.erased, now=now)
+        delete = partial(deletions.delete_batch, deletion_id=progress.number, erase=progress.erased, now=now)
         progress.doing = "the database"
         for batch in (*affected.batches(), AffectedRows(sessions=titled_sessions)):
             await self.db.write(delete, batch)
             progress.done += batch.size()
-        await self.db.write(deletions.enqueue_redigest, affected.turns, n=progress.number, now=now)
+        await self.db.write(deletions.enqueue_redigest, affected.turns, deletion_id=progress.number, now=now)
         await self.db.write(
             deletions.retitle_sessions, sorted({*titled_sessions, *affected.sessions} - {*affected.whole_sessions})
         )
@@ -266,7 +266,7 @@ class DeletionService:
         number = await self.db.write(deletions.begin_deletion, erased=False, now=now)
         request = ErasureRequest(number, now, erased=False, scope=scope)
         tombstones = await self._store_tombstones(request, AffectedRows(observations=[row_id]), ())
-        return await self.db.write(deletions.forget_observation, row_id, tombstones, n=number, now=now, by=by)
+        return await self.db.write(deletions.forget_observation, row_id, tombstones, deletion_id=number, now=now, by=by)
 
     async def undo_one(self, row_id: int, *, by: str) -> Row:
         """Undo the last change to an observation. Return `{undone, ids}`."""

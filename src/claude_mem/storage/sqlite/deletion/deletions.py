@@ -57,7 +57,7 @@ def begin_deletion(conn: Connection, *, erased: bool, now: int) -> int:
 
 
 def build_tombstones(
-    conn: Connection, scope: DeletionScope, affected: AffectedRows, *, n: int, erased: bool, now: int
+    conn: Connection, scope: DeletionScope, affected: AffectedRows, *, deletion_id: int, erased: bool, now: int
 ) -> list[Tombstone]:
     """Return tombstones for all affected rows. Where the scope is a period, one for each session is enough."""
     by_hash: dict[str, Tombstone] = {}
@@ -66,18 +66,18 @@ def build_tombstones(
         session_ids = encode_json([*_affected_session_ids(conn, affected), *_restorable_session_ids(conn, affected)])
         sql = f"select distinct {SESSION_HASH_SQL} as mark from sdk_sessions s where s.id in (select value from json_each(?))"
         for row in fetch_all(conn, sql, (session_ids,)):
-            by_hash[row["mark"]] = Tombstone(n, row["mark"], scope.after or 0, until, erased, now)
+            by_hash[row["mark"]] = Tombstone(deletion_id, row["mark"], scope.after or 0, until, erased, now)
     for title_hash in _title_hashes(conn, scope, affected):
-        by_hash[title_hash] = Tombstone(n, title_hash, 0, now, erased, now)
+        by_hash[title_hash] = Tombstone(deletion_id, title_hash, 0, now, erased, now)
     for name, row_ids in _ids_by_kind(affected):
         if scope.by_time and name != "observation":
             continue
         without_session = " and i.session_id is null" if scope.by_time else ""
         for row in _item_hashes(conn, name, row_ids, without_session):
-            by_hash[row["mark"]] = Tombstone(n, row["mark"], 0, max(now, row["at"]), erased, now)
+            by_hash[row["mark"]] = Tombstone(deletion_id, row["mark"], 0, max(now, row["at"]), erased, now)
     if not scope.by_time:
         for row in _restorable_hashes(conn, scope, affected):
-            by_hash[row["mark"]] = Tombstone(n, row["mark"], 0, max(now, row["at"]), erased, now)
+            by_hash[row["mark"]] = Tombstone(deletion_id, row["mark"], 0, max(now, row["at"]), erased, now)
     return list(by_hash.values())
 
 
@@ -258,7 +258,7 @@ _UNION_FIELDS = (
     "prompts",
     "summaries",
     "observations",
-    "tellings",
+    "injections",
     "sessions",
     "whole_sessions",
     "restorable",
@@ -283,17 +283,17 @@ def _tombstoned_items(conn: Connection, name: str) -> list[int]:
 # --- deleting rows ---------------------------------------------------------------------------------------------------
 
 
-def delete_batch(conn: Connection, part: AffectedRows, *, n: int, erase: bool, now: int) -> None:
+def delete_batch(conn: Connection, part: AffectedRows, *, deletion_id: int, erase: bool, now: int) -> None:
     """Delete one batch. Unless `erase` is set, the rows are kept for an undo."""
     project_ids = find_affected_projects(conn, part)
     if not erase:
-        _save_for_undo(conn, part, n)
+        _save_for_undo(conn, part, deletion_id)
     for row_id in part.observations:
-        _delete_observation(conn, row_id, n=n, erase=erase, now=now)
+        _delete_observation(conn, row_id, deletion_id=deletion_id, erase=erase, now=now)
     _delete_rows(conn, part)
     if part.restorable:
         _delete_restorable(conn, part.restorable)
-    _strip_sessions(conn, part, n=n, erase=erase, upto=now)
+    _strip_sessions(conn, part, deletion_id=deletion_id, erase=erase, upto=now)
     for project_id in project_ids:
         observations.link_rules(conn, project_id)
     failpoint("forget.part")
@@ -311,7 +311,9 @@ def erase_rows_from_copy(conn: Connection, affected: AffectedRows) -> None:
     _delete_rows(conn, replace(affected, derived_observations=[]))
     if affected.restorable:
         _delete_restorable(conn, affected.restorable)
-    _strip_sessions(conn, replace(affected, sessions=[*affected.sessions, *session_ids]), n=0, erase=True, upto=None)
+    _strip_sessions(
+        conn, replace(affected, sessions=[*affected.sessions, *session_ids]), deletion_id=0, erase=True, upto=None
+    )
     _remove_dangling_rows(conn, tables, session_ids)
 
 
@@ -349,7 +351,7 @@ def _affected_session_ids(conn: Connection, affected: AffectedRows) -> list[int]
     return [row["id"] for row in fetch_all(conn, sql, _id_params(affected))]
 
 
-def _delete_observation(conn: Connection, row_id: int, *, n: int, erase: bool, now: int) -> None:
+def _delete_observation(conn: Connection, row_id: int, *, deletion_id: int, erase: bool, now: int) -> None:
     """Delete one observation. An empty row stays, as when a single observation is forgotten."""
     if not erase:
         edits.delete_scoped_observation(conn, row_id, now=now)
@@ -357,7 +359,7 @@ def _delete_observation(conn: Connection, row_id: int, *, n: int, erase: bool, n
         session = fetch_value(conn, "select session_id from observations where id = ?", (row_id,))
         conn.execute(
             "insert or replace into put_away values (?, 'observation', ?, ?, ?, ?, '')",
-            (n, row_id, session, project, now),
+            (deletion_id, row_id, session, project, now),
         )
         return
     for observation_id in (row_id, *edits.list_merged_into(conn, row_id)):
@@ -371,7 +373,7 @@ def _delete_rows(conn: Connection, part: AffectedRows) -> None:
         _delete_by_ids(conn, table, "id", row_ids)
     _delete_by_ids(conn, "session_summaries", "id", part.summaries)
     _delete_by_ids(conn, "user_prompts", "id", part.prompts)
-    _delete_by_ids(conn, "tellings", "id", part.tellings)
+    _delete_by_ids(conn, "tellings", "id", part.injections)
     conn.execute(
         f"""
         update receipts set outcome = 'filtered', rule = '{FORGOTTEN_RULE}'
@@ -424,23 +426,27 @@ def _delete_restorable(conn: Connection, restorable: Sequence[tuple[str, int, in
 # --- sessions --------------------------------------------------------------------------------------------------------
 
 
-def _strip_sessions(conn: Connection, part: AffectedRows, *, n: int, erase: bool, upto: int | None) -> None:
+def _strip_sessions(conn: Connection, part: AffectedRows, *, deletion_id: int, erase: bool, upto: int | None) -> None:
     """Remove the titles of sessions and, when erasing, the rows of sessions of which nothing remains.
 
     `upto` is the time of the deletion, or None in a copy, where a session cannot have continued since.
     """
     for session_id in (*part.sessions, *part.whole_sessions):
-        _strip_session(conn, session_id, n=n, erase=erase)
+        _strip_session(conn, session_id, deletion_id=deletion_id, erase=erase)
     for session_id in part.whole_sessions:
-        goes_on = upto is not None and _delete_late_items(conn, session_id, n=n, erase=erase, upto=upto)
+        goes_on = upto is not None and _delete_late_items(
+            conn, session_id, deletion_id=deletion_id, erase=erase, upto=upto
+        )
         if erase and not goes_on:
             _delete_session(conn, session_id)
         elif not erase:
-            conn.execute("update sdk_sessions set forgotten = ? where id = ?", (0 if goes_on else n, session_id))
+            conn.execute(
+                "update sdk_sessions set forgotten = ? where id = ?", (0 if goes_on else deletion_id, session_id)
+            )
             _queue_reindex(conn, _turn_ids(conn, session_id))
 
 
-def _delete_late_items(conn: Connection, session_id: int, *, n: int, erase: bool, upto: int) -> bool:
+def _delete_late_items(conn: Connection, session_id: int, *, deletion_id: int, erase: bool, upto: int) -> bool:
     """Delete items of the session that arrived after the search but date from before `upto`.
 
     Return whether newer events remain.
@@ -464,7 +470,7 @@ def _delete_late_items(conn: Connection, session_id: int, *, n: int, erase: bool
         observations=late_ids["observation"],
         summaries=late_ids["summary"],
     )
-    delete_batch(conn, part, n=n, erase=erase, now=upto)
+    delete_batch(conn, part, deletion_id=deletion_id, erase=erase, now=upto)
     remaining = fetch_all(conn, "select distinct turn_id as id from events where session_id = ?", (session_id,))
     remaining_turns = [row["id"] for row in remaining if row["id"] is not None]
     if erase and remaining:
@@ -472,7 +478,7 @@ def _delete_late_items(conn: Connection, session_id: int, *, n: int, erase: bool
             _drop_jobs(conn, turn_id)
             conn.execute("delete from turns where id = ?", (turn_id,))
     _queue_reindex(conn, remaining_turns)
-    enqueue_redigest(conn, remaining_turns, n=n, now=upto)
+    enqueue_redigest(conn, remaining_turns, deletion_id=deletion_id, now=upto)
     return bool(remaining)
 
 
@@ -483,7 +489,7 @@ def _turn_ids(conn: Connection, session_id: int) -> list[int]:
     return [row["id"] for row in fetch_all(conn, "select id from turns where session_id = ?", (session_id,))]
 
 
-def _strip_session(conn: Connection, session_id: int, *, n: int, erase: bool) -> None:
+def _strip_session(conn: Connection, session_id: int, *, deletion_id: int, erase: bool) -> None:
     row = fetch_one(
         conn,
         "select title, subtitle, first_prompt, project_id, started_at from sdk_sessions where id = ?",
@@ -495,7 +501,7 @@ def _strip_session(conn: Connection, session_id: int, *, n: int, erase: bool) ->
     if not erase and any(texts.values()):
         conn.execute(
             "insert or ignore into put_away values (?, 'session', ?, ?, ?, ?, ?)",
-            (n, session_id, session_id, row["project_id"], row["started_at"], encode_json(texts)),
+            (deletion_id, session_id, session_id, row["project_id"], row["started_at"], encode_json(texts)),
         )
     conn.execute(
         "update sdk_sessions set title = null, subtitle = null, first_prompt = null where id = ?", (session_id,)
@@ -621,14 +627,14 @@ _RESTORABLE_TABLES = {
 }
 
 
-def _save_for_undo(conn: Connection, part: AffectedRows, n: int) -> None:
+def _save_for_undo(conn: Connection, part: AffectedRows, deletion_id: int) -> None:
     """Save complete rows, so that an undo can restore them unchanged."""
     row_ids_by_kind = {
         "event": part.events,
         "prompt": part.prompts,
         "summary": [*part.summaries, *part.derived_summaries],
         "draft": part.derived_observations,
-        "telling": part.tellings,
+        "telling": part.injections,
     }
     for kind, row_ids in row_ids_by_kind.items():
         table, id_column = _RESTORABLE_TABLES[kind]
@@ -639,31 +645,31 @@ def _save_for_undo(conn: Connection, part: AffectedRows, n: int) -> None:
             project_id = fetch_value(conn, "select project_id from sdk_sessions where id = ?", (session_id,))
             conn.execute(
                 "insert or replace into put_away values (?, ?, ?, ?, ?, ?, ?)",
-                (n, kind, row[id_column], session_id, project_id, at, encode_json(row)),
+                (deletion_id, kind, row[id_column], session_id, project_id, at, encode_json(row)),
             )
 
 
-def get_restorable_rows(conn: Connection, n: int) -> list[Row]:
+def get_restorable_rows(conn: Connection, deletion_id: int) -> list[Row]:
     """Return all restorable rows of a deletion. Raise an error if it cannot be undone."""
-    row = fetch_one(conn, "select * from forgettings where id = ?", (n,))
+    row = fetch_one(conn, "select * from forgettings where id = ?", (deletion_id,))
     if row is None:
-        raise NotFound(f"there is no deletion F{n}", hint="`claude-mem forget` prints the id when it is done")
+        raise NotFound(f"there is no deletion F{deletion_id}", hint="`claude-mem forget` prints the id when it is done")
     if row["erased"]:
         raise OperationFailed(
-            f"F{n} was an erasure and cannot be undone", hint="only `forget` without --now can be undone"
+            f"F{deletion_id} was an erasure and cannot be undone", hint="only `forget` without --now can be undone"
         )
-    items = fetch_all(conn, "select * from put_away where forgetting_id = ?", (n,))
-    if row["undone_at"] or not (items or n == tombstones.LOST_KEY_DELETION_ID):
+    items = fetch_all(conn, "select * from put_away where forgetting_id = ?", (deletion_id,))
+    if row["undone_at"] or not (items or deletion_id == tombstones.LOST_KEY_DELETION_ID):
         raise OperationFailed(
-            f"there is nothing left of F{n} to restore", hint="a deletion can be undone once, for 30 days"
+            f"there is nothing left of F{deletion_id} to restore", hint="a deletion can be undone once, for 30 days"
         )
     return items
 
 
-def restore_deletion(conn: Connection, n: int, *, now: int) -> Row:
+def restore_deletion(conn: Connection, deletion_id: int, *, now: int) -> Row:
     """Restore everything the deletion removed. Return `{counts, projects}`."""
-    items = get_restorable_rows(conn, n)
-    tombstones.delete_tombstones_of_deletion(conn, n)
+    items = get_restorable_rows(conn, deletion_id)
+    tombstones.delete_tombstones_of_deletion(conn, deletion_id)
     counts: dict[str, int] = {}
     for kind in ("session", "draft", "prompt", "event", "summary", "telling", "observation"):
         for item in (item for item in items if item["kind"] == kind):
@@ -671,9 +677,9 @@ def restore_deletion(conn: Connection, n: int, *, now: int) -> Row:
                 counts[kind] = counts.get(kind, 0) + 1
     turns = {content["turn_id"] for item in items if (content := _decode_content(item)).get("turn_id")}
     _queue_reindex(conn, sorted(turns))
-    conn.execute("update sdk_sessions set forgotten = 0 where forgotten = ?", (n,))
-    conn.execute("delete from put_away where forgetting_id = ?", (n,))
-    conn.execute("update forgettings set undone_at = ? where id = ?", (now, n))
+    conn.execute("update sdk_sessions set forgotten = 0 where forgotten = ?", (deletion_id,))
+    conn.execute("delete from put_away where forgetting_id = ?", (deletion_id,))
+    conn.execute("update forgettings set undone_at = ? where id = ?", (now, deletion_id))
     project_ids = sorted({item["project_id"] for item in items if item["project_id"]})
     for project_id in project_ids:
         observations.link_rules(conn, project_id)
@@ -721,7 +727,7 @@ def _restore_item(conn: Connection, item: Row, *, now: int) -> bool:
 
 
 def forget_observation(
-    conn: Connection, row_id: int, new_tombstones: Sequence[Tombstone], *, n: int, now: int, by: str
+    conn: Connection, row_id: int, new_tombstones: Sequence[Tombstone], *, deletion_id: int, now: int, by: str
 ) -> int:
     """Delete one observation reversibly. Return the time until which it can be restored."""
     tombstones.insert_tombstones(conn, new_tombstones)
@@ -729,9 +735,9 @@ def forget_observation(
     until = edits.delete_observation(conn, row_id, now=now, by=by)
     conn.execute(
         "insert into put_away values (?, 'observation', ?, ?, ?, ?, '')",
-        (n, row_id, row["session_id"], row["project_id"], now),
+        (deletion_id, row_id, row["session_id"], row["project_id"], now),
     )
-    finish_deletion(conn, n, {"observations": 1}, now=now)
+    finish_deletion(conn, deletion_id, {"observations": 1}, now=now)
     return until
 
 
@@ -760,7 +766,7 @@ def undo_observation_change(
 # --- deletion records ------------------------------------------------------------------------------------------------
 
 
-def enqueue_redigest(conn: Connection, turn_ids: Sequence[int], *, n: int, now: int) -> None:
+def enqueue_redigest(conn: Connection, turn_ids: Sequence[int], *, deletion_id: int, now: int) -> None:
     """Enqueue these turns so that their records are composed again from the remaining events."""
     for turn_id in turn_ids:
         newest = fetch_value(conn, "select max(seq) from events where turn_id = ?", (turn_id,))
@@ -769,17 +775,17 @@ def enqueue_redigest(conn: Connection, turn_ids: Sequence[int], *, n: int, now: 
             continue
         conn.execute("update turns set digested_at = null where id = ?", (turn_id,))
         if fetch_value(conn, "select closed_at from turns where id = ?", (turn_id,)) is not None:
-            jobs.enqueue_job(conn, "compress", f"{turn_id}.{newest}.f{n}", now=now)
+            jobs.enqueue_job(conn, "compress", f"{turn_id}.{newest}.f{deletion_id}", now=now)
 
 
-def finish_deletion(conn: Connection, n: int, counts: Row, *, now: int) -> None:
+def finish_deletion(conn: Connection, deletion_id: int, counts: Row, *, now: int) -> None:
     """Record that a deletion is complete, and how many rows of each kind it removed."""
-    conn.execute("update forgettings set done_at = ?, counts = ? where id = ?", (now, encode_json(counts), n))
+    conn.execute("update forgettings set done_at = ?, counts = ? where id = ?", (now, encode_json(counts), deletion_id))
 
 
-def record_missing_deletion(conn: Connection, n: int, *, at: int, erased: bool) -> None:
+def record_missing_deletion(conn: Connection, deletion_id: int, *, at: int, erased: bool) -> None:
     """Record a deletion that this database lacks because it was restored from an older backup."""
-    conn.execute("insert or ignore into forgettings (id, at, erased) values (?, ?, ?)", (n, at, int(erased)))
+    conn.execute("insert or ignore into forgettings (id, at, erased) values (?, ?, ?)", (deletion_id, at, int(erased)))
 
 
 def find_unfinished_deletions(conn: Connection) -> list[int]:

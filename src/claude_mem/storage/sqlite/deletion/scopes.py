@@ -101,7 +101,7 @@ class AffectedRows:
     observations: list[int] = field(default_factory=list)
     derived_observations: list[int] = field(default_factory=list)
     derived_summaries: list[int] = field(default_factory=list)
-    tellings: list[int] = field(default_factory=list)
+    injections: list[int] = field(default_factory=list)
     turns: list[int] = field(default_factory=list)
     indexed_turns: list[int] = field(default_factory=list)
     turns_to_redigest: list[int] = field(default_factory=list)
@@ -119,7 +119,7 @@ class AffectedRows:
     def batches(self) -> Iterator[AffectedRows]:
         """Split into batches, sessions last. Each is small enough for a transaction that delays no other writer."""
         for name in ("derived_observations", "derived_summaries", "observations", "summaries", "prompts", "events",
-                     "tellings", "turns", "indexed_turns", "restorable", "sessions", "whole_sessions"):  # fmt: skip
+                     "injections", "turns", "indexed_turns", "restorable", "sessions", "whole_sessions"):  # fmt: skip
             row_ids = getattr(self, name)
             for start in range(0, len(row_ids), BATCH_SIZE):
                 yield replace(AffectedRows(), **{name: row_ids[start : start + BATCH_SIZE]})
@@ -157,7 +157,7 @@ def find_affected_rows(conn: Connection, scope: DeletionScope, *, erase: bool) -
             summaries=items.get("summary", []),
             observations=items["observation"],
             whole_sessions=whole_sessions,
-            tellings=_matching_tellings(conn, scope, whole_sessions, tables),
+            injections=_matching_injections(conn, scope, whole_sessions, tables),
             sessions=_matching_sessions(conn, scope),
             restorable=_matching_restorable(conn, scope) if erase and "put_away" in tables else [],
             indexed_turns=_matching_indexed_turns(conn, scope, tables),
@@ -281,13 +281,15 @@ def _whole_sessions(conn: Connection, scope: DeletionScope) -> list[int]:
     return [row["id"] for row in session_rows]
 
 
-def _matching_tellings(conn: Connection, scope: DeletionScope, whole_sessions: Sequence[int], tables: Any) -> list[int]:
+def _matching_injections(
+    conn: Connection, scope: DeletionScope, whole_sessions: Sequence[int], tables: Any
+) -> list[int]:
     if "tellings" not in tables:
         return []
     text_conditions = (
         ["holds(g.about) or holds(g.names)", *_session_conditions(scope, "g.at")] if scope.matching else ["false"]
     )
-    telling_rows = fetch_all(
+    injection_rows = fetch_all(
         conn,
         f"""
         select g.id from tellings g
@@ -296,7 +298,7 @@ def _matching_tellings(conn: Connection, scope: DeletionScope, whole_sessions: S
         """,
         {**_scope_params(scope), "whole_sessions": encode_json(whole_sessions)},
     )
-    return [row["id"] for row in telling_rows]
+    return [row["id"] for row in injection_rows]
 
 
 def _session_conditions(scope: DeletionScope, at: str) -> Iterator[str]:
@@ -414,7 +416,7 @@ def summarize_affected_rows(conn: Connection, affected: AffectedRows, *, first: 
         "turns": _count_turns(conn, affected),
         "events": len(affected.events),
         "sessions": len(affected.whole_sessions),
-        "tellings": len(affected.tellings),
+        "tellings": len(affected.injections),
         "kept from before": len(affected.restorable),
     }
     return {

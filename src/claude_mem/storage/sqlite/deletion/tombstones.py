@@ -170,9 +170,9 @@ def delete_tombstones(conn: Connection, tombstones: Iterable[Tombstone]) -> None
     )
 
 
-def delete_tombstones_of_deletion(conn: Connection, n: int) -> None:
+def delete_tombstones_of_deletion(conn: Connection, deletion_id: int) -> None:
     """Remove the tombstones of a deletion that is undone."""
-    conn.execute("delete from tombstones where forgetting_id = ?", (n,))
+    conn.execute("delete from tombstones where forgetting_id = ?", (deletion_id,))
 
 
 # --- a damaged file or a lost key ------------------------------------------------------------------------------------
