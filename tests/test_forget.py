@@ -399,7 +399,9 @@ def test_whoever_dies_while_forgetting_goes_on_at_the_next_start(told: Lab) -> N
         rest = await service.db.read(scopes.find_affected_rows, scope, erase=True)
         number = await service.db.write(deletions.begin_deletion, erased=True, now=ids.now_ms())
         made = await service.db.read(
-            lambda conn: deletions.build_tombstones(conn, scope, rest, deletion_id=number, erased=True, now=ids.now_ms())
+            lambda conn: deletions.build_tombstones(
+                conn, scope, rest, deletion_id=number, erased=True, now=ids.now_ms()
+            )
         )
         tombstones.append_tombstones(service.config.data_dir, made)  # and here it ends
 

@@ -45,15 +45,95 @@ from claude_mem.storage.sqlite.memory.observations import MACHINE_OWNED, encode_
 from claude_mem.system.failpoints import failpoint
 
 FORGOTTEN_RULE = "forgotten"  # the filter rule in the receipts of forgotten events
-_DIGEST_KINDS = ("compress", jobs.DIGEST_BACKFILLED_JOB, jobs.REFINE_JOB, jobs.REPROCESS_JOB)
+_TURN_JOBS = ("compress", jobs.DIGEST_BACKFILLED_JOB, jobs.REFINE_JOB, jobs.REPROCESS_JOB)
+# Columns that may quote erased content: table, key column, column, and the SQL of its empty value.
+_MESSAGE_COLUMNS = (
+    ("ledger", "id", "message", "null"),
+    ("jobs", "id", "error", "null"),
+    ("imports", "id", "notes", "'[]'"),
+    ("imports", "id", "error", "null"),
+    ("imports", "id", "path", "''"),
+    ("breakers", "provider", "message", "''"),
+)
+# Kind of a restorable row: its table and id column.
+_RESTORABLE_TABLES = {
+    "event": ("events", "seq"),
+    "prompt": ("user_prompts", "id"),
+    "summary": ("session_summaries", "id"),
+    "draft": ("observations", "id"),
+    "telling": ("tellings", "id"),
+}
+# Kind of a restorable row: its item kind, and the columns its tombstones are computed from.
+_RESTORABLE_COLUMNS = {
+    "event": ("event", ("event_id", "tool_use_id", "kind", "body", "turn_id", "at")),
+    "prompt": ("prompt", ("text", "turn_id", "created_at")),
+    "draft": ("observation", ("key", "turn_id", "created_at")),
+    "summary": ("summary", ("turn_id", "created_at")),
+}
+# SQL expressions for the text of an item.
+_TEXT_SQL = {
+    "event": "body",
+    "prompt": "text",
+    "observation": "coalesce(title, '') || ' ' || coalesce(narrative, '') || ' ' || facts",
+    "summary": "concat_ws(' ', request, completed, learned, closing)",
+}
+_UNION_FIELDS = (
+    "events",
+    "prompts",
+    "summaries",
+    "observations",
+    "injections",
+    "sessions",
+    "whole_sessions",
+    "restorable",
+    "indexed_turns",
+)
+_IN_AFFECTED_SESSIONS = """
+    s.id in (select value from json_each(:whole_sessions))
+    or s.id in (select session_id from events where seq in (select value from json_each(:events)))
+    or s.id in (select session_id from user_prompts where id in (select value from json_each(:prompts)))
+    or s.id in (select session_id from observations where id in (select value from json_each(:observations)))
+    or s.id in (select session_id from session_summaries where id in (select value from json_each(:summaries)))
+"""
+_WHERE_RESTORABLE = """
+    where (kind, row_id, forgetting_id) in
+          (select value ->> 0, value ->> 1, value ->> 2 from json_each(:restorable))
+"""
+_SELECT_LATE = "select {0} as n from {1} where session_id = ? and {2} <= ?"
 
 
-# --- tombstones ------------------------------------------------------------------------------------------------------
+# --- records of deletions --------------------------------------------------------------------------------------------
 
 
 def begin_deletion(conn: Connection, *, erased: bool, now: int) -> int:
     """Record a new deletion and return its id, by which it can be undone."""
     return int(fetch_value(conn, "insert into forgettings (at, erased) values (?, ?) returning id", (now, int(erased))))
+
+
+def finish_deletion(conn: Connection, deletion_id: int, counts: Row, *, now: int) -> None:
+    """Record that a deletion is complete, and how many rows of each kind it removed."""
+    conn.execute("update forgettings set done_at = ?, counts = ? where id = ?", (now, encode_json(counts), deletion_id))
+
+
+def record_missing_deletion(conn: Connection, deletion_id: int, *, at: int, erased: bool) -> None:
+    """Record a deletion that this database lacks because it was restored from an older backup."""
+    conn.execute("insert or ignore into forgettings (id, at, erased) values (?, ?, ?)", (deletion_id, at, int(erased)))
+
+
+def find_unfinished_deletions(conn: Connection) -> list[int]:
+    """Return the ids of deletions that were interrupted."""
+    return [
+        row["id"] for row in fetch_all(conn, "select id from forgettings where done_at is null and undone_at is null")
+    ]
+
+
+def find_undone_deletions(conn: Connection) -> dict[int, int]:
+    """Return the ids of deletions that were undone, with the time."""
+    deletion_rows = fetch_all(conn, "select id, undone_at from forgettings where undone_at is not null")
+    return {row["id"]: row["undone_at"] for row in deletion_rows}
+
+
+# --- tombstones for a scope ------------------------------------------------------------------------------------------
 
 
 def build_tombstones(
@@ -93,29 +173,6 @@ def _title_hashes(conn: Connection, scope: DeletionScope, affected: AffectedRows
                 yield row["mark"]
 
 
-_IN_AFFECTED_SESSIONS = """
-    s.id in (select value from json_each(:whole_sessions))
-    or s.id in (select session_id from events where seq in (select value from json_each(:events)))
-    or s.id in (select session_id from user_prompts where id in (select value from json_each(:prompts)))
-    or s.id in (select session_id from observations where id in (select value from json_each(:observations)))
-    or s.id in (select session_id from session_summaries where id in (select value from json_each(:summaries)))
-"""
-
-
-def _id_params(affected: AffectedRows) -> Row:
-    return {
-        name: encode_json(getattr(affected, name))
-        for name in ("whole_sessions", "events", "prompts", "observations", "summaries")
-    }
-
-
-def _ids_by_kind(affected: AffectedRows) -> Iterator[tuple[str, Sequence[int]]]:
-    yield "event", affected.events
-    yield "prompt", affected.prompts
-    yield "observation", affected.observations
-    yield "summary", affected.summaries
-
-
 def _item_hashes(
     conn: Connection, name: str, row_ids: Sequence[int], condition: str = "", *, with_clause: str = "", **params: str
 ) -> Iterator[Row]:
@@ -129,15 +186,6 @@ def _item_hashes(
         for row in fetch_all(conn, f"{with_clause} {sql}", {**params, "numbers": encode_json(row_ids)})
         if row["mark"]
     )
-
-
-# Kind of a restorable row: its item kind, and the columns its tombstones are computed from.
-_RESTORABLE_COLUMNS = {
-    "event": ("event", ("event_id", "tool_use_id", "kind", "body", "turn_id", "at")),
-    "prompt": ("prompt", ("text", "turn_id", "created_at")),
-    "draft": ("observation", ("key", "turn_id", "created_at")),
-    "summary": ("summary", ("turn_id", "created_at")),
-}
 
 
 def _restorable_hashes(conn: Connection, scope: DeletionScope, affected: AffectedRows) -> Iterator[Row]:
@@ -179,17 +227,7 @@ def _restorable_title_hashes(conn: Connection, scope: DeletionScope, affected: A
                 yield row
 
 
-_WHERE_RESTORABLE = """
-    where (kind, row_id, forgetting_id) in
-          (select value ->> 0, value ->> 1, value ->> 2 from json_each(:restorable))
-"""
-
-
-def _restorable_session_ids(conn: Connection, affected: AffectedRows) -> list[int]:
-    if not affected.restorable:
-        return []
-    sql = f"select distinct session_id from put_away {_WHERE_RESTORABLE} and session_id is not null"
-    return [row["session_id"] for row in fetch_all(conn, sql, {"restorable": encode_json(affected.restorable)})]
+# --- rows that tombstones cover --------------------------------------------------------------------------------------
 
 
 def find_tombstoned_rows(conn: Connection, tombstones: Sequence[Tombstone]) -> AffectedRows:
@@ -230,6 +268,26 @@ def find_remaining_rows(
     return union_affected_rows(conn, tombstoned, find_affected_rows(conn, scope, erase=erase))
 
 
+def union_affected_rows(conn: Connection, first: AffectedRows, second: AffectedRows) -> AffectedRows:
+    """Return the rows that either deletion affects, with the rows derived from them."""
+    both = {name: sorted({*getattr(first, name), *getattr(second, name)}) for name in _UNION_FIELDS}
+    return add_derived_rows(conn, replace(AffectedRows(), **both), external_db.read_table_columns(conn))
+
+
+def _tombstoned_items(conn: Connection, name: str) -> list[int]:
+    hashes_sql = ", ".join(ITEM_AND_SESSION_HASH_SQL[name])
+    not_forgotten = " and not i.forgotten" if name == "observation" else ""
+    item_rows = fetch_all(
+        conn,
+        f"""
+        select i.{ITEM_ID_COLUMNS[name]} as n {item_from_clause(name)}
+         where exists (select 1 from temp.named x where x.mark in ({hashes_sql})
+                          and i.{ITEM_TIME_COLUMNS[name]} between x.since and x.until){not_forgotten}
+        """,
+    )
+    return [row["n"] for row in item_rows]
+
+
 def _tombstoned_sessions(conn: Connection, where: str) -> list[int]:
     sql = f"""
         select s.id from sdk_sessions s join temp.named x on x.mark = {SESSION_HASH_SQL}
@@ -247,37 +305,62 @@ def _sessions_with_tombstoned_title(conn: Connection) -> list[int]:
     return [row["id"] for row in fetch_all(conn, f"select s.id from sdk_sessions s where {matches}")]
 
 
-def union_affected_rows(conn: Connection, first: AffectedRows, second: AffectedRows) -> AffectedRows:
-    """Return the rows that either deletion affects, with the rows derived from them."""
-    both = {name: sorted({*getattr(first, name), *getattr(second, name)}) for name in _UNION_FIELDS}
-    return add_derived_rows(conn, replace(AffectedRows(), **both), external_db.read_table_columns(conn))
+# --- what affected rows belong to ------------------------------------------------------------------------------------
 
 
-_UNION_FIELDS = (
-    "events",
-    "prompts",
-    "summaries",
-    "observations",
-    "injections",
-    "sessions",
-    "whole_sessions",
-    "restorable",
-    "indexed_turns",
-)
+def find_affected_projects(conn: Connection, affected: AffectedRows) -> list[int]:
+    """Return the ids of projects whose cached start context may mention any of these rows."""
+    params = {**_id_params(affected), "derived": encode_json(affected.derived_observations)}
+    sql = f"""
+        select project_id from sdk_sessions s where {_IN_AFFECTED_SESSIONS}
+        union select project_id from observations where id in (select value from json_each(:observations))
+           or id in (select value from json_each(:derived))
+    """
+    return [row["project_id"] for row in fetch_all(conn, sql, params)]
 
 
-def _tombstoned_items(conn: Connection, name: str) -> list[int]:
-    hashes_sql = ", ".join(ITEM_AND_SESSION_HASH_SQL[name])
-    not_forgotten = " and not i.forgotten" if name == "observation" else ""
-    item_rows = fetch_all(
-        conn,
-        f"""
-        select i.{ITEM_ID_COLUMNS[name]} as n {item_from_clause(name)}
-         where exists (select 1 from temp.named x where x.mark in ({hashes_sql})
-                          and i.{ITEM_TIME_COLUMNS[name]} between x.since and x.until){not_forgotten}
-        """,
-    )
-    return [row["n"] for row in item_rows]
+def iterate_affected_texts(conn: Connection, affected: AffectedRows) -> Iterator[str]:
+    """Yield the texts about to be erased, so that log lines that mention them can be recognized.
+
+    Events come last: there are many, and most of their text is tool output.
+    """
+    for name, row_ids in reversed([*_ids_by_kind(affected)]):
+        condition = f"{ITEM_ID_COLUMNS[name]} in (select value from json_each(?))"
+        for row in conn.execute(
+            f"select {_TEXT_SQL[name]} as text from {ITEM_TABLES[name]} where {condition}", (encode_json(row_ids),)
+        ):
+            yield row["text"]
+
+
+def _affected_session_ids(conn: Connection, affected: AffectedRows) -> list[int]:
+    sql = f"select s.id from sdk_sessions s where {_IN_AFFECTED_SESSIONS}"
+    return [row["id"] for row in fetch_all(conn, sql, _id_params(affected))]
+
+
+def _restorable_session_ids(conn: Connection, affected: AffectedRows) -> list[int]:
+    if not affected.restorable:
+        return []
+    sql = f"select distinct session_id from put_away {_WHERE_RESTORABLE} and session_id is not null"
+    return [row["session_id"] for row in fetch_all(conn, sql, {"restorable": encode_json(affected.restorable)})]
+
+
+def _sessions_losing_first_prompt(conn: Connection, affected: AffectedRows) -> list[int]:
+    sql = "select session_id from user_prompts where prompt_number = 1 and id in (select value from json_each(?))"
+    return [row["session_id"] for row in fetch_all(conn, sql, (encode_json(affected.prompts),))]
+
+
+def _id_params(affected: AffectedRows) -> Row:
+    return {
+        name: encode_json(getattr(affected, name))
+        for name in ("whole_sessions", "events", "prompts", "observations", "summaries")
+    }
+
+
+def _ids_by_kind(affected: AffectedRows) -> Iterator[tuple[str, Sequence[int]]]:
+    yield "event", affected.events
+    yield "prompt", affected.prompts
+    yield "observation", affected.observations
+    yield "summary", affected.summaries
 
 
 # --- deleting rows ---------------------------------------------------------------------------------------------------
@@ -346,11 +429,6 @@ def _remove_dangling_rows(conn: Connection, tables: Any, session_ids: Sequence[i
         conn.execute("insert into words (words) values ('optimize')")
 
 
-def _affected_session_ids(conn: Connection, affected: AffectedRows) -> list[int]:
-    sql = f"select s.id from sdk_sessions s where {_IN_AFFECTED_SESSIONS}"
-    return [row["id"] for row in fetch_all(conn, sql, _id_params(affected))]
-
-
 def _delete_observation(conn: Connection, row_id: int, *, deletion_id: int, erase: bool, now: int) -> None:
     """Delete one observation. An empty row stays, as when a single observation is forgotten."""
     if not erase:
@@ -394,6 +472,10 @@ def _delete_by_ids(conn: Connection, table: str, column: str, values: Sequence[i
         conn.execute(f"delete from {table} where {column} in (select value from json_each(?))", (encode_json(values),))
 
 
+def _delete_restorable(conn: Connection, restorable: Sequence[tuple[str, int, int]]) -> None:
+    conn.executemany("delete from put_away where kind = ? and row_id = ? and forgetting_id = ?", list(restorable))
+
+
 def _queue_reindex(conn: Connection, turn_ids: Sequence[int]) -> None:
     """Remove these turns from the search index and queue what remains of them for indexing."""
     if not turn_ids or not fetch_value(conn, "select 1 from sqlite_schema where name = 'documents'"):
@@ -415,15 +497,23 @@ def _queue_reindex(conn: Connection, turn_ids: Sequence[int]) -> None:
 
 def _drop_jobs(conn: Connection, turn_id: int) -> None:
     """Drop the turn's jobs: their subject names the turn as it was before the deletion."""
-    kinds = ", ".join(f"'{kind}'" for kind in _DIGEST_KINDS)
+    kinds = ", ".join(f"'{kind}'" for kind in _TURN_JOBS)
     conn.execute(f"delete from jobs where kind in ({kinds}) and subject like ?", (f"{turn_id}.%",))
 
 
-def _delete_restorable(conn: Connection, restorable: Sequence[tuple[str, int, int]]) -> None:
-    conn.executemany("delete from put_away where kind = ? and row_id = ? and forgetting_id = ?", list(restorable))
+def enqueue_redigest(conn: Connection, turn_ids: Sequence[int], *, deletion_id: int, now: int) -> None:
+    """Enqueue these turns so that their records are composed again from the remaining events."""
+    for turn_id in turn_ids:
+        newest = fetch_value(conn, "select max(seq) from events where turn_id = ?", (turn_id,))
+        if newest is None:
+            conn.execute("update turns set digested_at = ? where id = ? and closed_at is not null", (now, turn_id))
+            continue
+        conn.execute("update turns set digested_at = null where id = ?", (turn_id,))
+        if fetch_value(conn, "select closed_at from turns where id = ?", (turn_id,)) is not None:
+            jobs.enqueue_job(conn, "compress", f"{turn_id}.{newest}.f{deletion_id}", now=now)
 
 
-# --- sessions --------------------------------------------------------------------------------------------------------
+# --- deleting sessions and projects ----------------------------------------------------------------------------------
 
 
 def _strip_sessions(conn: Connection, part: AffectedRows, *, deletion_id: int, erase: bool, upto: int | None) -> None:
@@ -482,9 +572,6 @@ def _delete_late_items(conn: Connection, session_id: int, *, deletion_id: int, e
     return bool(remaining)
 
 
-_SELECT_LATE = "select {0} as n from {1} where session_id = ? and {2} <= ?"
-
-
 def _turn_ids(conn: Connection, session_id: int) -> list[int]:
     return [row["id"] for row in fetch_all(conn, "select id from turns where session_id = ?", (session_id,))]
 
@@ -535,11 +622,6 @@ def find_sessions_to_retitle(conn: Connection, affected: AffectedRows) -> list[i
     ]
 
 
-def _sessions_losing_first_prompt(conn: Connection, affected: AffectedRows) -> list[int]:
-    sql = "select session_id from user_prompts where prompt_number = 1 and id in (select value from json_each(?))"
-    return [row["session_id"] for row in fetch_all(conn, sql, (encode_json(affected.prompts),))]
-
-
 def retitle_sessions(conn: Connection, session_ids: Sequence[int]) -> None:
     """Give the sessions a title and subtitle from what remains: the first prompt and the latest summary."""
     for session_id in session_ids:
@@ -580,15 +662,6 @@ def delete_empty_projects(conn: Connection, identities: Sequence[str]) -> None:
 
 # --- mentions in other tables ----------------------------------------------------------------------------------------
 
-_MESSAGE_COLUMNS = (
-    ("ledger", "id", "message", "null"),
-    ("jobs", "id", "error", "null"),
-    ("imports", "id", "notes", "'[]'"),
-    ("imports", "id", "error", "null"),
-    ("imports", "id", "path", "''"),
-    ("breakers", "provider", "message", "''"),
-)
-
 
 def erase_mentions(conn: Connection, mentions: Callable[[str], bool], *, quotes: Callable[[str], bool]) -> int:
     """Erase messages and notes that mention erased content. Return their number.
@@ -616,15 +689,7 @@ def erase_mentions(conn: Connection, mentions: Callable[[str], bool], *, quotes:
     return wiped_count
 
 
-# --- undo ------------------------------------------------------------------------------------------------------------
-
-_RESTORABLE_TABLES = {
-    "event": ("events", "seq"),
-    "prompt": ("user_prompts", "id"),
-    "summary": ("session_summaries", "id"),
-    "draft": ("observations", "id"),
-    "telling": ("tellings", "id"),
-}
+# --- undoing a deletion ----------------------------------------------------------------------------------------------
 
 
 def _save_for_undo(conn: Connection, part: AffectedRows, deletion_id: int) -> None:
@@ -686,11 +751,6 @@ def restore_deletion(conn: Connection, deletion_id: int, *, now: int) -> Row:
     return {"counts": counts, "projects": project_ids}
 
 
-def _decode_content(item: Row) -> Row:
-    content: Row = msgspec.json.decode(item["content"]) if item["content"] else {}
-    return content
-
-
 def _restore_item(conn: Connection, item: Row, *, now: int) -> bool:
     kind, content = item["kind"], _decode_content(item)
     if kind == "observation":
@@ -721,6 +781,25 @@ def _restore_item(conn: Connection, item: Row, *, now: int) -> bool:
             (content["event_id"],),
         )
     return True
+
+
+def _decode_content(item: Row) -> Row:
+    content: Row = msgspec.json.decode(item["content"]) if item["content"] else {}
+    return content
+
+
+def is_expiry_due(conn: Connection, *, now: int) -> bool:
+    """Return whether any restorable row is older than thirty days."""
+    sql = "select 1 from put_away a join forgettings f on f.id = a.forgetting_id where f.at < ? limit 1"
+    return bool(fetch_value(conn, sql, (now - UNDO_WINDOW_MS,)))
+
+
+def erase_expired_rows(conn: Connection, *, now: int, limit: int = 500) -> int:
+    """Erase one batch of restorable rows older than thirty days. Return its size. The tombstones stay."""
+    due = "select a.kind, a.row_id, f.id from put_away a join forgettings f on f.id = a.forgetting_id where f.at < ?"
+    restorable = [tuple(row.values()) for row in fetch_all(conn, f"{due} limit ?", (now - UNDO_WINDOW_MS, limit))]
+    _delete_restorable(conn, restorable)
+    return len(restorable)
 
 
 # --- single observations ---------------------------------------------------------------------------------------------
@@ -761,87 +840,3 @@ def undo_observation_change(
             "delete from tombstones where mark = ? and forgetting_id = ?", [(s.mark, s.n) for s in revocations]
         )
     return result
-
-
-# --- deletion records ------------------------------------------------------------------------------------------------
-
-
-def enqueue_redigest(conn: Connection, turn_ids: Sequence[int], *, deletion_id: int, now: int) -> None:
-    """Enqueue these turns so that their records are composed again from the remaining events."""
-    for turn_id in turn_ids:
-        newest = fetch_value(conn, "select max(seq) from events where turn_id = ?", (turn_id,))
-        if newest is None:
-            conn.execute("update turns set digested_at = ? where id = ? and closed_at is not null", (now, turn_id))
-            continue
-        conn.execute("update turns set digested_at = null where id = ?", (turn_id,))
-        if fetch_value(conn, "select closed_at from turns where id = ?", (turn_id,)) is not None:
-            jobs.enqueue_job(conn, "compress", f"{turn_id}.{newest}.f{deletion_id}", now=now)
-
-
-def finish_deletion(conn: Connection, deletion_id: int, counts: Row, *, now: int) -> None:
-    """Record that a deletion is complete, and how many rows of each kind it removed."""
-    conn.execute("update forgettings set done_at = ?, counts = ? where id = ?", (now, encode_json(counts), deletion_id))
-
-
-def record_missing_deletion(conn: Connection, deletion_id: int, *, at: int, erased: bool) -> None:
-    """Record a deletion that this database lacks because it was restored from an older backup."""
-    conn.execute("insert or ignore into forgettings (id, at, erased) values (?, ?, ?)", (deletion_id, at, int(erased)))
-
-
-def find_unfinished_deletions(conn: Connection) -> list[int]:
-    """Return the ids of deletions that were interrupted."""
-    return [
-        row["id"] for row in fetch_all(conn, "select id from forgettings where done_at is null and undone_at is null")
-    ]
-
-
-def find_undone_deletions(conn: Connection) -> dict[int, int]:
-    """Return the ids of deletions that were undone, with the time."""
-    deletion_rows = fetch_all(conn, "select id, undone_at from forgettings where undone_at is not null")
-    return {row["id"]: row["undone_at"] for row in deletion_rows}
-
-
-def is_expiry_due(conn: Connection, *, now: int) -> bool:
-    """Return whether any restorable row is older than thirty days."""
-    sql = "select 1 from put_away a join forgettings f on f.id = a.forgetting_id where f.at < ? limit 1"
-    return bool(fetch_value(conn, sql, (now - UNDO_WINDOW_MS,)))
-
-
-def erase_expired_rows(conn: Connection, *, now: int, limit: int = 500) -> int:
-    """Erase one batch of restorable rows older than thirty days. Return its size. The tombstones stay."""
-    due = "select a.kind, a.row_id, f.id from put_away a join forgettings f on f.id = a.forgetting_id where f.at < ?"
-    restorable = [tuple(row.values()) for row in fetch_all(conn, f"{due} limit ?", (now - UNDO_WINDOW_MS, limit))]
-    _delete_restorable(conn, restorable)
-    return len(restorable)
-
-
-def find_affected_projects(conn: Connection, affected: AffectedRows) -> list[int]:
-    """Return the ids of projects whose cached start context may mention any of these rows."""
-    params = {**_id_params(affected), "derived": encode_json(affected.derived_observations)}
-    sql = f"""
-        select project_id from sdk_sessions s where {_IN_AFFECTED_SESSIONS}
-        union select project_id from observations where id in (select value from json_each(:observations))
-           or id in (select value from json_each(:derived))
-    """
-    return [row["project_id"] for row in fetch_all(conn, sql, params)]
-
-
-_TEXT_SQL = {
-    "event": "body",
-    "prompt": "text",
-    "observation": "coalesce(title, '') || ' ' || coalesce(narrative, '') || ' ' || facts",
-    "summary": "concat_ws(' ', request, completed, learned, closing)",
-}
-
-
-def iterate_affected_texts(conn: Connection, affected: AffectedRows) -> Iterator[str]:
-    """Yield the texts about to be erased, so that log lines that mention them can be recognized.
-
-    Events come last: there are many, and most of their text is tool output.
-    """
-    for name, row_ids in reversed([*_ids_by_kind(affected)]):
-        condition = f"{ITEM_ID_COLUMNS[name]} in (select value from json_each(?))"
-        for row in conn.execute(
-            f"select {_TEXT_SQL[name]} as text from {ITEM_TABLES[name]} where {condition}", (encode_json(row_ids),)
-        ):
-            yield row["text"]

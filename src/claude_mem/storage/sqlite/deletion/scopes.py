@@ -25,6 +25,31 @@ from claude_mem.storage.sqlite.memory.observations import MACHINE_OWNED, TRUSTED
 
 EXTERNAL, IMPORT = "external", "import"
 BATCH_SIZE = 500
+_TEXT_COLUMNS = {
+    "event": ("body",),
+    "prompt": ("text",),
+    "observation": (
+        "key", "title", "subtitle", "narrative", "facts", "concepts", "files_read", "files_modified", "commit_id",
+    ),
+    "summary": (
+        "request", "investigated", "learned", "completed", "next_steps", "notes", "closing", "files_read",
+        "files_edited",
+    ),
+}  # fmt: skip
+_FILE_COLUMNS = {"observation": ("files_read", "files_modified"), "summary": ("files_read", "files_edited")}
+# What the preview shows of a row: table, SQL expression for its title, and time column.
+_TITLE_SQL = {
+    "observation": ("observations", "title", "created_at"),
+    "summary": ("session_summaries", "coalesce(completed, request, learned)", "created_at"),
+    "prompt": ("user_prompts", "text", "created_at"),
+    "session": ("sdk_sessions", "coalesce(title, first_prompt)", "started_at"),
+}
+_IN_SESSIONS = "s.host || char(31) || s.content_session_id in (select value from json_each(:sessions))"
+_IN_PROJECTS = """{} in (select project_id from project_aliases
+                          where identity in (select value from json_each(:projects)))"""
+
+
+# --- scopes ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,20 +150,6 @@ class AffectedRows:
                 yield replace(AffectedRows(), **{name: row_ids[start : start + BATCH_SIZE]})
 
 
-_TEXT_COLUMNS = {
-    "event": ("body",),
-    "prompt": ("text",),
-    "observation": (
-        "key", "title", "subtitle", "narrative", "facts", "concepts", "files_read", "files_modified", "commit_id",
-    ),
-    "summary": (
-        "request", "investigated", "learned", "completed", "next_steps", "notes", "closing", "files_read",
-        "files_edited",
-    ),
-}  # fmt: skip
-_FILE_COLUMNS = {"observation": ("files_read", "files_modified"), "summary": ("files_read", "files_edited")}
-
-
 def find_affected_rows(conn: Connection, scope: DeletionScope, *, erase: bool) -> AffectedRows:
     """Return the rows that the scope covers. With `erase`, include rows of earlier deletions that are still stored."""
     if scope.matching:
@@ -166,24 +177,6 @@ def find_affected_rows(conn: Connection, scope: DeletionScope, *, erase: bool) -
     )
 
 
-def _matching_indexed_turns(conn: Connection, scope: DeletionScope, tables: Any) -> list[int]:
-    """Return the turns whose search index contains the text. Their events may already have been purged."""
-    if not scope.matching or "passages" not in tables:
-        return []
-    where = [f"({' or '.join(f'holds(p.{name})' for name in ('title', 'body', 'hints', 'around'))})"]
-    where += [_IN_SESSIONS] if scope.sessions else []
-    where += [_IN_PROJECTS.format("d.project_id")] if scope.projects else []
-    where += ["d.created_at >= :after"] if scope.after is not None else []
-    where += ["d.created_at < :before"] if scope.before is not None else []
-    where += ["s.host = :source"] if scope.source else []
-    where += ["false"] if scope.ids else []
-    sql = f"""
-        select distinct d.turn_id from passages p join documents d on d.id = p.document_id
-          left join sdk_sessions s on s.id = d.session_id where d.turn_id is not null and {" and ".join(where)}
-    """
-    return [row["turn_id"] for row in fetch_all(conn, sql, _scope_params(scope))]
-
-
 def _matching_items(conn: Connection, kind: str, scope: DeletionScope, tables: Any, *, erase: bool) -> list[int]:
     where = list(_conditions(kind, scope, tables, erase=erase))
     item_rows = fetch_all(
@@ -192,32 +185,6 @@ def _matching_items(conn: Connection, kind: str, scope: DeletionScope, tables: A
         _scope_params(scope),
     )
     return [row["n"] for row in item_rows]
-
-
-def _with_items_of_sessions(conn: Connection, kind: str, row_ids: list[int], session_ids: Sequence[int]) -> list[int]:
-    """Add all items of sessions of which nothing remains, whatever their time."""
-    if not session_ids:
-        return row_ids
-    where = "session_id in (select value from json_each(?))"
-    where += " and not forgotten" if kind == "observation" else ""
-    sql = f"select {ITEM_ID_COLUMNS[kind]} as n from {ITEM_TABLES[kind]} where {where}"
-    return sorted({*row_ids, *(row["n"] for row in fetch_all(conn, sql, (encode_json(session_ids),)))})
-
-
-def _scope_params(scope: DeletionScope) -> Row:
-    return {
-        "ids": encode_json(scope.ids),
-        "sessions": encode_json(["\x1f".join(name) for name in scope.sessions]),
-        "projects": encode_json(scope.projects),
-        "after": scope.after,
-        "before": scope.before,
-        "source": scope.source,
-    }
-
-
-_IN_SESSIONS = "s.host || char(31) || s.content_session_id in (select value from json_each(:sessions))"
-_IN_PROJECTS = """{} in (select project_id from project_aliases
-                          where identity in (select value from json_each(:projects)))"""
 
 
 def _conditions(kind: str, scope: DeletionScope, tables: Any, *, erase: bool) -> Iterator[str]:
@@ -270,6 +237,16 @@ def _text_conditions(kind: str, tables: Any) -> Iterator[str]:
         yield "exists (select 1 from history h where h.observation_id = i.id and holds(h.before))"
 
 
+def _with_items_of_sessions(conn: Connection, kind: str, row_ids: list[int], session_ids: Sequence[int]) -> list[int]:
+    """Add all items of sessions of which nothing remains, whatever their time."""
+    if not session_ids:
+        return row_ids
+    where = "session_id in (select value from json_each(?))"
+    where += " and not forgotten" if kind == "observation" else ""
+    sql = f"select {ITEM_ID_COLUMNS[kind]} as n from {ITEM_TABLES[kind]} where {where}"
+    return sorted({*row_ids, *(row["n"] for row in fetch_all(conn, sql, (encode_json(session_ids),)))})
+
+
 def _whole_sessions(conn: Connection, scope: DeletionScope) -> list[int]:
     """Return the sessions of which nothing remains: they started and ended within the period."""
     where = ["true"]
@@ -279,6 +256,17 @@ def _whole_sessions(conn: Connection, scope: DeletionScope) -> list[int]:
     where += ["s.last_event_at < :before"] if scope.before is not None else []
     session_rows = fetch_all(conn, f"select s.id from sdk_sessions s where {' and '.join(where)}", _scope_params(scope))
     return [row["id"] for row in session_rows]
+
+
+def _matching_sessions(conn: Connection, scope: DeletionScope) -> list[int]:
+    """Return the sessions whose own row contains the text."""
+    if not scope.matching:
+        return []
+    text_matches = " or ".join(f"holds(s.{name})" for name in SESSION_TEXT_COLUMNS)
+    where = " and ".join((f"({text_matches})", *_session_conditions(scope, "s.started_at")))
+    return [
+        row["id"] for row in fetch_all(conn, f"select s.id from sdk_sessions s where {where}", _scope_params(scope))
+    ]
 
 
 def _matching_injections(
@@ -317,17 +305,6 @@ def _session_conditions(scope: DeletionScope, at: str) -> Iterator[str]:
         yield "false"
 
 
-def _matching_sessions(conn: Connection, scope: DeletionScope) -> list[int]:
-    """Return the sessions whose own row contains the text."""
-    if not scope.matching:
-        return []
-    text_matches = " or ".join(f"holds(s.{name})" for name in SESSION_TEXT_COLUMNS)
-    where = " and ".join((f"({text_matches})", *_session_conditions(scope, "s.started_at")))
-    return [
-        row["id"] for row in fetch_all(conn, f"select s.id from sdk_sessions s where {where}", _scope_params(scope))
-    ]
-
-
 def _matching_restorable(conn: Connection, scope: DeletionScope) -> list[tuple[str, int, int]]:
     where = ["true"]
     where += [_IN_SESSIONS] if scope.sessions else []
@@ -342,6 +319,35 @@ def _matching_restorable(conn: Connection, scope: DeletionScope) -> list[tuple[s
          where {" and ".join(where)}
     """
     return [(row["kind"], row["row_id"], row["forgetting_id"]) for row in fetch_all(conn, sql, _scope_params(scope))]
+
+
+def _matching_indexed_turns(conn: Connection, scope: DeletionScope, tables: Any) -> list[int]:
+    """Return the turns whose search index contains the text. Their events may already have been purged."""
+    if not scope.matching or "passages" not in tables:
+        return []
+    where = [f"({' or '.join(f'holds(p.{name})' for name in ('title', 'body', 'hints', 'around'))})"]
+    where += [_IN_SESSIONS] if scope.sessions else []
+    where += [_IN_PROJECTS.format("d.project_id")] if scope.projects else []
+    where += ["d.created_at >= :after"] if scope.after is not None else []
+    where += ["d.created_at < :before"] if scope.before is not None else []
+    where += ["s.host = :source"] if scope.source else []
+    where += ["false"] if scope.ids else []
+    sql = f"""
+        select distinct d.turn_id from passages p join documents d on d.id = p.document_id
+          left join sdk_sessions s on s.id = d.session_id where d.turn_id is not null and {" and ".join(where)}
+    """
+    return [row["turn_id"] for row in fetch_all(conn, sql, _scope_params(scope))]
+
+
+def _scope_params(scope: DeletionScope) -> Row:
+    return {
+        "ids": encode_json(scope.ids),
+        "sessions": encode_json(["\x1f".join(name) for name in scope.sessions]),
+        "projects": encode_json(scope.projects),
+        "after": scope.after,
+        "before": scope.before,
+        "source": scope.source,
+    }
 
 
 # --- derived rows ----------------------------------------------------------------------------------------------------
@@ -433,14 +439,6 @@ def _count_turns(conn: Connection, affected: AffectedRows) -> int:
         (encode_json(affected.whole_sessions),),
     )
     return int(turns_of_whole_sessions) + len(affected.turns) - len(affected.turns_to_redigest)
-
-
-_TITLE_SQL = {
-    "observation": ("observations", "title", "created_at"),
-    "summary": ("session_summaries", "coalesce(completed, request, learned)", "created_at"),
-    "prompt": ("user_prompts", "text", "created_at"),
-    "session": ("sdk_sessions", "coalesce(title, first_prompt)", "started_at"),
-}
 
 
 def _first_titles(conn: Connection, affected: AffectedRows, limit: int) -> Iterator[Row]:

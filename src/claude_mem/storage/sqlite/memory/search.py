@@ -27,6 +27,35 @@ BM25_WEIGHTS = "1.5, 1.0, 0.5, 0.3"
 # find that they are out of scope cost less than those that are scored.
 MAX_MATCHES, MAX_SCANNED_PASSAGES = 4_000, 16_000
 MAX_QUERY_WORDS = 24
+_SOURCES = {
+    "observation": """
+        select o.*, coalesce(u.text, '') as prompt
+          from observations o left join user_prompts u on u.turn_id = o.turn_id
+         where o.id = ? and not o.forgotten and o.verdict != 'wrong'
+    """,
+    "summary": "select * from session_summaries where id = ? and verdict != 'wrong'",
+    "prompt": """
+        select u.*, s.project_id from user_prompts u join sdk_sessions s on s.id = u.session_id where u.id = ?
+    """,
+    "turn": """
+        select t.id, t.session_id, t.number, t.last_at, s.project_id
+          from turns t join sdk_sessions s on s.id = t.session_id
+         where t.id = ? and not t.private
+    """,
+}
+_INJECTABLE_ONLY = f"""
+    not exists (select 1 from observations o where d.kind = 'observation' and o.id = d.row_id and not {INJECTABLE})
+    and not exists (select 1 from session_summaries o where d.kind = 'summary' and o.id = d.row_id and not {INJECTABLE})
+"""
+_OBSERVATION_WHERE = "(d.kind = 'observation' and exists (select 1 from observations o where o.id = d.row_id and {}))"
+_ABOUT_FILES = """
+    exists (select 1 from signals f join json_each(:files) w
+             where f.document_id = d.id and f.kind in ('edited', 'read')
+               and (f.value = w.value or f.value like '%/' || w.value or f.value like w.value || '/%'))
+"""
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +151,7 @@ class WordScores:
         return best
 
 
-# --- the index -------------------------------------------------------------------------------------------------------
+# --- the index queue -------------------------------------------------------------------------------------------------
 
 
 def list_index_queue(conn: Connection, *, limit: int) -> list[tuple[str, int]]:
@@ -155,6 +184,18 @@ def queue_full_reindex(conn: Connection) -> None:
     conn.execute("insert or ignore into stale select 'summary', id from session_summaries")
     conn.execute("insert or ignore into stale select 'prompt', id from user_prompts")
     conn.execute("insert or ignore into stale select 'turn', id from turns where not private")
+
+
+def count_index(conn: Connection, model: str) -> Row:
+    """Return how complete the index is."""
+    return {
+        "documents": fetch_value(conn, "select count(*) from documents"),
+        "stale": fetch_value(conn, "select count(*) from stale"),
+        "vectors": fetch_value(conn, "select count(distinct document_id) from vectors where model = ?", (model,)),
+    }
+
+
+# --- documents -------------------------------------------------------------------------------------------------------
 
 
 def upsert_document(conn: Connection, document: Document) -> int:
@@ -273,24 +314,6 @@ def get_document_source(conn: Connection, kind: str, row_id: int) -> Row | None:
     return fetch_one(conn, _SOURCES[kind], (row_id,))
 
 
-_SOURCES = {
-    "observation": """
-        select o.*, coalesce(u.text, '') as prompt
-          from observations o left join user_prompts u on u.turn_id = o.turn_id
-         where o.id = ? and not o.forgotten and o.verdict != 'wrong'
-    """,
-    "summary": "select * from session_summaries where id = ? and verdict != 'wrong'",
-    "prompt": """
-        select u.*, s.project_id from user_prompts u join sdk_sessions s on s.id = u.session_id where u.id = ?
-    """,
-    "turn": """
-        select t.id, t.session_id, t.number, t.last_at, s.project_id
-          from turns t join sdk_sessions s on s.id = t.session_id
-         where t.id = ? and not t.private
-    """,
-}
-
-
 def list_neighbour_turns(conn: Connection, turn_id: int) -> list[tuple[int, str, str]]:
     """Return id, prompt and last message of the turns directly before and after.
 
@@ -326,6 +349,14 @@ def list_neighbour_saves(conn: Connection, row: Row) -> list[Row]:
             (row["project_id"], row["id"], row["created_at"]),
         )
     return neighbours
+
+
+def list_turn_trust_levels(conn: Connection, turn_id: int) -> list[str]:
+    """Return the trust levels of all observations and summaries of a turn."""
+    query = (
+        "select trust from observations where turn_id = ?1 union select trust from session_summaries where turn_id = ?1"
+    )
+    return [trust for (trust,) in fetch_tuples(conn, query, (turn_id,))]
 
 
 # --- filters ---------------------------------------------------------------------------------------------------------
@@ -366,18 +397,6 @@ def _filter_sql(search_filter: SearchFilter) -> tuple[str, dict[str, Any]]:
     return "".join(f" and {part}" for part in parts), values
 
 
-_INJECTABLE_ONLY = f"""
-    not exists (select 1 from observations o where d.kind = 'observation' and o.id = d.row_id and not {INJECTABLE})
-    and not exists (select 1 from session_summaries o where d.kind = 'summary' and o.id = d.row_id and not {INJECTABLE})
-"""
-_OBSERVATION_WHERE = "(d.kind = 'observation' and exists (select 1 from observations o where o.id = d.row_id and {}))"
-_ABOUT_FILES = """
-    exists (select 1 from signals f join json_each(:files) w
-             where f.document_id = d.id and f.kind in ('edited', 'read')
-               and (f.value = w.value or f.value like '%/' || w.value or f.value like w.value || '/%'))
-"""
-
-
 def list_documents_in_scope(conn: Connection, search_filter: SearchFilter) -> list[int]:
     """Return the ids of all documents that the filter covers."""
     where, values = _filter_sql(search_filter)
@@ -396,7 +415,7 @@ def count_documents_in_scope(conn: Connection, search_filter: SearchFilter) -> i
     return int(fetch_value(conn, f"select count(*) from documents d where true {where}", values))
 
 
-# --- rankings --------------------------------------------------------------------------------------------------------
+# --- ranking by words ------------------------------------------------------------------------------------------------
 
 
 def score_by_words(conn: Connection, terms: Sequence[str], search_filter: SearchFilter) -> WordScores:
@@ -478,6 +497,32 @@ def _add_scores(
             matches[passage] = PassageMatch(-rank * factor, group, thread, bit)
 
 
+def _quote_term(term: str) -> str:
+    """Quote a term so that FTS5 never reads it as query syntax."""
+    return '"' + term.replace('"', "") + '"'
+
+
+def complete_last_word(conn: Connection, text: str) -> str:
+    """Complete a query that is still being typed.
+
+    The last word is replaced by up to three indexed words that start with it, or removed if there are none.
+    """
+    match = re.search(r"(?<![^\W_])[^\W_]++$", text)
+    if not match or fetch_value(conn, "select 1 from words where words match ? limit 1", (f'"{match[0]}"',)):
+        return text
+    conn.execute("create virtual table if not exists temp.vocabulary using fts5vocab(main, words, row)")
+    prefix = match[0].casefold()
+    term_rows = fetch_tuples(
+        conn,
+        "select term from vocabulary where term >= ? and term < ? order by doc desc limit 3",
+        (prefix, prefix + "\U0010ffff"),
+    )
+    return text[: match.start()] + " ".join(term for (term,) in term_rows)
+
+
+# --- looking up signals and documents --------------------------------------------------------------------------------
+
+
 def find_by_signal(
     conn: Connection, search_filter: SearchFilter, *, kinds: Sequence[str], values: Iterable[str]
 ) -> list[Row]:
@@ -542,58 +587,6 @@ def list_documents_by_date(
     return [document_id for (document_id,) in document_rows]
 
 
-def load_hits(conn: Connection, document_ids: Sequence[int]) -> dict[int, Row]:
-    """Return what a hit displays, by document id."""
-    hits = fetch_all(
-        conn,
-        """
-        select d.id as document_id, d.row_id as id, d.kind, s.content_session_id, s.host, d.session_id,
-               d.project_id, p.name as project, d.turn_id, d.created_at, x.title, x.body, o.type,
-               coalesce(o.trust, y.trust, nullif(d.trust, '')) as trust,
-               coalesce(o.verdict, y.verdict, '') as verdict, o.superseded_by, o.subtitle, o.tokens,
-               coalesce(o.prompt_number, y.prompt_number, u.prompt_number, t.number) as prompt_number,
-               (select json_group_array(value) from signals where document_id = d.id and kind = 'edited') as edited,
-               (select json_group_array(value) from signals where document_id = d.id and kind = 'read') as read
-          from json_each(?) w join documents d on d.id = w.value join passages x on x.id = d.id * 1000
-          join projects p on p.id = d.project_id left join sdk_sessions s on s.id = d.session_id
-          left join observations o on d.kind = 'observation' and o.id = d.row_id
-          left join session_summaries y on d.kind = 'summary' and y.id = d.row_id
-          left join user_prompts u on d.kind = 'prompt' and u.id = d.row_id
-          left join turns t on t.id = d.turn_id
-        """,
-        (encode_json(list(document_ids)),),
-    )
-    for row in hits:
-        row["files"] = [*msgspec.json.decode(row.pop("edited")), *msgspec.json.decode(row.pop("read"))]
-    return {row["document_id"]: row for row in hits}
-
-
-def list_turn_trust_levels(conn: Connection, turn_id: int) -> list[str]:
-    """Return the trust levels of all observations and summaries of a turn."""
-    query = (
-        "select trust from observations where turn_id = ?1 union select trust from session_summaries where turn_id = ?1"
-    )
-    return [trust for (trust,) in fetch_tuples(conn, query, (turn_id,))]
-
-
-def complete_last_word(conn: Connection, text: str) -> str:
-    """Complete a query that is still being typed.
-
-    The last word is replaced by up to three indexed words that start with it, or removed if there are none.
-    """
-    match = re.search(r"(?<![^\W_])[^\W_]++$", text)
-    if not match or fetch_value(conn, "select 1 from words where words match ? limit 1", (f'"{match[0]}"',)):
-        return text
-    conn.execute("create virtual table if not exists temp.vocabulary using fts5vocab(main, words, row)")
-    prefix = match[0].casefold()
-    term_rows = fetch_tuples(
-        conn,
-        "select term from vocabulary where term >= ? and term < ? order by doc desc limit 3",
-        (prefix, prefix + "\U0010ffff"),
-    )
-    return text[: match.start()] + " ".join(term for (term,) in term_rows)
-
-
 def list_turn_documents(
     conn: Connection, groups: Sequence[int], search_filter: SearchFilter
 ) -> dict[int, list[tuple[int, str]]]:
@@ -626,6 +619,32 @@ def list_touched_files(conn: Connection, search_filter: SearchFilter, *, most_tu
         """,
         {**values, "turns": most_turns},
     )
+
+
+def load_hits(conn: Connection, document_ids: Sequence[int]) -> dict[int, Row]:
+    """Return what a hit displays, by document id."""
+    hits = fetch_all(
+        conn,
+        """
+        select d.id as document_id, d.row_id as id, d.kind, s.content_session_id, s.host, d.session_id,
+               d.project_id, p.name as project, d.turn_id, d.created_at, x.title, x.body, o.type,
+               coalesce(o.trust, y.trust, nullif(d.trust, '')) as trust,
+               coalesce(o.verdict, y.verdict, '') as verdict, o.superseded_by, o.subtitle, o.tokens,
+               coalesce(o.prompt_number, y.prompt_number, u.prompt_number, t.number) as prompt_number,
+               (select json_group_array(value) from signals where document_id = d.id and kind = 'edited') as edited,
+               (select json_group_array(value) from signals where document_id = d.id and kind = 'read') as read
+          from json_each(?) w join documents d on d.id = w.value join passages x on x.id = d.id * 1000
+          join projects p on p.id = d.project_id left join sdk_sessions s on s.id = d.session_id
+          left join observations o on d.kind = 'observation' and o.id = d.row_id
+          left join session_summaries y on d.kind = 'summary' and y.id = d.row_id
+          left join user_prompts u on d.kind = 'prompt' and u.id = d.row_id
+          left join turns t on t.id = d.turn_id
+        """,
+        (encode_json(list(document_ids)),),
+    )
+    for row in hits:
+        row["files"] = [*msgspec.json.decode(row.pop("edited")), *msgspec.json.decode(row.pop("read"))]
+    return {row["document_id"]: row for row in hits}
 
 
 # --- vectors ---------------------------------------------------------------------------------------------------------
@@ -684,20 +703,3 @@ def load_vectors(conn: Connection, model: str, *, after: tuple[int, int], limit:
         """,
         (model, *after, limit),
     )
-
-
-def count_index(conn: Connection, model: str) -> Row:
-    """Return how complete the index is."""
-    return {
-        "documents": fetch_value(conn, "select count(*) from documents"),
-        "stale": fetch_value(conn, "select count(*) from stale"),
-        "vectors": fetch_value(conn, "select count(distinct document_id) from vectors where model = ?", (model,)),
-    }
-
-
-# --- helpers ---------------------------------------------------------------------------------------------------------
-
-
-def _quote_term(term: str) -> str:
-    """Quote a term so that FTS5 never reads it as query syntax."""
-    return '"' + term.replace('"', "") + '"'
