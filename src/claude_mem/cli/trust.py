@@ -23,8 +23,8 @@ def add_commands(commands: Any) -> None:
         "trust",
         help="list, add or remove external sources that you trust in a project",
         epilog="A SOURCE is a program (`gh`), an MCP server (`linear (MCP)`) or a host (`docs.example.org`), as listed"
-        " in the viewer under Approval queue. Memories based only on trusted sources need no approval; text that resembles"
-        " a prompt injection always does. Only a person can add or remove a source.",
+        " in the viewer under Approval queue. Memories based only on trusted sources need no approval; text that"
+        " resembles a prompt injection always does. Only a person can add or remove a source.",
     )
     parser.add_argument("what", nargs="?", choices=("list", "add", "remove"), default="list", help="default: list")
     parser.add_argument("source", nargs="?", default="", metavar="SOURCE", help="add, remove: the source")
