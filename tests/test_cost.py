@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from claude_mem.config import Config
+from claude_mem.curate import refine_on_demand
+from claude_mem.domain.errors import OperationFailed
 from tests.lab import Lab
 from tests.models.server import Answer, Say, Server, error
 from tests.refining import GOOD, spool_turn
@@ -125,6 +128,38 @@ def test_a_dry_run_shows_what_would_be_sent_and_sends_nothing(lab: Lab) -> None:
         assert found["prompt"] == "Add a voucher field"
         assert found["request"]["tokens_at_most"] <= 8000
         assert found["local"]["observations"][0]["files_modified"] == ["voucher.py"]
+
+
+def _shown_of(lab: Lab, path: Path, turn: int = 1) -> str:
+    return lab.mem("compress", "--dry-run", "--turn", str(turn), "--json", str(path)).stdout
+
+
+def test_what_a_capture_rule_excludes_is_not_sent(lab: Lab) -> None:
+    path = transcript(lab)
+    assert "Write: voucher.py" in _shown_of(lab, path)
+    (lab.project / ".claude-mem.toml").write_text('skip_tools = ["Write"]\n')
+    assert "Write: voucher.py" not in _shown_of(lab, path)
+    excluding = Config(excluded_projects=(str(lab.project),))
+    with pytest.raises(OperationFailed, match="switched off"):
+        refine_on_demand.read_transcript(path, excluding)
+    (lab.project / ".claude-mem.toml").write_text("enabled = false\n")
+    done = lab.mem("compress", "--dry-run", str(path), ok=False)
+    assert done.returncode == 1
+    assert "memory is switched off" in done.stderr
+    assert "voucher" not in done.stdout
+
+
+def test_a_private_turn_is_not_sent_although_only_its_end_says_so(lab: Lab) -> None:
+    path = lab.folder / "two.jsonl"
+    old = Old(path, "old-2", lab.project)
+    old.prompt("Add a voucher field", "p1")
+    old.call("v1", "Write", prompt="p1", file_path=str(lab.project / "voucher.py"), content="class Voucher: ...")
+    old.prompt("Where are totals rounded?", "p2")
+    old.call("v2", "Read", prompt="p2", file_path=str(lab.project / "total.py"))
+    old.prompt("<private>about vouchers</private>", "p1")
+    shown = _shown_of(lab, path)
+    assert "Where are totals rounded?" in shown
+    assert "oucher" not in shown
 
 
 def test_compressing_a_session_shows_both_side_by_side_and_keeps_nothing(lab: Lab) -> None:

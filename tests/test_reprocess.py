@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from claude_mem.cli import worker
-from claude_mem.curate.reprocess import count_reprocessable
+from claude_mem.config import Config
+from claude_mem.curate.reprocess import TranscriptReader, count_reprocessable
 from claude_mem.digest.writer import LocalCompressor
 from claude_mem.domain import ids
 from claude_mem.domain.errors import NotFound
@@ -345,6 +346,20 @@ def test_a_transcript_that_may_not_be_used_is_not(faded: Lab, tmp_path: Path, ho
     for kind in ("observations", "summaries"):
         assert after[kind] == before[kind]
     assert "rounded once" not in json.dumps(after)
+
+
+def test_a_prompt_that_a_later_part_marks_private_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("claude_mem.capture.transcripts.PART_BYTES", 300)
+    talk = Transcript(tmp_path / "talk.jsonl")
+    for prompt_id in ("p1", "p2"):
+        talk.prompt("Round totals once", prompt_id)
+        talk.call(prompt_id, prompt=prompt_id)
+        talk.say("Totals are rounded once.")
+    source = reprocessing.TranscriptSource(str(talk.path), "claude", "s1", str(tmp_path))
+    assert len(TranscriptReader(Config()).events(source, "p1")) == 3
+    talk.prompt("<private>Round totals once</private>", "p1")
+    assert TranscriptReader(Config()).events(source, "p1") == ()
+    assert len(TranscriptReader(Config()).events(source, "p2")) == 3
 
 
 # --- IDs -------------------------------------------------------------------------------------------------------------

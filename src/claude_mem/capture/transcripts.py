@@ -25,7 +25,7 @@ from claude_mem.config import Config
 from claude_mem.domain import ids
 from claude_mem.domain.errors import NotFound
 from claude_mem.domain.records import ENDED_STATUSES, Event, Job, Prompted, Session, Stopped, StreamEvent, ToolUsed
-from claude_mem.domain.text import clip
+from claude_mem.domain.text import clip, make_storable
 from claude_mem.storage.base import Commit, write_nothing
 from claude_mem.storage.sqlite.engine import Connection, Database
 from claude_mem.storage.sqlite.journal import events, jobs, turns
@@ -188,6 +188,34 @@ def read_in_parts(
         yield transcript
         if not mark or transcript.problem:
             return
+
+
+def read_allowed_events(
+    transcripts: Transcripts,
+    path: Path,
+    project: ResolvedProject,
+    config: Config,
+    *,
+    host: str,
+    content_session_id: str = "",
+    most: int | None = None,
+) -> list[Event]:
+    """Return what may be stored of a file that is no longer written to: the events that the capture rules allow,
+    cleaned, without those of private prompts. Only the first `most` events are considered.
+
+    A later part of the file may show that a prompt is private, so the private ones are removed after the last part.
+    """
+    allowed: list[Event] = []
+    private_prompts: set[str] = set()
+    count = 0
+    for part in read_in_parts(transcripts, path, host=host, content_session_id=content_session_id):
+        private_prompts |= part.private
+        events = [*part.events, *part.closings.values()]
+        considered = events if most is None else events[: max(0, most - count)]
+        allowed += _filter_and_clean((event for event in considered if not event.private), project, config)
+        count += len(events)
+    private_ids = set(map(make_storable, private_prompts))  # as in cleaned events
+    return [event for event in allowed if event.prompt_id not in private_ids]
 
 
 def _read_files(

@@ -14,8 +14,8 @@ from itertools import groupby
 from pathlib import Path
 
 from claude_mem.agents import registry
-from claude_mem.capture import sanitize
-from claude_mem.capture.transcripts import read_in_parts
+from claude_mem.agents.base import Transcripts
+from claude_mem.capture.transcripts import read_allowed_events, read_in_parts
 from claude_mem.config import Config, validate_providers
 from claude_mem.digest import request, writer
 from claude_mem.digest.compress import is_worth_refining
@@ -143,7 +143,7 @@ def _pick_turn(candidates: list[Turn], number: int) -> Turn:
 
 
 def read_transcript(path: Path, config: Config) -> tuple[list[Turn], str]:
-    """Return the turns of a transcript and the name of its project."""
+    """Return the turns of a transcript, as far as they may be stored, and the name of its project."""
     if not path.is_file():
         raise NotFound(f"there is no file {path}", hint="give the full path of a transcript")
     if path.stat().st_size > MAX_TRANSCRIPT_BYTES:
@@ -153,13 +153,21 @@ def read_transcript(path: Path, config: Config) -> tuple[list[Turn], str]:
     host = registry.identify_agent(path)
     if host is None or host.transcripts is None:
         raise NotFound(f"{path} is not a known transcript format", hint="give a transcript that an agent wrote")
-    clean, cwd = list[Event](), ""
-    for part in read_in_parts(host.transcripts, path, host=host.name):
-        cwd = cwd or part.cwd
-        events = [*part.events, *part.closings.values()]
-        clean += [sanitize.clean_event(event, config) for event in events if not event.private]
+    cwd = _transcript_directory(host.transcripts, path, host=host.name)
     project = identify_project(cwd, excluded=config.excluded_projects)
-    return list(_split_into_turns(sorted(clean, key=lambda event: event.at), project.root)), project.name
+    if not project.enabled:
+        raise OperationFailed(
+            f"memory is switched off in {cwd}; its transcripts are not read",
+            hint="see `.claude-mem.toml` there and the setting `excluded_projects`",
+        )
+    events = read_allowed_events(host.transcripts, path, project, config, host=host.name)
+    return list(_split_into_turns(sorted(events, key=lambda event: event.at), project.root)), project.name
+
+
+def _transcript_directory(transcripts: Transcripts, path: Path, *, host: str) -> str:
+    """Return the directory of a transcript's session. The whole file is read only if its ends do not name it."""
+    parts = read_in_parts(transcripts, path, host=host)
+    return transcripts.head(path).cwd or next((part.cwd for part in parts if part.cwd), "")
 
 
 def _split_into_turns(events: list[Event], root: str) -> list[Turn]:

@@ -17,8 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from claude_mem.agents import registry
-from claude_mem.capture import sanitize
-from claude_mem.capture.transcripts import read_in_parts
+from claude_mem.capture.transcripts import read_allowed_events
 from claude_mem.config import Config
 from claude_mem.digest.compress import store_digest
 from claude_mem.digest.models.base import Compressor
@@ -154,15 +153,17 @@ def _events_by_prompt(source: TranscriptSource, config: Config) -> EventsByPromp
     project = identify_project(source.cwd, excluded=config.excluded_projects)
     if not project.enabled or not transcripts.belongs_to_session(Path(source.path), source.content_session_id):
         return {}
+    events = read_allowed_events(
+        transcripts,
+        Path(source.path),
+        project,
+        config,
+        host=source.host,
+        content_session_id=source.content_session_id,
+        most=MAX_TRANSCRIPT_EVENTS,
+    )
     by_prompt: defaultdict[str, list[Event]] = defaultdict(list)
-    remaining = MAX_TRANSCRIPT_EVENTS
-    session_id, private_prompts = source.content_session_id, set[str]()
-    for part in read_in_parts(transcripts, Path(source.path), host=source.host, content_session_id=session_id):
-        private_prompts |= part.private
-        for event in [*part.events, *part.closings.values()][:remaining]:
-            allowed = sanitize.apply_capture_rules(event, project, config)
-            if allowed is None or not allowed.prompt_id or allowed.private or allowed.prompt_id in private_prompts:
-                continue
-            by_prompt[allowed.prompt_id].append(sanitize.clean_event(allowed, config))
-        remaining -= min(remaining, len(part.events) + len(part.closings))
+    for event in events:
+        if event.prompt_id:
+            by_prompt[event.prompt_id].append(event)
     return by_prompt
