@@ -486,10 +486,10 @@ def validate(name: str, raw: Any, where: str) -> Any:
     elif isinstance(default, int | float):
         fits = isinstance(raw, int if isinstance(default, int) else int | float)
         value = float(raw) if fits and isinstance(default, float) else raw
-        if fits and not _within(raw, meta["low"], meta["high"]):
-            raise InvalidSetting(
-                f"{where}: {name} = {raw} is out of range", hint=f"use {meta['low']} to {meta['high']}"
-            )
+        low, high = meta["low"], meta["high"]
+        # `not` of both comparisons, because NaN satisfies none.
+        if fits and not ((low is None or raw >= low) and (high is None or raw <= high)):
+            raise InvalidSetting(f"{where}: {name} = {raw} is out of range", hint=f"use {low} to {high}")
     else:
         fits = isinstance(raw, str)
     if not fits:
@@ -532,10 +532,6 @@ def validate_providers(value: str, where: str) -> None:
             raise InvalidSetting(
                 f"{where}: there is no provider {provider!r}", hint="use one of " + ", ".join(PROVIDERS)
             )
-
-
-def _within(value: float, low: float | None, high: float | None) -> bool:
-    return (low is None or value >= low) and (high is None or value <= high)
 
 
 def _expected_type(default: Any) -> str:

@@ -190,7 +190,11 @@ def _store_part(conn: Connection, *, file: BackfillFile, part: BackfillPart) -> 
     """Store a part, and enqueue the next one or record the end of the file."""
     now = ids.now_ms()
     session_id, opened = _find_or_open_session(conn, file, part, now=now)
-    news = _add_events(conn, session_id, part, now=now) if session_id else []
+    news: list[StreamEvent] = []
+    if session_id:
+        session = sessions.get_session(conn, session_id)
+        events = [replace(event, content_session_id=session.content_session_id) for event in part.events]
+        news = transcripts.add_missing_events(conn, session, events, now=now)
     if session_id and not file.agent:
         sessions.advance_last_event(
             conn, session_id, max((event.at for event in part.events), default=0), opened_by_us=opened
@@ -235,12 +239,6 @@ def _find_or_open_session(conn: Connection, file: BackfillFile, part: BackfillPa
     opened = existing is None or file.opened
     backfills.set_backfill_session(conn, file, host=part.host, session_id=session.id, opened=opened)
     return session.id, opened
-
-
-def _add_events(conn: Connection, session_id: int, part: BackfillPart, *, now: int) -> list[StreamEvent]:
-    session = sessions.get_session(conn, session_id)
-    events = [replace(event, content_session_id=session.content_session_id) for event in part.events]
-    return transcripts.add_missing_events(conn, session, events, now=now)
 
 
 def _close_session(conn: Connection, session_id: int, *, opened: bool) -> None:

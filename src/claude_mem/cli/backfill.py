@@ -104,7 +104,7 @@ def backfill(options: argparse.Namespace) -> int:
     if options.refine:
         _estimate(client, [])  # fail now rather than after the import if no model is configured
     try:
-        unchanged = _request_backfill(client, paths)
+        unchanged = sum(client.post("/api/backfill", {"paths": batch})["unchanged"] for batch in _in_batches(paths))
         status = _watch(client, config)
     except KeyboardInterrupt:
         output.info("")
@@ -199,7 +199,12 @@ def _candidates(path: Path | None, left_out: SkippedFiles) -> Iterator[tuple[Pat
         yield path, None
         return
     owners = {file: registry.identify_agent(file) for file in _with_text_names(_files_in(path, left_out), left_out)}
-    parts = {part for file, agent in owners.items() for part in _parts(file, agent)}
+    parts = {
+        part
+        for file, agent in owners.items()
+        if agent is not None and agent.transcripts is not None
+        for _, part in agent.transcripts.subagents(file)
+    }
     yield from ((file, agent) for file, agent in owners.items() if file not in parts)
 
 
@@ -224,11 +229,6 @@ def _files_in(folder: Path, left_out: SkippedFiles) -> Iterator[Path]:
         yield from (Path(here, name) for name in sorted(names) if name.endswith(ENDINGS))
     for problem in trouble:
         left_out.add_problem("unreadable", Path(problem.filename))
-
-
-def _parts(file: Path, agent: Agent | None) -> Iterator[Path]:
-    if agent is not None and agent.transcripts is not None:
-        yield from (path for _, path in agent.transcripts.subagents(file))
 
 
 # --- --dry-run -------------------------------------------------------------------------------------------------------
@@ -312,11 +312,6 @@ def _in_batches(paths: Iterable[str]) -> list[list[str]]:
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
-
-
-def _request_backfill(client: Client, paths: Sequence[str]) -> int:
-    """Submit the files, and return how many are unchanged since an earlier import."""
-    return sum(client.post("/api/backfill", {"paths": batch})["unchanged"] for batch in _in_batches(paths))
 
 
 def _watch(client: Client, config: Config) -> dict[str, Any]:

@@ -88,10 +88,6 @@ def list_(options: argparse.Namespace) -> int:
     return 0
 
 
-def _with_mark(row: dict[str, Any], name: str) -> str:
-    return f"{row[name] or ''}{provenance.trust_mark(row)}"
-
-
 def _single_line(text: str) -> str:
     """Join the lines of a text, to fit into one cell."""
     return " ".join(text.split())
@@ -101,7 +97,8 @@ _TABLES: dict[str, tuple[tuple[str, ...], Any]] = {
     "observations": (
         ("id", "when", "project", "type", "title"),
         lambda row: (
-            row["id"], output.format_age(row["created_at"]), row["project"], row["type"], _with_mark(row, "title"),
+            row["id"], output.format_age(row["created_at"]), row["project"], row["type"],
+            f"{row['title'] or ''}{provenance.trust_mark(row)}",
         ),
     ),
     "summaries": (
@@ -209,7 +206,8 @@ def cost(options: argparse.Namespace) -> int:
         return 0
     if report["items"]:
         columns = (options.by, "requests", "failed", "tokens in", "from cache", "tokens out", "cost")
-        output.table(columns, [_cost_row(row) for row in [*report["items"], _total(report["items"])]])
+        total = {"name": "all", **{name: sum(item[name] for item in report["items"]) for name in _SUMS}}
+        output.table(columns, [_cost_row(row) for row in [*report["items"], total]])
     else:
         output.line(f"no requests to a model in the last {options.days} days")
     _show_budget(report)
@@ -217,10 +215,6 @@ def cost(options: argparse.Namespace) -> int:
 
 
 _SUMS = ("requests", "failed", "input_tokens", "cached_tokens", "output_tokens", "cost")
-
-
-def _total(items: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"name": "all", **{name: sum(item[name] for item in items) for name in _SUMS}}
 
 
 def _cost_row(row: dict[str, Any]) -> tuple[str, ...]:

@@ -84,7 +84,8 @@ def find_project(client: Client, items: list[dict[str, Any]], reference: str) ->
     elif reference and not Path(reference).is_dir():
         matches = [item for item in items if item["name"] == reference]
     else:
-        matches = _of_folder(client, items, reference or ".")
+        project_id = _project_of_folder(client, reference or ".")["id"]
+        matches = [item for item in items if item["id"] == project_id]
     if len(matches) > 1:
         numbers = ", ".join(str(item["id"]) for item in matches)
         raise InvalidRequest(f"{len(matches)} projects are named {reference!r}", hint=f"use a number: {numbers}")
@@ -94,11 +95,6 @@ def find_project(client: Client, items: list[dict[str, Any]], reference: str) ->
             hint="`claude-mem project list` lists all projects",
         )
     return matches[0]
-
-
-def _of_folder(client: Client, items: list[dict[str, Any]], folder: str) -> list[dict[str, Any]]:
-    project_id = _project_of_folder(client, folder)["id"]
-    return [item for item in items if item["id"] == project_id]
 
 
 def _project_of_folder(client: Client, folder: str) -> dict[str, Any]:
@@ -124,12 +120,11 @@ def _list(items: list[dict[str, Any]], options: argparse.Namespace) -> None:
         output.json_lines(items)
     else:
         columns = ("id", "name", "sessions", "observations", "last seen", "root")
-        rows = [(*_counts(item), output.format_age(item["last_event_at"]), item["root"]) for item in items]
+        counts = ("id", "name", "sessions", "observations")
+        rows = [
+            (*(item[name] for name in counts), output.format_age(item["last_event_at"]), item["root"]) for item in items
+        ]
         output.table(columns, rows)
-
-
-def _counts(item: dict[str, Any]) -> tuple[Any, ...]:
-    return item["id"], item["name"], item["sessions"], item["observations"]
 
 
 def _show(details: dict[str, Any], options: argparse.Namespace) -> int:

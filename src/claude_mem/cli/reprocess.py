@@ -41,7 +41,8 @@ def add_commands(commands: Any) -> None:
 def reprocess(options: argparse.Namespace) -> int:
     """Compose existing records again with the current writer."""
     config = load_lenient().config
-    params = {**_project(options.project), **_since(options.since)}
+    since = parse_date_option(options.since)
+    params = {**_project(options.project), **({} if since is None else {"since": str(since)})}
     client = Client(process.ensure_worker(config.data_dir), seconds=60)
     plan = client.post(ROUTE, {**params, "dry_run": options.dry_run})
     failed: list[dict[str, Any]] = []
@@ -66,12 +67,6 @@ def _project(value: str | None) -> dict[str, str]:
         return {}
     path = Path(value).expanduser()
     return {"cwd": str(path.resolve())} if os.sep in value or path.is_dir() else {"project": value}
-
-
-def _since(value: str | None) -> dict[str, str]:
-    """Return the parameter for a start time: milliseconds, as text."""
-    at = parse_date_option(value)
-    return {} if at is None else {"since": str(at)}
 
 
 def _watch(client: Client, config: Config, params: dict[str, str], total: int) -> list[dict[str, Any]]:

@@ -409,7 +409,7 @@ def _from_answer(story: Story) -> Iterator[TitleCandidate]:
         words = content_words(second)
         if 2 * len(words & content_words(first)) <= len(words):
             for start in starts:
-                whole = f"{start.title}; {_lowered(second)}"
+                whole = f"{start.title}; {lowered(second)}"
                 if len(whole) <= _TOLD_CHARS:
                     yield replace(start, title=whole)
 
@@ -467,7 +467,8 @@ _RECOMMENDED = re.compile(
 )
 
 
-def _lowered(text: str) -> str:
+def lowered(text: str) -> str:
+    """Return a text with its first letter in lower case, unless it begins with an abbreviation."""
     return text if text[:2].isupper() else text[:1].lower() + text[1:]
 
 
@@ -479,7 +480,7 @@ def _proposed(one: Statement, story: Story) -> Iterator[TitleCandidate]:
         else _RECOMMENDED.search(one.text)
     )
     if match and len(content_words(match["what"])) >= 3:
-        yield TitleCandidate(f"Proposed: {_lowered(prose.as_title(match['what'], 130))}", "proposed", one)
+        yield TitleCandidate(f"Proposed: {lowered(prose.as_title(match['what'], 130))}", "proposed", one)
 
 
 def _contrast(statements: Sequence[Statement], index: int) -> Iterator[TitleCandidate]:
@@ -656,7 +657,8 @@ def swapped_title(edits: Sequence[Edit], is_test: Sequence[bool]) -> str:
     if not counts or lines > max(SMALL_LINES, 4 * counts.total()):
         return ""
     (swap, times), *_ = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0].kind != "text", -len(pair[0].new)))
-    where = _where([edit.path for edit in own if swap in edit.change.swaps])
+    paths = dict.fromkeys(edit.path for edit in own if swap in edit.change.swaps)
+    where = join_listed([f"`{PurePosixPath(path).name}`" for path in paths], 2)
     if swap.kind == "value":
         return f"Changed `{swap.key}` from `{swap.old}` to `{swap.new}` in {where}" if swap.key else ""
     if swap.kind == "name":
@@ -697,11 +699,6 @@ def _difference(old: str, new: str) -> tuple[str, str]:
     while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
         end += 1
     return " ".join(before[start : len(before) - end]), " ".join(after[start : len(after) - end])
-
-
-def _where(paths: Sequence[str]) -> str:
-    files = [f"`{PurePosixPath(path).name}`" for path in dict.fromkeys(paths)]
-    return join_listed(files, 2)
 
 
 def documented_titles(evidence: Evidence) -> Iterator[str]:

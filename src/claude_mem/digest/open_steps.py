@@ -37,9 +37,10 @@ _PROPOSES = re.compile(
 
 def open_steps(story: Story) -> list[str]:
     """Return the open steps, each complete in itself, the most certain first."""
+    failing = unsolved_check(story)
     steps = [
         *_unfinished(story),
-        *_failing(story),
+        *([f"`{shorten(failing.key, 80)}` fails: {error_line(failing.output)}"] if failing else []),
         *_announced(story.statements),
         *_awaited(story),
         *_left_to_person(story),
@@ -136,11 +137,6 @@ def _undone(story: Story) -> Iterator[str]:
         wished and not story.evidence.message_seq and not story.worked
     ):  # a message that waits for approval was an answer, too
         yield f"{prose.as_wish(story.request.text, STEP_CHARS)} (asked, not done)"
-
-
-def _failing(story: Story) -> Iterator[str]:
-    if command := unsolved_check(story):
-        yield f"`{shorten(command.key, 80)}` fails: {error_line(command.output)}"
 
 
 def is_next(one: Statement) -> bool:

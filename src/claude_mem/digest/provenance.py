@@ -71,7 +71,8 @@ def find_foreign_text(turn: Turn) -> Foreign | None:
     team = {seq: body for seq, body, origin in _events(turn) if origin not in TRUSTED and _is_team(turn, body)}
     local = {} if turn.foreign_text == OPEN else _local(turn)
     carried = EarlierReads() if turn.foreign_text == OPEN else turn.carried
-    quoted = () if turn.foreign_text == OPEN else (*phrases.pasted_lines(turn.prompt), *_sentences(turn))
+    paths = [path for body in turn.bodies if (path := _sentence(body))]
+    quoted = () if turn.foreign_text == OPEN else (*phrases.pasted_lines(turn.prompt), *paths)
     if not team and not local and not quoted and not carried.foreign and not carried.built:
         return None
     carried = replace(carried, foreign=(*carried.foreign, "\n".join(quoted))) if quoted else carried
@@ -86,10 +87,6 @@ def _sentence(body: Body) -> str:
     """Return the path of a file whose name reads like a sentence; a stranger may have named it."""
     path = body.input.get("file_path") if isinstance(body, ToolUsed) else ""
     return path if isinstance(path, str) and path and injection_rules.neutralize_path(path) != path else ""
-
-
-def _sentences(turn: Turn) -> tuple[str, ...]:
-    return tuple(path for body in turn.bodies if (path := _sentence(body)))
 
 
 def _source(
@@ -224,7 +221,11 @@ def instruction_rule(body: Body) -> str:
 
 def split_repeats(reply: ParsedReply, team: Foreign) -> tuple[ParsedReply, tuple[ParsedObservation, ...]]:
     """Return a model's reply without the parts that repeat external text, and the observations that do."""
-    fresh = [item for item in reply.observations if not _is_repeated(item, team)]
+    fresh = [
+        item
+        for item in reply.observations
+        if not any(_repeats(text, team) for text in (item.title, item.subtitle, item.narrative))
+    ]
     kept_items = [replace(item, facts=tuple(fact for fact in item.facts if not _repeats(fact, team))) for item in fresh]
     summary = reply.summary
     if summary:
@@ -234,10 +235,6 @@ def split_repeats(reply: ParsedReply, team: Foreign) -> tuple[ParsedReply, tuple
     title, subtitle = ("" if _repeats(text, team) else text for text in (reply.title, reply.subtitle))
     cleaned_reply = replace(reply, observations=tuple(kept_items), summary=summary, title=title, subtitle=subtitle)
     return cleaned_reply, tuple(item for item in reply.observations if item not in fresh)
-
-
-def _is_repeated(item: ParsedObservation, team: Foreign) -> bool:
-    return any(_repeats(text, team) for text in (item.title, item.subtitle, item.narrative))
 
 
 def _repeats(text: str, team: Foreign) -> bool:

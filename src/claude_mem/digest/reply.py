@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from html import unescape
 from html.entities import html5
@@ -489,13 +489,16 @@ def _parse_observation(block: _Block, types: Collection[str], concepts: Collecti
     if not (narrative or facts or (title and block.name == "observation")):
         return None  # outside an observation, a title alone may belong to anything
     kind = _type(_first_value([block], "type", 80), types)
+    by_letters = {_letters(name): name for name in concepts if _letters(name) != _letters(kind)}
     return ParsedObservation(
         type=kind,
         title=title or first_sentence(narrative or facts[0], TITLE_CHARS),
         subtitle=_first_value([block], "subtitle", SUBTITLE_CHARS),
         narrative=narrative,
         facts=facts,
-        concepts=_concepts(block, {_letters(name): name for name in concepts if _letters(name) != _letters(kind)}),
+        concepts=_distinct(
+            (by_letters.get(_letters(_clean(raw)), "") for raw in _items(block, "concepts")), MAX_CONCEPTS
+        ),
         files_read=_distinct(map(_path, _items(block, "files_read")), MAX_FILES),
         files_modified=_distinct(map(_path, _items(block, "files_modified")), MAX_FILES),
     )
@@ -510,10 +513,6 @@ def _type(name: str, types: Collection[str]) -> str:
     by_letters = {_letters(each): each for each in types}
     default = "change" if "change" in types else next(iter(types), "change")
     return by_letters.get(_letters(name), default)
-
-
-def _concepts(block: _Block, by_letters: Mapping[str, str]) -> tuple[str, ...]:
-    return _distinct((by_letters.get(_letters(_clean(raw)), "") for raw in _items(block, "concepts")), MAX_CONCEPTS)
 
 
 def _path(raw: str) -> str:

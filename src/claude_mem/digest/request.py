@@ -308,14 +308,8 @@ def condense_entries(entries: Sequence[EventEntry], room: int) -> list[str]:
     room -= sum(_bytes(gap) + 1 for gap in gaps)
     rooms = _allocate([(entry.min_size, entry.weight) for entry in selected], room)
     extra_rooms = _allocate([(entry.byte_size - entry.min_size, entry.weight) for entry in selected], room - sum(rooms))
-    return _weave(
-        gaps, [entry.text_within(sum(own) - 1) for entry, *own in zip(selected, rooms, extra_rooms, strict=True)]
-    )
-
-
-def _weave(gaps: Sequence[str], texts: Sequence[str]) -> list[str]:
-    woven = [line for pair in zip(gaps, [*texts, ""], strict=True) for line in pair]
-    return [line for line in woven if line]
+    texts = [entry.text_within(sum(own) - 1) for entry, *own in zip(selected, rooms, extra_rooms, strict=True)]
+    return [line for pair in zip(gaps, [*texts, ""], strict=True) for line in pair if line]
 
 
 def _select(entries: Sequence[EventEntry], room: int) -> list[tuple[int, EventEntry]]:

@@ -23,7 +23,7 @@ from claude_mem.digest import (
     subjects,
     user_rules,
 )
-from claude_mem.digest.candidates import TitleCandidate
+from claude_mem.digest.candidates import TitleCandidate, lowered
 from claude_mem.digest.evidence import (
     Command,
     Edit,
@@ -275,12 +275,8 @@ def _with_second(best: TitleCandidate, rank: float, ranked: Iterable[tuple[float
             and not prose.is_pointing(other.title)
             and not prose.lacks_subject(other.title)
         ):
-            return replace(best, title=f"{best.title}; {_lowered(other.title)}")
+            return replace(best, title=f"{best.title}; {lowered(other.title)}")
     return best
-
-
-def _lowered(text: str) -> str:
-    return text if text[:2].isupper() else text[:1].lower() + text[1:]
 
 
 def _finished(candidate: TitleCandidate, story: Story) -> TitleCandidate:

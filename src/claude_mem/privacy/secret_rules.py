@@ -179,15 +179,15 @@ def _parse_rules(item: Any) -> list[UserRule]:
     name, literals, pattern = item.get("name"), item.get("literals"), item.get("pattern")
     if not isinstance(name, str) or not _NAME.match(name):
         raise ValueError("`name` must be 1 to 32 lowercase letters, digits and hyphens")
-    if not isinstance(literals, list) or not 0 < len(literals) <= 20 or not all(map(_is_literal, literals)):
+    if (
+        not isinstance(literals, list)
+        or not 0 < len(literals) <= 20
+        or not all(isinstance(item, str) and 3 <= len(item) <= 64 for item in literals)
+    ):
         raise ValueError("`literals` must be a list of strings of 3 to 64 characters; every match must contain one")
     if not isinstance(pattern, str) or not 0 < len(pattern) <= MAX_PATTERN_CHARS:
         raise ValueError(f"`pattern` must be a string of at most {MAX_PATTERN_CHARS} characters")
     return [UserRule(name, literal, compile_user_pattern(pattern)) for literal in literals]
-
-
-def _is_literal(item: object) -> bool:
-    return isinstance(item, str) and 3 <= len(item) <= 64
 
 
 def compile_user_pattern(pattern: str) -> re.Pattern[str]:

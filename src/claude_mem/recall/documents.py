@@ -108,16 +108,11 @@ def _observation_document(conn: Connection, row: Row) -> Document:
     error_texts += [error for fact in facts if (error := fact.partition("` failed before: ")[2])]
     errors = [("error", words.error_signature(error), 1) for error in error_texts]
     commits = [("commit", row["commit_id"], 1)] if row["commit_id"] else []
-    narrative = _without_title(row["title"] or "", row["narrative"] or "")
+    narrative = (row["narrative"] or "").removeprefix(row["title"] or "")  # a saved note often begins with its title
     body = "\n".join(part for part in (row["subtitle"], narrative, *facts) if part)
     more = " ".join([*msgspec.json.decode(row["concepts"], type=list[str]), *(path for _, path, _ in files)])
     signals = (*files, *errors, *commits)
     return _make_document("observation", row, row["title"] or "", body, more=more, around=around, signals=signals)
-
-
-def _without_title(title: str, text: str) -> str:
-    """Remove the title from the start of the text: a memory saved by hand often begins with its title."""
-    return text[len(title) :] if title and text.startswith(title) else text
 
 
 def _summary_document(conn: Connection, row: Row) -> Document | None:

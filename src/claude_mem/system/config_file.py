@@ -41,17 +41,15 @@ def apply_changes(path: Path, values: Mapping[str, Any]) -> bool:
         for name, value in values.items():
             if value is None:
                 document.pop(name, None)
-            elif repr(plain := _plain(value)) != repr(before.get(name)):  # `repr`, because 1 == True
+                continue
+            plain = list(value) if isinstance(value, tuple) else value
+            if repr(plain) != repr(before.get(name)):  # `repr`, because 1 == True
                 document[name] = plain
         after = document.unwrap()
         if repr(after) == repr(before):
             return False
         _write(path, document, after)
         return True
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _read(path: Path) -> TOMLDocument:

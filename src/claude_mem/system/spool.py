@@ -44,7 +44,8 @@ class Spool:
     def put(self, header: Mapping[str, str], payload: bytes) -> str:
         """Store an event that arrived over HTTP, as the hook would. On return, the event is durable on disk."""
         name = ids.new_event_id()
-        lines = "".join(f"{key} {_escape(value)}\n" for key, value in header.items())
+        escaped = {key: value.replace("%", "%25").replace("\n", "%0A") for key, value in header.items()}
+        lines = "".join(f"{key} {value}\n" for key, value in escaped.items())
         temp = self.folder / f".{name}"
         with os.fdopen(os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(lines.encode("utf-8", "surrogateescape") + b"\n" + payload)
@@ -230,7 +231,3 @@ def overwrite_in_place(path: Path, data: bytes) -> None:
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_NOFOLLOW), "wb") as file:
         file.write(data)
         file.truncate()
-
-
-def _escape(value: str) -> str:
-    return value.replace("%", "%25").replace("\n", "%0A")

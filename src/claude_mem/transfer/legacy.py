@@ -403,9 +403,8 @@ class LegacyReader:
     def _summaries(self, group: LegacySession) -> Iterator[SummaryRecord]:
         """Yield the summaries. A turn has one, so later summaries with the same number get a turn of their own."""
         seen_numbers: set[int] = set()
-        for at, row in sorted(
-            ((_time(row, "created_at") or group.at, row) for row in group.summaries), key=_time_and_id
-        ):
+        dated = [(_time(row, "created_at") or group.at, row) for row in group.summaries]
+        for at, row in sorted(dated, key=lambda item: (item[0], item[1]["row_id"])):
             number, project = _turn_number(group, row, at), _project(row) or group.project
             parts: dict[str, Any] = {name: _text(row.get(name)) or None for name in _PARTS}
             parts["completed"] = parts["completed"] or _text(row.get("summary")) or None
@@ -443,10 +442,6 @@ def _load_rows(group: LegacySession) -> LegacySession:
     count = len(prompts.rows) + len(summaries.rows) + len(observations.rows)
     group.is_large = prompts.more or summaries.more or observations.more or count > BATCH_ROWS
     return group
-
-
-def _time_and_id(item: tuple[int, Row]) -> tuple[int, int]:
-    return item[0], item[1]["row_id"]
 
 
 def _observation(row: Row, root: str, where: dict[str, Any], *, key: str, at: int) -> ObservationRecord:

@@ -384,10 +384,6 @@ def _exit_with_worker() -> None:
     """Wait until the worker closes stdin, then kill this process group."""
     while os.read(0, 4096):
         pass
-    _kill_group()
-
-
-def _kill_group() -> None:
     if os.getpgrp() == os.getpid():  # when run by hand, the group is the shell's and must not be killed
         os.killpg(0, signal.SIGKILL)
     os._exit(1)
