@@ -7,6 +7,7 @@ import base64
 import json
 import shutil
 import time
+import tracemalloc
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +17,9 @@ import pytest
 
 from claude_mem.capture import backfill
 from claude_mem.config import Config, load
+from claude_mem.curate import redaction
 from claude_mem.curate.deletion import DeletionProgress
+from claude_mem.curate.erasure import ErasedContent, erase_from_logs, find_waiting_files
 from claude_mem.digest.writer import LocalCompressor
 from claude_mem.domain import ids
 from claude_mem.domain.errors import InvalidRequest, NotFound, OperationFailed
@@ -573,3 +576,59 @@ def test_the_command_forgets_by_scope_and_undoes_by_number(told: Lab) -> None:
     shown = told.mem("forget", "--after", "2020-01-31", "--before", "2099-01-31T12:00", ok=False).stderr
     assert "16 events, 2 sessions" in shown
     assert told.mem("forget", "--before", "yesterday", ok=False).returncode == 2
+
+
+# --- large files -----------------------------------------------------------------------------------------------------
+
+ENTRY = b"2026-01-01 00:00:00,000 ERROR x: "
+
+
+def test_no_line_of_a_large_log_is_lost_and_memory_stays_bounded(tmp_path: Path) -> None:
+    config = Config(data_dir=tmp_path)
+    config.log_file.parent.mkdir(parents=True)
+    size = 66 << 20
+    with config.log_file.open("wb") as file:
+        file.write(ENTRY + b"a provider said " + WORD.encode() + b"\n" + ENTRY + b"first\n")
+        file.write(ENTRY + b"x" * size + b"\n")
+        file.write(ENTRY + b"y" * (3 << 20) + WORD.encode() + b"\n" + ENTRY + b"last " + WORD.encode() + b"\nno break")
+    content = ErasedContent(TextPattern(WORD), frozenset())
+    tracemalloc.start()
+    count = erase_from_logs(config, content)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert count == 3
+    assert peak < 16 << 20
+    lines = config.log_file.read_bytes().split(b"\n")
+    gone = ENTRY + b"[forgotten]"
+    assert lines == [gone, ENTRY + b"first", ENTRY + b"x" * size, gone, gone, b"no break"]
+    assert erase_from_logs(config, content) == 0
+
+
+@pytest.mark.parametrize("text", ["abc", "said abc", "abc\n", "abc\nabc\nother\n", "[forgotten]\nabc", ""])
+def test_a_short_line_of_a_log_is_erased_without_a_trace(tmp_path: Path, text: str) -> None:
+    config = Config(data_dir=tmp_path)
+    config.log_file.parent.mkdir(parents=True)
+    config.log_file.write_text(text)
+    erase_from_logs(config, ErasedContent(TextPattern("abc"), frozenset()))
+    left = config.log_file.read_text()
+    assert "abc" not in left
+    assert left.count("\n") == text.count("\n")
+    assert ("other" in left) == ("other" in text)
+
+
+def test_the_end_of_a_large_waiting_file_is_searched_too(tmp_path: Path) -> None:
+    config = Config(data_dir=tmp_path)
+    config.aside.mkdir(parents=True)
+    path = config.aside / "18e92a517755b25a-5aaa7148"
+    path.write_bytes(b"x" * (65 << 20) + WORD.encode())
+    scope = DeletionScope(matching=WORD)
+    assert find_waiting_files(config, scope, until=1 << 60) == [path]
+
+
+def test_redacting_a_large_log_drops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redaction, "MAX_FILE_BYTES", 100)
+    token = "gh" + "p_" + "Zq8wErTyUiOpAsDfGhJkLzXcVbNm1234QwEr"
+    lines = [f"line {number} {token if number % 7 == 0 else ''}\n" for number in range(100)]
+    cleaned = redaction._redact_log("".join(lines)).splitlines()
+    assert len(cleaned) == 100
+    assert token not in "".join(cleaned)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -36,9 +36,10 @@ log = logging.getLogger(__name__)
 
 ERASURE_REQUEST_FILE = "forgetting.json"
 _QUARANTINE = "quarantine"
-_ERASED_TEXT = "[forgotten]"
-_LOG_PREFIX = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ [\w.]+: ", re.ASCII)
-_MAX_READ_BYTES = 64 << 20
+_ERASED_TEXT = b"[forgotten]"
+_LOG_PREFIX = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ [\w.]+: ")
+_SEGMENT_BYTES = 1 << 20
+_OVERLAP_BYTES = 64 << 10  # between two segments of a line: more than the longest form of a text to forget
 _CACHE_PATTERNS = (
     "mcp-answers.json*",
     "activity.flag",
@@ -64,9 +65,9 @@ class ErasedContent:
         """Return whether a text contains the requested text itself."""
         return self.pattern is not None and self.pattern.is_in(text)
 
-    def in_bytes(self, data: bytes) -> bool:
-        """Return whether a file's content contains the requested text, in any encoding."""
-        return self.pattern is not None and self.pattern.is_in_bytes(data)
+    def in_file(self, path: Path) -> bool:
+        """Return whether a file contains the requested text, in any encoding."""
+        return self.pattern is not None and any(_search_chunks(path, self.pattern))
 
 
 # --- event files -----------------------------------------------------------------------------------------------------
@@ -88,10 +89,11 @@ def _regular_files(folder: Path) -> list[Path]:
 
 def _is_in_scope(path: Path, scope: DeletionScope, config: Config) -> bool:
     try:
-        raw = path.read_bytes()[:_MAX_READ_BYTES]
+        if scope.matching and not any(_search_chunks(path, TextPattern(scope.matching))):
+            return False
+        with path.open("rb") as file:
+            raw = file.read(spool.MAX_BYTES + 1)  # a larger file is no event, and its session can't be read
     except OSError:
-        return False
-    if scope.matching and not TextPattern(scope.matching).is_in_bytes(raw):
         return False
     at = ids.created_at_ms(path.name) or 0
     if (scope.after is not None and at < scope.after) or (scope.before is not None and at >= scope.before):
@@ -129,21 +131,65 @@ def erase_from_logs(config: Config, content: ErasedContent) -> int:
     erased_count = 0
     for path in _regular_files(config.log_file.parent):
         with paused_log():
-            text = path.read_bytes()[:_MAX_READ_BYTES].decode("utf-8", "surrogateescape")
-            lines = [_redact_line(line, content) for line in text.split("\n")]
-            count = sum(line.endswith(_ERASED_TEXT) for line in lines) - sum(
-                line.endswith(_ERASED_TEXT) for line in text.split("\n")
-            )
-            if count:
-                spool.overwrite_in_place(path, "\n".join(lines).encode("utf-8", "surrogateescape"))
-                erased_count += count
+            erased_count += _erase_from_log(path, content)
     return erased_count
 
 
-def _redact_line(line: str, content: ErasedContent) -> str:
-    head = _LOG_PREFIX.match(line)
-    start = head.end() if head else 0  # the prefix with time and logger name stays
-    return f"{line[:start]}{_ERASED_TEXT}" if content.in_line(line[start:]) else line
+def _erase_from_log(path: Path, content: ErasedContent) -> int:
+    """Erase the lines of a log that mention the content, and return their number.
+
+    No line becomes longer, so that writing in place never overtakes reading. The memory needed does not depend on the
+    size of the file or of a line.
+    """
+    count = 0
+    with path.open("rb") as source, os.fdopen(os.open(path, os.O_WRONLY | os.O_NOFOLLOW), "wb") as target:
+        begin = 0
+        while head := source.readline(_SEGMENT_BYTES):
+            is_mentioned, line_end = _read_line(head, source, content)
+            end = source.tell()
+            erased_line = _erased_line(head, line_end)
+            if is_mentioned and not (len(head) == end - begin and head == erased_line):
+                if not count:
+                    target.seek(begin)
+                target.write(erased_line)
+                count += 1
+            elif count:
+                _copy_line(source, target, begin, end)
+            begin = end
+        if count:
+            target.truncate()
+    return count
+
+
+def _read_line(head: bytes, source: BinaryIO, content: ErasedContent) -> tuple[bool, bytes]:
+    """Read to the end of a line that begins with `head`. Return whether it mentions the content, and its line break."""
+    segment, is_mentioned = head, content.in_line(_decode(head[_prefix_length(head) :]))
+    while len(segment) == _SEGMENT_BYTES and not segment.endswith(b"\n"):
+        overlap, segment = segment[-_OVERLAP_BYTES:], source.readline(_SEGMENT_BYTES)
+        is_mentioned = is_mentioned or content.in_line(_decode(overlap + segment))
+    return is_mentioned, b"\n" if segment.endswith(b"\n") else b""
+
+
+def _copy_line(source: BinaryIO, target: BinaryIO, begin: int, end: int) -> None:
+    source.seek(begin)
+    while begin < end:
+        begin += target.write(source.read(min(_SEGMENT_BYTES, end - begin)))
+
+
+def _erased_line(head: bytes, line_end: bytes) -> bytes:
+    """Return what replaces a line that begins with `head`. The prefix with time and logger name stays."""
+    text_start = _prefix_length(head)
+    text_length = len(head.removesuffix(b"\n")) - text_start
+    return head[:text_start] + _ERASED_TEXT[:text_length] + line_end
+
+
+def _prefix_length(line: bytes) -> int:
+    prefix = _LOG_PREFIX.match(line)
+    return prefix.end() if prefix else 0
+
+
+def _decode(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
 
 
 def erase_from_caches(config: Config, content: ErasedContent) -> int:
@@ -151,7 +197,7 @@ def erase_from_caches(config: Config, content: ErasedContent) -> int:
     erased_count = 0
     caches = (path for pattern in _CACHE_PATTERNS for path in config.data_dir.glob(pattern))
     for path in [*_regular_files(config.starts), *caches]:
-        if path.is_file() and content.in_bytes(path.read_bytes()[:_MAX_READ_BYTES]):
+        if path.is_file() and content.in_file(path):
             shred_file(path)
             erased_count += 1
     return erased_count
@@ -161,10 +207,17 @@ def shred_file(path: Path) -> None:
     """Overwrite the file with zeros and remove it. A file with several hard links is only removed."""
     try:
         if path.stat().st_nlink == 1:
-            spool.overwrite_in_place(path, bytes(path.stat().st_size))
+            _overwrite_with_zeros(path)
     except OSError:
         pass  # a file that can't be written can still be removed
     path.unlink(missing_ok=True)
+
+
+def _overwrite_with_zeros(path: Path) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_NOFOLLOW), "wb") as file:
+        remaining = os.fstat(file.fileno()).st_size
+        while remaining > 0:
+            remaining -= file.write(bytes(min(_SEGMENT_BYTES, remaining)))
 
 
 # --- copies of the database ------------------------------------------------------------------------------------------
@@ -207,7 +260,7 @@ def erase_from_database_copy(
             has_rows = bool(_find_in_copy(conn, config, scope, tombstones))
     except ClaudeMemError as problem:
         return _delete_unreadable(path, problem)
-    if not has_rows and (content.pattern is None or not any(_search_chunks(path, content.pattern))):
+    if not has_rows and not content.in_file(path):
         return "kept"
     try:
         backup.rewrite_backup(
@@ -263,7 +316,7 @@ def _search_chunks(path: Path, pattern: TextPattern) -> Iterator[bool]:
         overlap = b""
         while chunk := file.read(4 << 20):
             yield pattern.is_in_bytes(overlap + chunk)
-            overlap = chunk[-4096:]
+            overlap = (overlap + chunk)[-_OVERLAP_BYTES:]
 
 
 # --- verification ----------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from claude_mem.system.spool import overwrite_in_place, write_private
 log = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 0.002  # pause after each batch, so that live work goes first
-MAX_FILE_BYTES = 64 << 20  # the most that is read of a log or of a file that was set aside
+MAX_FILE_BYTES = 64 << 20  # the most that is kept of a file that was set aside, or redacted of a log at once
 
 
 @dataclass(slots=True)
@@ -189,8 +189,11 @@ def _clean_file(path: Path, config: Config, *, write: bool) -> bool:
     keeps the file open."""
     is_log = path.parent.name == "logs"
     with paused_log() if is_log else nullcontext():
-        text = path.read_bytes()[:MAX_FILE_BYTES].decode("utf-8", "surrogateescape")
-        cleaned_text = redact(text) if is_log else sanitize.clean_set_aside(text, config)
+        raw = path.read_bytes()
+        if not is_log:
+            raw = raw[:MAX_FILE_BYTES]
+        text = raw.decode("utf-8", "surrogateescape")
+        cleaned_text = _redact_log(text) if is_log else sanitize.clean_set_aside(text, config)
         if cleaned_text == text or not write:
             return cleaned_text != text
         if is_log:
@@ -198,6 +201,17 @@ def _clean_file(path: Path, config: Config, *, write: bool) -> bool:
         else:
             write_private(path, cleaned_text.encode("utf-8", "surrogateescape"))
     return True
+
+
+def _redact_log(text: str) -> str:
+    """Redact a log in blocks of whole lines: nothing of it may be dropped."""
+    blocks, begin = [], 0
+    while begin < len(text):
+        end = text.rfind("\n", begin, begin + MAX_FILE_BYTES) + 1 if len(text) - begin > MAX_FILE_BYTES else 0
+        end = end or min(len(text), begin + MAX_FILE_BYTES)
+        blocks.append(redact(text[begin:end]))
+        begin = end
+    return "".join(blocks)
 
 
 @contextmanager
