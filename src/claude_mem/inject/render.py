@@ -1,4 +1,4 @@
-"""Writes each project's brief to disk, so that a session gets it even while no worker is running."""
+"""Write each project's brief to disk, so that a session gets it even while no worker is running."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from claude_mem.system.spool import write_private
 
 
 async def render(job: Job, *, db: Database, config: Config, icons: modes.Icons) -> Commit:
+    """Run one render job: write the briefs of its project."""
     project_id, _, reason = job.subject.partition(".")
     await write_briefs(int(project_id), db=db, config=config, icons=icons)
     if reason.startswith("moved."):
@@ -35,8 +36,10 @@ async def _drop_orphans(db: Database, config: Config) -> None:
 
 
 async def write_briefs(project_id: int, *, db: Database, config: Config, icons: modes.Icons) -> None:
-    """Write a project's brief for each of its directories. Delete it where memory is switched off: the hook would still
-    inject it."""
+    """Write a project's brief for each of its directories.
+
+    Delete it where memory is switched off: the hook would still inject it.
+    """
     memory = await db.read(brief.gather_memory, [project_id], limit=config.context_observations)
     folders = await db.read(projects.list_project_folders, project_id)
     failpoint("render.read")

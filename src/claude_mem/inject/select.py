@@ -1,20 +1,9 @@
-"""Decides which titles get a line in the brief, and how such a line is worded.
+"""Choose which memories of a project get a line in its brief, and how each line is worded.
 
-`titles` checks whether a title can stand alone. A brief has room for about a dozen lines, so the requirements here are
-stricter: a line says what became of a named thing, in whole clauses. Titles that only report a detail, a check or a
-routine request are left out; fewer lines are better than weak ones. Text that the user chose is never judged here. The
-patterns are English and stored in `data/lines.toml`; in other languages weak titles may pass, but no good one is lost.
-
-Groups observations into pieces of work, so that the brief has one line for work that took several turns.
-
-Each observation joins the piece of the nearest earlier observation about the same thing, or starts a new piece. The
-decision depends only on earlier observations: a new observation extends or starts one piece and changes no other.
-Distance is counted in sessions of the project, never in calendar time.
-
-Chooses which memories of a project get a line in the brief.
-
-The functions are pure and stable: one more observation adds at most one line to a choice and displaces at most one,
-because each choice takes from the front of a fixed order.
+The brief has room for about a dozen lines, so only informative ones are chosen; text that the user chose is never
+judged. Observations are grouped into pieces of work, so that work of several turns gets one line. All functions are
+pure and stable: one more observation adds at most one line to a choice and displaces at most one, because each choice
+takes from the front of a fixed order.
 """
 
 from __future__ import annotations
@@ -35,6 +24,11 @@ from claude_mem.domain.records import ObservationType
 from claude_mem.domain.text import shorten, single_line
 from claude_mem.domain.words import search_terms
 
+Row = dict[str, Any]
+Terms = frozenset[str]
+T = TypeVar("T")
+
+# Wording
 MAX_CHARS, MAX_COLONS = 600, 4  # the most characters and colons of a title that are examined
 LINE_CHARS = 150  # a longer line is cut between clauses
 MIN_HEAD_WORDS = 3  # before a colon, for that part to describe the work by itself
@@ -43,6 +37,24 @@ MIN_REQUEST_CHARS = 40  # characters before pasted text, for them to be a reques
 WHOLE_HEAD_WORDS = 5  # before a colon, for everything after it to be detail
 MIN_WORDS, ENOUGH_WORDS = 3, 5
 FINDING_WORDS = 7  # for a finding to be understandable without its conversation
+# Pieces of work
+LOOK_BACK = 60  # earlier observations that are searched for a part of the same work
+NEAR_SESSIONS = 2  # a piece continues within the next two sessions; later work is a new piece
+SHARED_FILES = 0.5  # share of the smaller set of changed files, for two sessions to do the same work
+SHARED_TERMS = 0.3  # share of the shorter title's terms, for two titles to have the same subject
+NEAR_TURNS = 5  # a conversation continues within this many turns
+# Prefixes of observation keys: a commit, a command that failed and then passed, and one that still failed at the end.
+COMMIT_PREFIX, FIX_PREFIX, FAILURE_PREFIX = "commit:", "fix:", "open:"
+DISCOVERY = "discovery"
+WEIGHTS = {"feature": 3, "bugfix": 3, "refactor": 2, "change": 1, "discovery": 0}
+OTHER_WEIGHT, COMMIT_WEIGHT = 2, 4
+CUT_AT = 60  # version 0.1.0 cut long titles; a cut title with at least this many characters is no fragment
+# Choice
+MAX_PER_SESSION = 3  # lines of work per session: a long session must not hide all others
+MIN_WORK_LINES = 6  # lines of work that are shown even if uninformative: a young project has nothing better
+REPETITION_SHARE = 0.8  # share of the shorter line's terms that the other must contain to count as a repetition
+MIN_TERMS = 3  # lines with fewer terms repeat each other only if their terms are equal
+DONE_SHARE = 0.5  # an open step is done if something later contains more than this share of its terms
 
 _FILE = tomllib.loads((Path(__file__).parents[1] / "data" / "lines.toml").read_text("utf-8"))
 
@@ -74,6 +86,29 @@ _CLAUSES = re.compile(r"[A-Z][^,]{2,80}(?:, [A-Z][^,]{2,80})+")
 _ODD_LABEL = re.compile(r"^[0-9a-f]{1,12}(?:/[0-9a-f]{1,12})?: (?=[A-Z])")  # part of a hash
 _DANGLING_CODE = re.compile(r";\s`[^`]{1,80}`(?:\s\([^()]*\))?$")
 _SENTENCE = re.compile(r"(?<=[.!])\s+(?=[A-Z`\"])|(?<=\?)\s+")
+_CHANGED = r"(?:[A-Za-z-]+ed|Made|Set|Wrote|Built|Split|Rewrote|Hid|Kept|Put|Sent|Cut|Undid)\b"
+_NAME = re.compile(r"`|[a-z][A-Z]|[A-Z]{2,}|--\w|\w\.\w|\w_\w|\w/\w")
+_CHANGE = re.compile(rf"(?:[\w-]+: )?{_CHANGED}")
+_NAME_LABEL = re.compile(
+    r"(?!(?:Problem|Issue|Bug|Cause|Root cause|Fixed|Planned|Proposed):)"
+    rf"(?:`x`(?: \w+| \([^()]*\))?|[\w/.-]+):\s(?!{_CHANGED})"
+)
+# A finding is shown only if it begins with its subject.
+_FINDING = re.compile(r"(?:The |In |For )?(?:`x`|[A-Z][\w'-]*(?:[A-Z./_-]\w+|(?: [A-Z]\w+)+)|[A-Z]{2,}\w*)")
+_TEST = re.compile(r"^test_|(?:_test|\.test|\.spec|-test|Test|Tests)$")
+_LEAST_STEM = 5  # a shorter file name ("main", "util", "mod") is too common to identify the work
+_OPEN_QUESTION = "open question:"
+_TOPIC = re.compile(r"\s\(“[^”]{0,80}”\)$")
+# Steps that wait for the user's next prompt; any prompt settles them.
+_AWAITS_USER = re.compile(r"^(?:Decide|Question): |\((?:awaiting go-ahead|asked, not done)\)$")
+_WORK_OUTCOMES = ("done", "partly", "failed")
+
+
+# --- wording of a line -----------------------------------------------------------------------------------------------
+# `digest.titles` checks whether a title can stand alone. The requirements here are stricter: a line says what became of
+# a named thing, in whole clauses. Titles that only report a detail, a check or a routine request are left out; fewer
+# lines are better than weak ones. The patterns are English and stored in `data/lines.toml`; in other languages weak
+# titles may pass, but no good one is lost.
 
 
 @lru_cache(maxsize=4_096)
@@ -149,20 +184,9 @@ def _is_enumeration(text: str) -> bool:
     )
 
 
-_CHANGED = r"(?:[A-Za-z-]+ed|Made|Set|Wrote|Built|Split|Rewrote|Hid|Kept|Put|Sent|Cut|Undid)\b"
-_NAME = re.compile(r"`|[a-z][A-Z]|[A-Z]{2,}|--\w|\w\.\w|\w_\w|\w/\w")
-_CHANGE = re.compile(rf"(?:[\w-]+: )?{_CHANGED}")
-_NAME_LABEL = re.compile(
-    r"(?!(?:Problem|Issue|Bug|Cause|Root cause|Fixed|Planned|Proposed):)"
-    rf"(?:`x`(?: \w+| \([^()]*\))?|[\w/.-]+):\s(?!{_CHANGED})"
-)
-# A finding is shown only if it begins with its subject.
-_FINDING = re.compile(r"(?:The |In |For )?(?:`x`|[A-Z][\w'-]*(?:[A-Z./_-]\w+|(?: [A-Z]\w+)+)|[A-Z]{2,}\w*)")
-
-
 @lru_cache(maxsize=4_096)
 def is_informative(line: str, *, finding: bool = False) -> bool:
-    """Return whether a line is worth its place in a brief: it names a thing and says what became of it.
+    """Return whether a line is worth its place in a brief: it names a thing and says what has become of that thing.
 
     A `finding` comes from a conversation: it must also begin with its subject and say something that is not obvious.
     """
@@ -200,6 +224,7 @@ def is_routine_request(request: str) -> bool:
 
 
 def is_question(request: str) -> bool:
+    """Return whether a request is a question."""
     return bool(_IS_QUESTION.match(request))
 
 
@@ -234,24 +259,10 @@ def informativeness(line: str) -> int:
     return bool(_CHANGE.match(line)) + bool(_NAME.search(line)) + (len(line.split()) >= FINDING_WORDS)
 
 
-# --- pieces ----------------------------------------------------------------------------------------------------------
-
-
-Row = dict[str, Any]
-
-LOOK_BACK = 60  # earlier observations that are searched for a part of the same work
-NEAR_SESSIONS = 2  # a piece continues within the next two sessions; later work is a new piece
-SHARED_FILES = 0.5  # share of the smaller set of changed files, for two sessions to do the same work
-SHARED_TERMS = 0.3  # share of the shorter title's terms, for two titles to have the same subject
-NEAR_TURNS = 5  # a conversation continues within this many turns
-# Prefixes of observation keys: a commit, a command that failed and then passed, and one that still failed at the end.
-COMMIT_PREFIX, FIX_PREFIX, FAILURE_PREFIX = "commit:", "fix:", "open:"
-DISCOVERY = "discovery"
-WEIGHTS = {"feature": 3, "bugfix": 3, "refactor": 2, "change": 1, "discovery": 0}
-OTHER_WEIGHT, COMMIT_WEIGHT = 2, 4
-CUT_AT = 60  # version 0.1.0 cut long titles; a cut title with at least this many characters is no fragment
-_TEST = re.compile(r"^test_|(?:_test|\.test|\.spec|-test|Test|Tests)$")
-_LEAST_STEM = 5  # a shorter file name ("main", "util", "mod") is too common to identify the work
+# --- pieces of work --------------------------------------------------------------------------------------------------
+# Each observation joins the piece of the nearest earlier observation about the same thing, or starts a new piece. The
+# decision depends only on earlier observations: a new observation extends or starts one piece and changes no other.
+# Distance is counted in sessions of the project, never in calendar time.
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +279,7 @@ class PieceOfWork:
 
     @property
     def weight(self) -> int:
+        """How well the title represents the work."""
         return weight(self.title)
 
 
@@ -288,8 +300,10 @@ class _Features:
 
 
 def group_work(rows: Sequence[Row]) -> list[PieceOfWork]:
-    """Group observations into pieces of work, newest first. Pieces without a presentable title are left out; decisions
-    and traps are not part of any piece."""
+    """Group observations into pieces of work, newest first.
+
+    Pieces without a presentable title are left out; decisions and traps are not part of any piece.
+    """
     ordered = sorted((row for row in rows if not is_knowledge(row)), key=time_and_id)
     features = [_features(row) for row in ordered]
     piece_indexes: list[int] = []
@@ -307,10 +321,9 @@ def _piece(group: Sequence[Row]) -> PieceOfWork | None:
         group, key=lambda row: (-weight(row) - informativeness(title_line(row)), -row["created_at"], -row["id"])
     )
     last_work = max((time_and_id(row) for row in group if row["type"] != DISCOVERY), default=(0, 0))
+    # A discovery made before the work may no longer be true.
     current = (row for row in ranked if row["type"] != DISCOVERY or is_user_chosen(row) or time_and_id(row) > last_work)
-    informative = next(
-        filter(is_informative_row, current), None
-    )  # a discovery made before the work may no longer be true
+    informative = next(filter(is_informative_row, current), None)
     title = informative or next(filter(has_title, ranked), None)
     if title is None:
         return None
@@ -334,13 +347,13 @@ def weight(row: Row) -> int:
 
 
 def has_title(row: Row) -> bool:
-    """Return whether the title can be shown: the user chose it, or it passes the check of `titles`."""
+    """Return whether the title can be shown: the user chose it, or it can stand alone."""
     title = _complete_title(row)
     return bool(title) if is_user_chosen(row) else is_presentable(title)
 
 
 def is_informative_row(row: Row) -> bool:
-    """Return whether the title is worth a line in a brief: the user chose it, or it passes the checks of `lines`."""
+    """Return whether the title is worth a line in a brief: the user chose it, or it is informative."""
     title = _complete_title(row)
     if is_user_chosen(row):
         return bool(title)
@@ -367,18 +380,18 @@ def is_knowledge(row: Row) -> bool:
 
 
 def is_commit(row: Row) -> bool:
+    """Return whether an observation is about a commit."""
     return bool(row.get("commit_id")) or row.get("key", "").startswith(COMMIT_PREFIX)
 
 
 def is_failure(row: Row) -> bool:
+    """Return whether an observation is about a command that still failed at the end of its turn."""
     return bool(row.get("key", "").startswith(FAILURE_PREFIX))
 
 
 def time_and_id(row: Row) -> tuple[int, int]:
+    """Return the key that sorts rows by time."""
     return row["created_at"], row["id"]
-
-
-# --- what belongs together -------------------------------------------------------------------------------------------
 
 
 def _features(row: Row) -> _Features:
@@ -444,24 +457,11 @@ def _same_subject(own: _Features, other: _Features) -> bool:
     return shared >= 2 and shared >= SHARED_TERMS * min(len(own.terms), len(other.terms))
 
 
-# --- choose ----------------------------------------------------------------------------------------------------------
-
-
-MAX_PER_SESSION = 3  # lines of work per session: a long session must not hide all others
-MIN_WORK_LINES = 6  # lines of work that are shown even if uninformative: a young project has nothing better
-REPETITION_SHARE = 0.8  # share of the shorter line's terms that the other must contain to count as a repetition
-MIN_TERMS = 3  # lines with fewer terms repeat each other only if their terms are equal
-DONE_SHARE = 0.5  # an open step is done if something later contains more than this share of its terms
-_OPEN_QUESTION = "open question:"
-
-Terms = frozenset[str]
-T = TypeVar("T")
-
-
 # --- repetition ------------------------------------------------------------------------------------------------------
 
 
 def subject_terms(text: str) -> Terms:
+    """Return the terms by which two lines are compared."""
     return frozenset(search_terms(text))
 
 
@@ -479,6 +479,7 @@ def _numbers(subject: Terms) -> Terms:
 
 
 def repeats_any(text: str, others: Iterable[Terms]) -> bool:
+    """Return whether a line says the same as one of the others."""
     own = subject_terms(text)
     return any(is_alike(own, other) for other in others)
 
@@ -495,12 +496,14 @@ def distinct(items: Iterable[T], before: Iterable[str], *, title: Callable[[T], 
     return distinct_items
 
 
-# --- work ------------------------------------------------------------------------------------------------------------
+# --- choice of work --------------------------------------------------------------------------------------------------
 
 
 def choose_work(pieces: Sequence[PieceOfWork], *, most: int) -> list[PieceOfWork]:
-    """Return the newest pieces of work, newest first, with only the most important ones of each session. Pieces with an
-    uninformative title are included only while there are few others."""
+    """Return the newest pieces of work, newest first, with only the most important ones of each session.
+
+    Pieces with an uninformative title are included only while there are few others.
+    """
     of_session: Counter[int] = Counter()
     candidates = []
     for piece in sorted(pieces, key=lambda piece: (-piece.is_informative, -piece.weight, -piece.at[0], -piece.at[1])):
@@ -515,12 +518,15 @@ def choose_work(pieces: Sequence[PieceOfWork], *, most: int) -> list[PieceOfWork
     return sorted([*informative, *others], key=lambda piece: piece.at, reverse=True)
 
 
-# --- decisions and traps ---------------------------------------------------------------------------------------------
+# --- choice of decisions and traps -----------------------------------------------------------------------------------
 
 
 def choose_knowledge(rows: Sequence[Row], turns: Sequence[Row], *, since: int, most: int) -> list[Row]:
-    """Return decisions and traps that matter for the files in use, newest first. Going back in time, each one made
-    since `since` adds itself, and each turn adds the newest one about the files it changed."""
+    """Return decisions and traps that matter for the files in use, newest first.
+
+    Going back in time, each one made since `since` adds itself, and each turn adds the newest one about the files it
+    changed.
+    """
     chosen_rows: dict[int, Row] = {}
     pool = [(row, frozenset(row.get("files_modified") or row.get("files_read") or ())) for row in rows]
     moments = [(time_and_id(row), row["id"], frozenset[str]()) for row in rows if row["created_at"] >= since]
@@ -549,12 +555,14 @@ def drop_single_failures(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if not is_failure(row) or came_before(row)]
 
 
-# --- where things stand ----------------------------------------------------------------------------------------------
+# --- where the last sessions left off --------------------------------------------------------------------------------
 
 
 def find_main_request(turns: Sequence[Row]) -> Row | None:
-    """Return the turn of the last session whose request describes it best: the first that asks for work, otherwise the
-    first question. Requests such as "yes" and "commit this" describe nothing."""
+    """Return the turn whose request describes the last session best: the first that asks for work, else a question.
+
+    Requests such as "yes" and "commit this" describe nothing.
+    """
     last = [turn for turn in turns if turn["session_id"] == turns[0]["session_id"]]
     candidates = [
         turn
@@ -564,9 +572,6 @@ def find_main_request(turns: Sequence[Row]) -> Row | None:
     return next(
         (turn for turn in candidates if not is_question(request_line(turn))), candidates[0] if candidates else None
     )
-
-
-_TOPIC = re.compile(r"\s\(“[^”]{0,80}”\)$")
 
 
 def request_line(turn: Row) -> str:
@@ -579,20 +584,21 @@ def request_line(turn: Row) -> str:
 
 
 def session_outcome(turns: Sequence[Row]) -> str:
-    """Return the outcome of the last session: that of its last turn, unless that turn only answered a question after
-    work was done. An answer does not change the state of the work."""
+    """Return the outcome of the last session: that of its last turn, unless that turn only answered a question.
+
+    An answer does not change the state of the work done before.
+    """
     outcomes = [turn.get("outcome") or "" for turn in turns if turn["session_id"] == turns[0]["session_id"]]
     if outcomes[0] not in ("", "answered"):
         return outcomes[0]
     return next((candidate for candidate in outcomes if candidate in _WORK_OUTCOMES), next(filter(None, outcomes), ""))
 
 
-_WORK_OUTCOMES = ("done", "partly", "failed")
-
-
 def find_open_steps(turns: Sequence[Row], observations: Sequence[Row], *, sessions: int) -> Iterator[tuple[Row, str]]:
-    """Yield the open steps of the last sessions that nothing later covers, each with its turn. `turns` and
-    `observations` have the newest first."""
+    """Yield the open steps of the last sessions that nothing later covers, each with its turn.
+
+    `turns` and `observations` have the newest first.
+    """
     last = list(dict.fromkeys(turn["session_id"] for turn in turns))[:sessions]
     seen_subjects: list[Terms] = []
     for index, turn in enumerate(turns):
@@ -609,8 +615,10 @@ def find_open_steps(turns: Sequence[Row], observations: Sequence[Row], *, sessio
 
 
 def _later_texts(turn: Row, turns: Sequence[Row], observations: Sequence[Row]) -> Iterator[str]:
-    """Yield what was requested, completed and observed after a turn. If the next request only says "yes", it covers all
-    steps that the turn left open."""
+    """Yield what was requested, completed and observed after a turn.
+
+    If the next request only says "yes", it covers all steps that the turn left open.
+    """
     following = next((other for other in reversed(turns) if other["session_id"] == turn["session_id"]), None)
     if following and request_line(following) and not is_presentable(request_line(following)):
         yield " ".join((turn["next_steps"] or "", turn["notes"] or ""))
@@ -622,10 +630,6 @@ def _later_texts(turn: Row, turns: Sequence[Row], observations: Sequence[Row]) -
 def covers_terms(other: Terms, own: Terms) -> bool:
     """Return whether `other` contains most terms of `own`."""
     return len(own & other) > DONE_SHARE * len(own)
-
-
-# Steps that wait for the user's next prompt; any prompt settles them.
-_AWAITS_USER = re.compile(r"^(?:Decide|Question): |\((?:awaiting go-ahead|asked, not done)\)$")
 
 
 def _steps(turn: Row, *, with_notes: bool, answered: bool) -> Iterator[str]:

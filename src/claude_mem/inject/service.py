@@ -26,11 +26,10 @@ from claude_mem.storage.sqlite.engine import Connection, Database, Row
 from claude_mem.storage.sqlite.journal import accounting, injections, notices
 from claude_mem.storage.sqlite.journal.injections import InjectionRecord
 from claude_mem.storage.sqlite.memory import observations, projects, sessions
-from claude_mem.system import project_folders as projects_
 from claude_mem.system.failpoints import failpoint
-from claude_mem.system.project_folders import ResolvedProject
+from claude_mem.system.project_folders import ResolvedProject, identify_project_in_thread
 
-MOST_SESSIONS = 500
+MAX_CACHED_SESSIONS = 500
 
 
 @dataclass(slots=True)
@@ -49,9 +48,10 @@ class InjectionCache:
         self.sessions: OrderedDict[tuple[str, str], SessionInjections] = OrderedDict()
 
     def get(self, host: str, content_session_id: str) -> SessionInjections:
+        """Return the entry of a session, new or existing, and drop the entries used least recently."""
         entry = self.sessions.setdefault((host, content_session_id), SessionInjections())
         self.sessions.move_to_end((host, content_session_id))
-        while len(self.sessions) > MOST_SESSIONS:
+        while len(self.sessions) > MAX_CACHED_SESSIONS:
             self.sessions.popitem(last=False)
         return entry
 
@@ -146,7 +146,7 @@ class ContextService:
 
         Calls for one session run one at a time: two tools that run at once must not be given the same text.
         """
-        project = await projects_.identify_project_in_thread(moment.cwd, excluded=self.config.excluded_projects)
+        project = await identify_project_in_thread(moment.cwd, excluded=self.config.excluded_projects)
         project_id = await self.db.read(projects.find_project_id, project) if project.enabled else None
         row = await self.db.read(projects.find_project_row, project_id) if project_id else None
         if row is None or not moment.text.strip():
@@ -172,6 +172,7 @@ class ContextService:
     async def at_prompt(
         self, moment: Trigger, project_id: int, seen_ids: frozenset[str] = frozenset(), *, session_id: int = 0
     ) -> Injection:
+        """Return the injection for a prompt, without items of `seen_ids` or of the session itself."""
         return await triggers.inject_at_prompt(
             moment,
             project_id,
@@ -228,9 +229,8 @@ class ContextService:
         """Return the pending notices as one text, and their keys."""
         pending = await self.db.read(notices.list_unshown_notices)
         messages = list(pending.values())
-        if dead_count := (await self.db.read(accounting.count_event_account, in_spool=0))["set_aside_by"].get(
-            "dead_job"
-        ):
+        account = await self.db.read(accounting.count_event_account, in_spool=0)
+        if dead_count := account["set_aside_by"].get("dead_job"):
             messages.append(f"claude-mem could not process {dead_count} events. `claude-mem doctor` shows why.")
         return " ".join(messages), list(pending)
 
@@ -240,7 +240,7 @@ class ContextService:
         return text, [notices.GREETING] if text else []
 
 
-# --- records -------------------------------------------------------------------------------------------------
+# --- database --------------------------------------------------------------------------------------------------------
 
 
 def _store_start(

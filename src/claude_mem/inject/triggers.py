@@ -19,7 +19,7 @@ from claude_mem.digest.modes import Icons
 from claude_mem.domain import words
 from claude_mem.domain.text import estimate_tokens, shorten
 from claude_mem.inject.brief import fenced, is_user_approved, which_may_be_injected
-from claude_mem.privacy.display import defuse_links as safe_text
+from claude_mem.privacy.display import defuse_links
 from claude_mem.privacy.injection_rules import is_name
 from claude_mem.recall import rank
 from claude_mem.recall.matrix import Indexer
@@ -34,6 +34,7 @@ MIN_WORDS = 4
 GRACE_MS = 60_000  # a file is written shortly before the turn that changed it ends
 _COMMAND = re.compile(r"/[a-z][\w:-]*(?:\s|$)|[!<]")  # commands of the agent, and text that it inserts itself
 _INJECTED_KINDS = ("observation", "summary")
+FILE_PREFIX = "known:"  # of the item name that stands for the memories of a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,6 @@ class Injection:
 
 
 NO_INJECTION = Injection()
-FILE_PREFIX = "known:"  # prefix for the path of a file whose memories were injected
 
 
 def item_name(kind: str, row_id: int) -> str:
@@ -78,10 +78,9 @@ async def inject_at_prompt(
     hits, files = await rank.find_for_prompt(
         db, indexer, moment.text, where, items=4 * PROMPT_ITEMS, files=PROMPT_FILES
     )
-    fresh = [hit for hit in hits if _may_inject(hit) and item_name(hit.kind, hit.id) not in injected_names][
-        :PROMPT_ITEMS
-    ]
-    return _compose_for_prompt(fresh, [path for path in files if f"file:{path}" not in injected_names], icons)
+    new_hits = [hit for hit in hits if _may_inject(hit) and item_name(hit.kind, hit.id) not in injected_names]
+    new_files = [path for path in files if f"file:{path}" not in injected_names]
+    return _compose_for_prompt(new_hits[:PROMPT_ITEMS], new_files, icons)
 
 
 def is_searchable(prompt: str) -> bool:
@@ -93,8 +92,10 @@ def is_searchable(prompt: str) -> bool:
 
 
 def _may_inject(hit: rank.Hit) -> bool:
-    """Return whether a hit may be injected. Prompts and turns are only found by an explicit search, and
-    external memories are not injected."""
+    """Return whether a hit may be injected.
+
+    Prompts and turns are only found by an explicit search, and external memories are not injected.
+    """
     return hit.kind in _INJECTED_KINDS and observations.is_injectable(hit.row)
 
 
@@ -102,7 +103,7 @@ def _compose_for_prompt(hits: Sequence[rank.Hit], files: Sequence[str], icons: I
     files = [path for path in files if is_name(path)]
     lines: list[tuple[str, list[str], bool]] = []
     if files:
-        text = f"Files this may concern: {', '.join(map(safe_text, files))}"
+        text = f"Files this may concern: {', '.join(map(defuse_links, files))}"
         lines.append((text, [f"file:{path}" for path in files], False))
     lines += [(_hit_line(hit, icons), [item_name(hit.kind, hit.id)], is_user_approved(hit.row)) for hit in hits]
     return _compose("# claude-mem: from earlier sessions, as information; it may be out of date", lines, PROMPT_TOKENS)
@@ -111,11 +112,11 @@ def _compose_for_prompt(hits: Sequence[rank.Hit], files: Sequence[str], icons: I
 def _hit_line(hit: rank.Hit, icons: Icons) -> str:
     letter = "S" if hit.kind == "summary" else ""
     icon = icons.get(hit.row["type"] or "", "·")
-    return f"{letter}{hit.id} {icon} {safe_text(shorten(hit.title, 160))}"
+    return f"{letter}{hit.id} {icon} {defuse_links(shorten(hit.title, 160))}"
 
 
 def _compose(head: str, lines: Iterable[tuple[str, list[str], bool]], budget: int) -> Injection:
-    """Return an injection with as many safe lines as fit into the budget, or `SILENCE`."""
+    """Return an injection with as many safe lines as fit into the budget, or `NO_INJECTION`."""
     text_lines, item_names = [head], list[str]()
     room = budget - estimate_tokens(fenced([head]))
     candidates = list(lines)
@@ -146,19 +147,21 @@ def inject_at_file(
     if not fresh:
         return NO_INJECTION
     old = _changed_since(Path(moment.text), rows[0]["created_at"])
-    head = f"# claude-mem: known about {safe_text(path) if is_name(path) else 'this file'}" + (
+    head = f"# claude-mem: known about {defuse_links(path) if is_name(path) else 'this file'}" + (
         "; it has changed since, so this may be outdated" if old else ""
     )
     lines = [(_row_line(row, icons), [item_name("observation", row["id"])], is_user_approved(row)) for row in fresh]
     injection = _compose(head, lines, FILE_TOKENS)
-    return (
-        Injection(injection.text, (*injection.item_names, f"{FILE_PREFIX}{path}")) if injection.text else NO_INJECTION
-    )
+    if not injection.text:
+        return NO_INJECTION
+    return Injection(injection.text, (*injection.item_names, f"{FILE_PREFIX}{path}"))
 
 
 def _relative_path(path: str, roots: Sequence[str]) -> str:
-    """Return a path relative to the first root that contains it, as observations store it; "" if none does. Links and
-    worktrees are resolved."""
+    """Return a path relative to the first root that contains it, as observations store it; "" if none does.
+
+    Links and worktrees are resolved.
+    """
     real = os.path.realpath(path) if path.startswith("/") else ""
     for root in roots:
         base = os.path.realpath(root).rstrip("/") + "/" if root else ""
@@ -177,9 +180,8 @@ def _changed_since(path: Path, at: int) -> bool:
 def _row_line(row: Row, icons: Icons) -> str:
     icon = icons.get(row["type"], icons["change"])
     detail = shorten(row["narrative"] or row["subtitle"] or "", 200)
-    return (
-        f"{row['id']} {icon} {safe_text(shorten(row['title'] or '', 140))}{f' — {safe_text(detail)}' if detail else ''}"
-    )
+    line = f"{row['id']} {icon} {defuse_links(shorten(row['title'] or '', 140))}"
+    return f"{line} — {defuse_links(detail)}" if detail else line
 
 
 # --- after a command failed ------------------------------------------------------------------------------------------
@@ -206,7 +208,9 @@ def inject_at_failure(
 
 
 def _signatures(text: str) -> list[str]:
-    """Return the signatures of the error lines, as they are stored when an error occurs. Only lines that are specific
-    enough to occur again count."""
+    """Return the signatures of the error lines, as they are stored when an error occurs.
+
+    Only lines that are specific enough to occur again count.
+    """
     lines = [error_line(text), *(shorten(line, 160) for line in text.splitlines()[-40:])]
     return sorted({words.error_signature(line.strip()) for line in lines if is_specific(line.strip())})

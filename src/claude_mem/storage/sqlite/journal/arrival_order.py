@@ -12,13 +12,12 @@ from collections.abc import Iterable, Sequence
 
 from claude_mem.storage.sqlite.engine import Row
 
-# The columns of an event that `in_order` needs.
+# The columns of an event that `order_events` needs.
 ORDER_COLUMNS = "seq, at, source, iif(json_valid(body), json_extract(body, '$.agent_id'), '') as agent_id"
 
 
 def order_events(events: Iterable[Row]) -> list[Row]:
-    """Return events in the order in which they happened: events reported live by arrival, the others between them by
-    time.
+    """Return events in the order in which they happened: live events by arrival, the others between them by time.
 
     If a session was only read from transcripts, its main transcript is the base, and subagent events are placed by
     time.
@@ -49,8 +48,7 @@ def _epochs(times: Sequence[int]) -> list[tuple[int, list[int]]]:
 
 
 def _position(at: int, epochs: Sequence[tuple[int, list[int]]]) -> int:
-    """Return before which index of the base an event of this time belongs: after the nearest event that is not
-    later."""
+    """Return the index of the base before which an event of this time belongs: after the nearest one not later."""
     nearest_gap, position = None, 0
     for first, times in epochs:
         count = bisect_right(times, at)

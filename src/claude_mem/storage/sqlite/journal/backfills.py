@@ -199,6 +199,7 @@ def record_backfill_problem(conn: Connection, file: BackfillFile, problem: str) 
 
 
 def count_bad_lines(conn: Connection, file: BackfillFile) -> int:
+    """Return how many lines of the file could not be read so far."""
     return int(fetch_value(conn, "select bad_lines from backfill_files where id = ?", (file.id,)))
 
 

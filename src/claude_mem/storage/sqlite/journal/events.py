@@ -81,10 +81,9 @@ def add_event(conn: Connection, event: Event, *, session_id: int, turn_id: int |
 
 
 def is_tool_call_stored(conn: Connection, session_id: int, event: Event) -> bool:
-    """Return whether the tool call is stored in this session, or as a copy in another session of the agent: the
-    transcript of a forked session begins with a copy.
+    """Return whether the tool call is stored in this session, or as a copy in another session of the agent.
 
-    The id alone is not enough, since some models just count their calls. A copy has the same tool, and the same input
+    The transcript of a forked session begins with a copy. The id alone is not enough, since some models just count their calls. A copy has the same tool, and the same input
     or (as far as a hook can tell) the same time.
     """
     assert isinstance(event.body, ToolUsed)
@@ -110,6 +109,7 @@ def is_tool_call_stored(conn: Connection, session_id: int, event: Event) -> bool
 
 
 def is_tool_call_in_session(conn: Connection, session_id: int, tool_use_id: str) -> bool:
+    """Return whether the session has a tool call with this id."""
     return bool(
         fetch_value(conn, "select 1 from events where session_id = ? and tool_use_id = ?", (session_id, tool_use_id))
     )

@@ -1,4 +1,4 @@
-"""Imports: one row each, with its progress. `portable.py` writes the imported rows."""
+"""Imports: one row each, with its progress. `transfer.import_` writes the imported rows."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ ImportCounts = dict[str, dict[str, int]]  # outcome or reason → kind → count
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportRun:
+    """An import and its progress."""
+
     id: int
     path: str
     mark: str
@@ -120,4 +122,5 @@ def advance_import(
 
 
 def fail_import(conn: Connection, import_id: int, error: str, *, now: int) -> None:
+    """Record that the import ended with an error."""
     conn.execute("update imports set error = ?, ended_at = ? where id = ?", (error[:2000], now, import_id))

@@ -1,6 +1,7 @@
-"""What each session was already given. A memory is injected once per session, and so is the note about a file.
+"""Injections: which items each session was given already, and the record of each injection.
 
-The record of each injection: when, why, and the names of the items it contained.
+A memory is injected once per session, and so is the note about a file. The record says when and why a text was
+injected, and names the items in it.
 """
 
 from __future__ import annotations
@@ -13,10 +14,17 @@ import msgspec
 
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all
 
+# Names of observations, summaries and files. Other names, such as `start`, only prevent a second injection.
+_RECORDED_NAME = re.compile(r"[os]\d+$|file:")
+
+
+# --- items -----------------------------------------------------------------------------------------------------------
+
 
 def record_injected_items(
     conn: Connection, host: str, content_session_id: str, items: Iterable[str], *, trigger: str, now: int
 ) -> None:
+    """Record that a session was given these items."""
     for item in items:
         conn.execute(
             "insert or ignore into told (host, content_session_id, what, moment, at) values (?, ?, ?, ?, ?)",
@@ -25,6 +33,7 @@ def record_injected_items(
 
 
 def list_injected_items(conn: Connection, host: str, content_session_id: str) -> frozenset[str]:
+    """Return the names of the items that a session was given."""
     item_rows = fetch_all(
         conn, "select what from told where host = ? and content_session_id = ?", (host, content_session_id)
     )
@@ -36,11 +45,7 @@ def clear_injected_items(conn: Connection, host: str, content_session_id: str) -
     conn.execute("delete from told where host = ? and content_session_id = ?", (host, content_session_id))
 
 
-# --- tellings --------------------------------------------------------------------------------------------------------
-
-
-# Names of observations, summaries and files. The table `told` has others too, for its own use; they are not recorded.
-_NAME = re.compile(r"[os]\d+$|file:")
+# --- records ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +61,7 @@ class InjectionRecord:
 
 def add_injection_record(conn: Connection, host: str, content_session_id: str, injection: InjectionRecord) -> None:
     """Record an injection. A trigger in the database drops the record if the turn is private."""
-    names = [name for name in injection.names if _NAME.match(name)]
+    names = [name for name in injection.names if _RECORDED_NAME.match(name)]
     conn.execute(
         """
         insert into tellings (host, content_session_id, moment, about, at, tokens, names)

@@ -18,13 +18,8 @@ REFINE_JOB = "refine"  # the ledger counts its attempts
 IMPORT_JOB = "import"
 BACKFILL_JOB, DIGEST_BACKFILLED_JOB = "backfill", "past"  # read a part of an old transcript; digest a turn of one
 REPROCESS_JOB = "rewrite"  # reprocess a turn that an earlier version of the writer digested
-BACKGROUND_JOB_KINDS = (
-    REFINE_JOB,
-    IMPORT_JOB,
-    BACKFILL_JOB,
-    DIGEST_BACKFILLED_JOB,
-    REPROCESS_JOB,
-)  # no active session waits for these
+# No active session waits for these.
+BACKGROUND_JOB_KINDS = (REFINE_JOB, IMPORT_JOB, BACKFILL_JOB, DIGEST_BACKFILLED_JOB, REPROCESS_JOB)
 
 
 class ClaimOrder(StrEnum):
@@ -69,6 +64,7 @@ def enqueue_job_again(conn: Connection, job: Job, *, now: int) -> int:
 
 
 def is_job_waiting(conn: Connection, job_id: int, subject: str) -> bool:
+    """Return whether this job is still queued and not a dead letter."""
     return bool(fetch_value(conn, "select 1 from jobs where id = ? and subject = ? and not dead", (job_id, subject)))
 
 
@@ -112,7 +108,7 @@ def finish_job(conn: Connection, job: Job) -> None:
 
 
 def release_failed_job(conn: Connection, job: Job, *, error: str, now: int) -> bool:
-    """Schedule another attempt, or make the job a dead letter after `MAX_ATTEMPTS`. Return whether it is dead now."""
+    """Schedule another attempt, or make the job a dead letter after `MAX_JOB_ATTEMPTS`. Return whether it is dead now."""
     dead = job.attempts >= MAX_JOB_ATTEMPTS
     delay_ms = 1000 * 4**job.attempts
     conn.execute(
@@ -158,16 +154,18 @@ def retry_dead_jobs(conn: Connection, *, now: int) -> int:
 
 
 def count_urgent_jobs(conn: Connection) -> int:
-    """Count the jobs that will run soon, without those that failed before and those of `IN_NO_HURRY`."""
+    """Count the jobs that will run soon, without those that failed before and `BACKGROUND_JOB_KINDS`."""
     query = f"select count(*) from jobs where not dead and error is null and kind not in {BACKGROUND_JOB_KINDS}"
     return int(fetch_value(conn, query))
 
 
 def count_jobs(conn: Connection, kind: str) -> int:
+    """Count the jobs of a kind, without dead letters."""
     return int(fetch_value(conn, "select count(*) from jobs where not dead and kind = ?", (kind,)))
 
 
 def list_jobs(conn: Connection, *, limit: int = 200) -> list[Row]:
+    """List the jobs: dead letters first, then by due time."""
     return fetch_all(
         conn,
         "select id, kind, subject, due_at, attempts, dead, error, created_at from jobs"

@@ -1,10 +1,7 @@
-"""The ledger: every request to a provider, with tokens and cost.
+"""The ledger of requests to providers, with tokens and cost, and the circuit breakers of the providers.
 
-Budgets are checked in the transaction that adds the row.
-
-Circuit breakers: which providers are paused, and why.
-
-Stored in the database, so that a restart does not cost another failing request.
+Budgets are checked in the transaction that adds the row. Breakers are stored, so that a restart does not cost another
+failing request.
 """
 
 from __future__ import annotations
@@ -14,11 +11,8 @@ from dataclasses import dataclass
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one
 
 MAX_REFINE_ATTEMPTS = 3
-UNSEEN_VERDICTS = (
-    "auth",
-    "quota",
-    "rate_limited",
-)  # verdicts before a model saw the request: no cost, and no attempt counted
+# Verdicts before a model saw the request: no cost, and no attempt counted.
+UNSEEN_VERDICTS = ("auth", "quota", "rate_limited")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +57,7 @@ def open_ledger_entry(conn: Connection, entry: LedgerEntry, *, now: int) -> int:
 
 
 def close_ledger_entry(conn: Connection, entry_id: int, *, verdict: str, message: str, model: str, now: int) -> None:
-    """Record how a request ended. Its actual cost is set by `count`; until then the maximum stays booked."""
+    """Record how a request ended. `record_actual_usage` sets its actual cost; until then the maximum stays booked."""
     conn.execute(
         "update ledger set ended_at = ?, verdict = ?, message = nullif(?, ''), model = iif(?4 = '', model, ?4)"
         " where id = ?",
@@ -83,6 +77,7 @@ def record_actual_usage(
 
 
 def set_entry_memory_session(conn: Connection, entry_id: int, memory_session_id: str) -> None:
+    """Record in which memory session of the model the request was made."""
     conn.execute("update ledger set memory_session_id = ? where id = ?", (memory_session_id, entry_id))
 
 
@@ -156,7 +151,7 @@ LEDGER_GROUPINGS = tuple(_GROUP_SQL)
 
 
 def summarize_ledger(conn: Connection, *, by: str, since: int) -> list[Row]:
-    """Return totals grouped by one of `BY`."""
+    """Return totals grouped by one of `LEDGER_GROUPINGS`."""
     return fetch_all(
         conn,
         f"""
@@ -209,11 +204,13 @@ def list_ledger_entries(conn: Connection, *, limit: int, offset: int, project: s
     )
 
 
-# --- breakers --------------------------------------------------------------------------------------------------------
+# --- circuit breakers ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breaker:
+    """The circuit breaker of a provider: its failures in a row, and until when and why it is paused."""
+
     provider: str
     failures: int = 0
     until: int = 0
@@ -229,6 +226,7 @@ def get_breaker(conn: Connection, provider: str) -> Breaker:
 
 
 def save_breaker(conn: Connection, breaker: Breaker) -> None:
+    """Store a circuit breaker."""
     conn.execute(
         "insert or replace into breakers (provider, failures, until, verdict, message, settings)"
         " values (?, ?, ?, ?, ?, ?)",
@@ -237,6 +235,7 @@ def save_breaker(conn: Connection, breaker: Breaker) -> None:
 
 
 def reset_breaker(conn: Connection, provider: str) -> None:
+    """Close the circuit breaker of a provider."""
     conn.execute("delete from breakers where provider = ?", (provider,))
 
 
@@ -246,4 +245,5 @@ def shift_breaker_times(conn: Connection, *, by: int) -> None:
 
 
 def list_breakers(conn: Connection) -> list[Row]:
+    """Return the stored circuit breakers, by provider."""
     return fetch_all(conn, "select provider, failures, until, verdict, message from breakers order by provider")

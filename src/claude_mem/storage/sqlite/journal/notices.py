@@ -1,13 +1,13 @@
-"""Messages for the user that are shown once.
-
-Results of self-checks: the newest result of each check, by name.
-"""
+"""Notices, which are shown to the user once, and the newest result of each self-check, by name."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
+
+GREETING = "greeting"  # the key of the daily greeting
+DRILL_PREFIX = "drill:"  # of the check that records the restore drill of a backup
 
 
 def add_notice(conn: Connection, key: str, text: str, *, now: int) -> None:
@@ -44,9 +44,6 @@ def withdraw_merge_offers(conn: Connection, project_id: int) -> None:
     )
 
 
-GREETING = "greeting"
-
-
 def get_greeted_at(conn: Connection) -> int:
     """Return when the greeting was last shown, or 0."""
     return int(fetch_value(conn, "select told_at from notices where key = ?", (GREETING,)) or 0)
@@ -57,17 +54,16 @@ def mark_greeted(conn: Connection, *, now: int) -> None:
     conn.execute("insert or replace into notices (key, text, at, told_at) values (?, '', ?, ?)", (GREETING, now, now))
 
 
-# --- checks ----------------------------------------------------------------------------------------------------------
-
-
-DRILL_PREFIX = "drill:"
+# --- self-checks -----------------------------------------------------------------------------------------------------
 
 
 def record_check(conn: Connection, name: str, *, ok: bool, text: str = "", now: int) -> None:
+    """Store the result of a check, replacing the one before."""
     conn.execute("insert or replace into checks values (?, ?, ?, ?)", (name, now, int(ok), text[:2000]))
 
 
 def find_check(conn: Connection, name: str) -> Row | None:
+    """Return the newest result of a check, or None if it never ran."""
     return fetch_one(conn, "select at, ok, text from checks where name = ?", (name,))
 
 
@@ -85,4 +81,5 @@ def list_proven_backups(conn: Connection) -> set[str]:
 
 
 def delete_check(conn: Connection, name: str) -> None:
+    """Delete the result of a check."""
     conn.execute("delete from checks where name = ?", (name,))

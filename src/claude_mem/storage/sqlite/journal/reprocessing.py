@@ -78,8 +78,10 @@ def _filter_sql(turn_filter: ReprocessFilter, condition: str = _OUTDATED) -> tup
 
 
 def count_reprocessable_turns(conn: Connection, turn_filter: ReprocessFilter = ALL_TURNS) -> Row:
-    """Count the turns that can be reprocessed from their events, and those that stay unchanged because a person or a
-    model owns their text or because their events were purged."""
+    """Count the turns that can be reprocessed from their events, and those that stay unchanged, by reason.
+
+    A turn stays unchanged if a person or a model owns its text, or if its events were purged.
+    """
     where, params = _filter_sql(turn_filter, _BEHIND)
     turn_counts = fetch_one(
         conn,
@@ -196,7 +198,7 @@ def enqueue_next_outdated_turns(conn: Connection, *, now: int) -> int:
 
 
 def get_turn_owner(conn: Connection, turn_id: int) -> str:
-    """Return whose words a turn's memory has: `PERSON`, `MODEL`, or empty for the local writer."""
+    """Return whose words a turn's memory has: `OWNED_BY_PERSON`, `OWNED_BY_MODEL`, or "" for the local writer."""
     owners = fetch_one(
         conn,
         f"select {_OWNED_BY_USER} as persons, {_WRITTEN_BY_MODEL} as models from turns t where t.id = ?",
@@ -235,8 +237,10 @@ def add_closing_message(conn: Connection, turn_id: int, *, closing: str, closing
 
 
 def reuse_observation_rows(conn: Connection, turn_id: int, drafts: Sequence[Draft]) -> None:
-    """Give new drafts the rows of observations that the digest no longer produces, so that ids which were injected or
-    linked stay valid: the row of the same commit, otherwise the first."""
+    """Give new drafts the rows of observations that the digest no longer produces.
+
+    Ids that were injected or linked stay valid in this way. A draft gets the row of the same commit, otherwise the first.
+    """
     draft_keys = {draft.key for draft in drafts}
     existing_keys = {
         row["key"] for row in fetch_all(conn, "select key from observations where turn_id = ?", (turn_id,))

@@ -117,11 +117,13 @@ def _input_hash(call: ToolCallKey, tool_input: Any) -> int:
 
 
 def short_event_hash(*parts: Any) -> int:
+    """Return an eight-byte hash of these values."""
     digest = hashlib.blake2b(msgspec.json.encode(parts), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
 
 
 def was_event_purged(conn: Connection, event_id: str) -> bool:
+    """Return whether an event with this id was purged."""
     return _has_hash(conn, [short_event_hash("id", event_id)])
 
 

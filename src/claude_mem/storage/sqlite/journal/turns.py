@@ -15,14 +15,20 @@ from claude_mem.storage.sqlite.deletion import tombstones
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
 from claude_mem.storage.sqlite.journal import arrival_order, jobs
 from claude_mem.storage.sqlite.memory import sessions
-from claude_mem.storage.sqlite.memory import trusted_sources as memory_trusted_sources
+from claude_mem.storage.sqlite.memory.trusted_sources import (
+    get_project_place,
+    get_trusted_sources,
+    is_from_trusted_sources,
+)
 from claude_mem.system.failpoints import failpoint
 
 MAX_CLOCK_SKEW_MS = 10_000  # largest difference between two clocks for the same prompt
 MAX_IMPORT_DELAY_MS = 3_600_000  # longest time between a prompt and its first imported memory
 MAX_PREVIOUS_TURNS = 3
+MAX_CARRIED_EVENTS, MAX_CARRIED_CHARS = 150, 60_000  # events of earlier turns, and characters of each kind
 
 _TRUSTED_OR_APPROVED = f"(o.trust in {trust.TRUSTED} or o.verdict = 'approved')"
+_CARRIED_KINDS = {"": "own", external.BUILD: "built"}
 _DECODE = msgspec.json.Decoder(Body)
 
 
@@ -106,6 +112,7 @@ def mark_turn_extended(conn: Connection, turn_id: int, *, at: int) -> None:
 
 
 def close_turn(conn: Connection, turn_id: int, *, by: str, at: int) -> None:
+    """Close a turn unless it is closed already."""
     conn.execute("update turns set closed_at = ?, closed_by = ? where id = ? and closed_at is null", (at, by, turn_id))
 
 
@@ -340,10 +347,8 @@ def _build_turn(
     seqs: tuple[int, ...],
     with_earlier: bool = True,
 ) -> Turn:
-    trusted_sources, place = (
-        memory_trusted_sources.get_trusted_sources(conn, row["project_id"]),
-        memory_trusted_sources.get_project_place(conn, row["project_id"]),
-    )
+    trusted_sources = get_trusted_sources(conn, row["project_id"])
+    place = get_project_place(conn, row["project_id"])
     return Turn(
         id=row["id"],
         session_id=row["session_id"],
@@ -357,9 +362,7 @@ def _build_turn(
         bodies=tuple(bodies),
         seqs=seqs,
         origins=tuple(
-            trust.TOOL
-            if origin == trust.EXTERNAL and memory_trusted_sources.is_from_trusted_sources(body, trusted_sources, place)
-            else origin
+            trust.TOOL if origin == trust.EXTERNAL and is_from_trusted_sources(body, trusted_sources, place) else origin
             for origin, body in zip(event_origins, bodies, strict=True)
         ),
         remotes=place.remotes,
@@ -369,9 +372,6 @@ def _build_turn(
         carried=_load_carried(conn, row, trusted_sources) if with_earlier else EarlierReads(),
         trusted=trusted_sources,
     )
-
-
-MAX_CARRIED_EVENTS, MAX_CARRIED_CHARS = 150, 60_000  # events of earlier turns, and characters of each kind
 
 
 def _load_carried(conn: Connection, row: Row, trusted_sources: frozenset[str]) -> EarlierReads:
@@ -397,9 +397,6 @@ def _load_carried(conn: Connection, row: Row, trusted_sources: frozenset[str]) -
         texts[kind] += event_texts
         chars_left[kind] -= sum(map(len, event_texts))
     return EarlierReads(tuple(texts["foreign"]), tuple(texts["built"]), tuple(texts["own"]), fetched)
-
-
-_CARRIED_KINDS = {"": "own", external.BUILD: "built"}
 
 
 @lru_cache(maxsize=512)
@@ -447,6 +444,7 @@ def _load_known_titles(conn: Connection, session_id: int, *, before: int) -> fro
 
 
 def list_turns(conn: Connection, session_id: int) -> list[Row]:
+    """Return the turns of a session by number."""
     return fetch_all(
         conn,
         """
