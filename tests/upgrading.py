@@ -240,7 +240,7 @@ def _count_down(nth: int) -> None:
         right(conn, backups=backups)
         conn.exec_trace = None
 
-    vars(engine)["migrate"] = traced
+    vars(engine)["migrate_database"] = traced
 
 
 def main() -> None:
