@@ -564,7 +564,7 @@ def test_the_rest_of_a_turn_is_digested_again_without_what_went(told: Lab) -> No
 def test_the_command_forgets_by_scope_and_undoes_by_number(told: Lab) -> None:
     client = told.start()
     refused = told.mem("forget", "--session", "lit", ok=False)
-    assert refused.returncode == 1 and "goes: " in refused.stderr and "session" in refused.stderr
+    assert refused.returncode == 1 and "to be deleted: " in refused.stderr and "session" in refused.stderr
     assert told.mem("forget", ok=False).returncode == 2
     done = told.mem("forget", "--session", "lit", "--yes")
     assert done.stdout == "forgotten: F1\n"

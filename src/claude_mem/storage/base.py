@@ -1,7 +1,7 @@
 """The types shared by all stages of the job queue.
 
-A stage does its slow work with no transaction open and returns a function that writes the result. The runner calls it,
-finishes the job and enqueues the next one in a single transaction, so that no half can be lost.
+A stage does its slow work with no transaction open and returns a function that writes the result. The runner calls that
+function, finishes the job and enqueues the next one in a single transaction, so that a crash cannot separate them.
 """
 
 from __future__ import annotations

@@ -90,7 +90,9 @@ class Database:
             raise
 
     def _set_up(self, conn: Connection, claimed_frames: int, backups: Path) -> Connection:
-        _check_ours(conn, self.path)
+        # Checked before anything is changed in the file.
+        if not conn.pragma("user_version") and external_db.identify_tables(conn) in ("older", "other"):
+            raise _foreign_database_error(self.path)
         if claimed_frames:
             damage.check_wal_frames(conn, claimed_frames)
         conn.pragma("journal_mode", "wal")
@@ -296,13 +298,6 @@ def _check_sqlite() -> None:
             f"SQLite {apsw.sqlite_lib_version()} has a bug that can damage a database",
             hint="pip install --upgrade apsw",
         )
-
-
-def _check_ours(conn: Connection, path: Path) -> None:
-    """Raise an error if the database belongs to another program, before anything is changed in it."""
-    if not conn.pragma("user_version") and external_db.identify_tables(conn) in ("older", "other"):
-        conn.close()
-        raise _foreign_database_error(path)
 
 
 def _foreign_database_error(path: Path) -> OperationFailed:

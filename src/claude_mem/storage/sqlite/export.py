@@ -28,7 +28,7 @@ from claude_mem.domain.text import MAX_TIME_MS, shorten, strip_invisible
 from claude_mem.storage.sqlite.deletion import tombstones
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
 from claude_mem.storage.sqlite.memory import observations, projects, sessions
-from claude_mem.storage.sqlite.memory.observations import encode_json
+from claude_mem.storage.sqlite.memory.observations import SUMMARY_FIELDS, encode_json
 from claude_mem.system.project_folders import LEGACY_PREFIX, ResolvedProject
 
 # An imported record belongs to a captured turn if its time falls into that turn; records may be written a while later.
@@ -49,7 +49,6 @@ _CONTENT_COLUMNS = (
     "type", "title", "subtitle", "narrative", "commit_id", "memory_session_id", "provider", "model", "trust", "verdict",
 )  # fmt: skip
 _LIST_COLUMNS = ("facts", "concepts", "files_read", "files_modified")
-_SUMMARY_COLUMNS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
 _PROVENANCE_COLUMNS = ("memory_session_id", "provider", "trust", "verdict")
 _CLOSING_COLUMNS = ("closing", "closing_trust", "outcome")
 _TIME_COLUMNS = ("created_at", "updated_at")
@@ -270,7 +269,7 @@ def _to_summary(row: Row, identities: dict[int, list[str]]) -> SummaryRecord:
             "prompt_id",
             "prompt_number",
             *_PROVENANCE_COLUMNS,
-            *_SUMMARY_COLUMNS,
+            *SUMMARY_FIELDS,
             *_CLOSING_COLUMNS,
             *_TIME_COLUMNS,
         ),
@@ -698,7 +697,7 @@ def _store_summary(conn: Connection, record: SummaryRecord, session_id: int, tur
     if existing is not None and not _should_replace(record, existing):
         return KNOWN
     params = {
-        **_fields(record, *_PROVENANCE_COLUMNS, *_SUMMARY_COLUMNS, *_CLOSING_COLUMNS, *_TIME_COLUMNS),
+        **_fields(record, *_PROVENANCE_COLUMNS, *SUMMARY_FIELDS, *_CLOSING_COLUMNS, *_TIME_COLUMNS),
         **{name: encode_json(getattr(record, name)) for name in ("files_read", "files_edited")},
         **_place_params(conn, session_id, turn_id, project_id),
     }

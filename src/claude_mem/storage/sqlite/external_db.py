@@ -341,6 +341,7 @@ class LegacyDatabase:
         return self._page(table, f"{column} = ?", (link,), after=after, limit=limit)
 
     def count_session_items(self, table: str, link: Any, *, after: int) -> int:
+        """Count what `list_session_items` has yet to return."""
         column = self._link_column(table)
         if column == "null" or link is None:
             return 0
@@ -359,6 +360,7 @@ class LegacyDatabase:
         )
 
     def count_prompts(self, session: Row, *, after: int) -> int:
+        """Count what `list_prompts` has yet to return."""
         where, value = self._prompts_condition(session)
         number = self._rowid_name("user_prompts") if where else ""
         return self._count("user_prompts", f"({where}) and {number} > ?", value, after) if where else 0
@@ -401,6 +403,7 @@ class LegacyDatabase:
         return self._page(table, self._orphan_condition(table), (link,), after=after, limit=limit)
 
     def count_orphan_items(self, table: str, link: str, *, after: int) -> int:
+        """Count what `list_orphan_items` has yet to return."""
         if table not in self.tables:
             return 0
         return self._count(table, f"{self._orphan_condition(table)} and {self._rowid_name(table)} > ?", link, after)

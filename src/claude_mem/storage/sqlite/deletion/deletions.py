@@ -1,4 +1,4 @@
-"""Deletion by scope: tombstones first, then the rows, and the undo of both.
+"""Delete and erase rows by scope, and undo deletions.
 
 A reversible deletion moves rows out of their tables at once, so that they are neither injected nor found, and keeps
 them for thirty days. An erasure removes the rows, their index entries and every other copy in the database.
@@ -584,7 +584,7 @@ def _strip_session(conn: Connection, session_id: int, *, deletion_id: int, erase
     )
     if row is None:
         return
-    texts = {name: row[name] for name in ("title", "subtitle", "first_prompt")}
+    texts = {name: row[name] for name in SESSION_TEXT_COLUMNS}
     if not erase and any(texts.values()):
         conn.execute(
             "insert or ignore into put_away values (?, 'session', ?, ?, ?, ?, ?)",

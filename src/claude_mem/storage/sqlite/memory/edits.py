@@ -23,6 +23,7 @@ from claude_mem.storage.sqlite.memory import observations
 from claude_mem.storage.sqlite.memory.observations import (
     JSON_LIST_COLUMNS,
     PENDING_APPROVAL,
+    SUMMARY_FIELDS,
     count_observation_tokens,
     decode_row,
     encode_json,
@@ -46,7 +47,7 @@ _EMPTY_CONTENT: Row = {
 }
 _UNDOABLE = ("edited", "merged", "wrong", "approved", "forgotten")
 _TABLES = {"observation": "observations", "summary": "session_summaries"}
-_SUMMARY_COLUMNS = ("request", "investigated", "learned", "completed", "next_steps", "notes", "closing")
+_SUMMARY_COLUMNS = (*SUMMARY_FIELDS, "closing")
 _PENDING_FROM = {
     "observation": f"observations o indexed by observations_held where not o.forgotten and {PENDING_APPROVAL}",
     "summary": f"session_summaries o indexed by session_summaries_held where {PENDING_APPROVAL}",
