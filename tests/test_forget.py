@@ -569,7 +569,7 @@ def test_the_command_forgets_by_scope_and_undoes_by_number(told: Lab) -> None:
     done = told.mem("forget", "--session", "lit", "--yes")
     assert done.stdout == "forgotten: F1\n"
     assert [row["content_session_id"] for row in client.get("/api/sessions")["items"]] == ["dark"]
-    assert "undone: F1" in told.mem("forget", "--undo", "F1").stdout
+    assert "restored: F1" in told.mem("forget", "--undo", "F1").stdout
     assert len(client.get("/api/sessions")["items"]) == 2
     assert told.mem("forget", "--matching", "nothing says this", "--yes", ok=False).returncode == 1
     assert told.mem("forget", "--before", "2020-01-31", "--yes", ok=False).returncode == 1
