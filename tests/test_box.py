@@ -13,6 +13,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -354,6 +355,33 @@ def test_a_stranger_with_the_number_of_a_worker_is_not_signalled(
     assert f"names process {stranger.pid}, but another process" in done.stderr
     assert stranger.poll() is None
     proof.record(f"strangers signalled by `{command}`", of="S6", goal="0", measured=0, ok=True, unit="of 1")
+
+
+@pytest.mark.parametrize("becomes", ["free", "ours"])
+def test_a_lock_whose_number_is_about_to_change_is_not_reported(
+    tmp_path: Path, stranger: subprocess.Popen[bytes], becomes: str
+) -> None:
+    """A new worker has taken the lock, and the file still names its predecessor."""
+    fd = os.open(tmp_path / "worker.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    os.write(fd, str(stranger.pid).encode())
+    looked = threading.Event()
+
+    def change() -> None:
+        looked.wait()
+        if becomes == "free":
+            fcntl.flock(fd, fcntl.LOCK_UN)
+        else:
+            os.pwrite(fd, str(os.getpid()).encode().ljust(len(str(stranger.pid))), 0)
+
+    real = process._has_open
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor() as pool:
+        patch.setattr(process, "_has_open", lambda *words: (real(*words), looked.set())[0])
+        changing = pool.submit(change)
+        process._signal(tmp_path, stranger.pid, signal.SIGTERM)
+        changing.result()
+    os.close(fd)
+    assert stranger.poll() is None
 
 
 def test_our_own_worker_is_ended_even_if_it_does_not_listen(lab: Lab) -> None:

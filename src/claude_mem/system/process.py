@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 START_SECONDS = 10.0
 STOP_SECONDS = 10.0
 EXIT_SECONDS = 2.0
+PID_WRITE_SECONDS = 2.0  # between taking the lock and writing the pid into it, on a busy machine
 SUSPENDED_STOP_SECONDS = 0.5
 RESTART_SECONDS = 15.0  # for a worker to notice a completed upgrade, finish its work and restart
 HEALTH_SECONDS = 2.0
@@ -466,13 +467,15 @@ def _signal(data_dir: Path, pid: int, signum: signal.Signals) -> None:
     """
     pidfd = _open_pidfd(pid)
     try:
-        if lock_holder(data_dir) != pid:
-            return  # it has released the lock
-        if not _has_open(pid, data_dir / "worker.lock"):
+        lock_file = data_dir / "worker.lock"
+        # A new worker holds the lock for a moment before it writes its pid; until then the file names its predecessor.
+        if not _wait_until(lambda: lock_holder(data_dir) != pid or _has_open(pid, lock_file), PID_WRITE_SECONDS):
             raise OperationFailed(
                 f"the lock file names process {pid}, but another process holds the lock; nothing was stopped",
-                hint=f"find out which process has {data_dir / 'worker.lock'} open, for example with `lsof`",
+                hint=f"find out which process has {lock_file} open, for example with `lsof`",
             )
+        if lock_holder(data_dir) != pid or not _has_open(pid, lock_file):
+            return  # it has released the lock
         if pidfd is None:
             os.kill(pid, signum)
         else:
