@@ -111,16 +111,16 @@ def test_only_the_sentence_that_repeats_is_left_out(command: str) -> None:
 def test_what_an_earlier_turn_read_is_compared_too() -> None:
     said = f"{CLOSING}\n\n{LIE}"
     assert "osprey" in _shown(_turn(said=said))
-    assert "osprey" not in _shown(_turn(said=said, carried=EarlierReads(foreign=(LIE,))))
-    assert "osprey" not in _shown(_turn(said=said, carried=EarlierReads(built=(LIE,))))
-    assert "osprey" in _shown(_turn(said=said, carried=EarlierReads(foreign=(LIE,), own=(LIE,)))), (
+    assert "osprey" not in _shown(_turn(said=said, earlier_reads=EarlierReads(foreign=(LIE,))))
+    assert "osprey" not in _shown(_turn(said=said, earlier_reads=EarlierReads(built=(LIE,))))
+    assert "osprey" in _shown(_turn(said=said, earlier_reads=EarlierReads(foreign=(LIE,), own=(LIE,)))), (
         "the project says it itself"
     )
 
 
 def test_a_trusted_source_may_be_repeated() -> None:
     said = f"{CLOSING}\n\n{LIE}"
-    assert "osprey" in _shown(_turn(_bash("kubectl logs shop", LIE), said=said, trusted=frozenset({"kubectl"})))
+    assert "osprey" in _shown(_turn(_bash("kubectl logs shop", LIE), said=said, trusted_sources=frozenset({"kubectl"})))
 
 
 def test_the_setting_is_a_frontier() -> None:

@@ -106,7 +106,7 @@ def test_a_short_prompt_is_about_what_it_answers(answer: str) -> None:
     )
     wish = find_request(turn(answer, previous=(Exchange("rates are slow", closing),)))
     assert "ache the exchange rates" in wish.text
-    assert wish.pointed
+    assert wish.refers_back
 
 
 def test_a_go_ahead_without_an_offer_goes_on_with_what_was_asked_before() -> None:
@@ -218,7 +218,7 @@ def test_what_a_tool_created_is_no_look_up() -> None:
     seen = ToolUsed("mcp__tracker__get_issue", {"query": "vouchers"}, {"id": 7})
     evidence = gather_evidence(turn("file it", made, seen))
     assert [item.text for item in evidence.creations] == ["Created issue: Vouchers expire too late"]
-    assert [item.text for item in evidence.looked_up] == ["tracker__get_issue: vouchers"]
+    assert [item.text for item in evidence.lookups] == ["tracker__get_issue: vouchers"]
 
 
 def test_a_rejected_call_did_nothing_and_did_not_fail() -> None:
@@ -226,7 +226,7 @@ def test_a_rejected_call_did_nothing_and_did_not_fail() -> None:
     rejected = ToolUsed("Bash", {"command": "make deploy"}, words, failed=True)
     evidence = gather_evidence(turn("deploy", rejected))
     assert evidence.commands == () and evidence.unsolved == ()
-    assert len(evidence.rejected) == 1
+    assert len(evidence.rejections) == 1
 
 
 def test_the_failing_test_is_named_and_never_a_line_of_a_log() -> None:

@@ -461,7 +461,7 @@ def _from_env(env: Mapping[str, str]) -> tuple[str, dict[str, tuple[Any, str]]]:
 
 
 def parse_text(name: str, text: str) -> Any:
-    """Convert text to the setting's type. Text that cannot be converted is returned as is, for `check` to reject."""
+    """Convert text to the setting's type. Text that cannot be converted is returned as is, for `validate` to reject."""
     default = getattr(Config(), name)
     if isinstance(default, bool):
         return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.get(text.lower(), text)

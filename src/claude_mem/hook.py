@@ -304,7 +304,7 @@ _SPLIT_SIGNS = (
 
 
 def _may_end_in_tag(end: bytes) -> bool:
-    """Return whether a string ends in `<`, in any spelling, or in the beginning of it, of a slash or of a tag name."""
+    """Return whether a string ends in `<`, in any spelling, or in the beginning of `<`, of a slash or of a tag name."""
     if (len(end) - len(end.rstrip(b"\\"))) % 2:
         return False  # the string goes on: its next character is an escaped quote
     if end[-40:].find(b"u001b") >= 0:

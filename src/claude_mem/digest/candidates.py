@@ -107,7 +107,11 @@ def _from_evidence(story: Story) -> Iterator[TitleCandidate]:
         yield TitleCandidate(commit_title(commit), "commit", commit=commit)
     plan = story.request.plan or evidence.plan
     if story.planned:
-        own = story.request.is_wish and not story.request.pointed and not subjects.VAGUE.search(story.request.text[:40])
+        own = (
+            story.request.is_wish
+            and not story.request.refers_back
+            and not subjects.VAGUE.search(story.request.text[:40])
+        )
         wish = plan or (story.request.text if own else "")
         line = prose.as_wish(wish.rstrip("?"))
         start = "Planned" if plan or prose.to_past_tense(line) != line else "Plan made for"

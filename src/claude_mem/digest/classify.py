@@ -152,13 +152,13 @@ def worth_features(story: Story, title: str, rank: float) -> dict[str, float]:
         "statements": min(len(claims), 12) / 8,
         "names in the title": min(len(names(title)), 3) / 2,
         "title words": min(len(content_words(title)), 12) / 8,
-        "looked": float(bool(evidence.opened or evidence.searched or evidence.reported)),
-        "looked nowhere": float(not (evidence.opened or evidence.searched or evidence.commands or evidence.edits)),
-        "pointed prompt": float(story.request.pointed),
+        "looked": float(bool(evidence.reads or evidence.searches or evidence.reports)),
+        "looked nowhere": float(not (evidence.reads or evidence.searches or evidence.commands or evidence.edits)),
+        "pointed prompt": float(story.request.refers_back),
         "question": float(story.request.is_question),
         "asked words": min(len(content_words(prompt)), 10) / 8,
         "rank": max(-3.0, min(rank, 6.0)) / 3,
-        "rejected": float(bool(evidence.rejected)),
+        "rejected": float(bool(evidence.rejections)),
     }
 
 

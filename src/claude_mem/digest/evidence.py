@@ -113,6 +113,8 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
+    """A change of a file by a tool call."""
+
     path: str
     change: Change
     seq: int
@@ -121,6 +123,8 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
+    """A commit that a command reported."""
+
     id: str
     subject: str
     stat: str
@@ -170,30 +174,30 @@ class FoundText:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    message: str
+    """The facts of a turn, in the order in which they happened."""
+
+    message: str  # the closing message
     message_seq: int
-    opened: tuple[FoundText, ...]  # one entry per read of a file
+    reads: tuple[FoundText, ...]  # one entry per read of a file
     edits: tuple[Edit, ...]
-    searched: tuple[FoundText, ...]
-    looked_up: tuple[FoundText, ...]
-    reported: tuple[FoundText, ...]  # by subagents
+    searches: tuple[FoundText, ...]
+    lookups: tuple[FoundText, ...]
+    reports: tuple[FoundText, ...]  # by subagents
     commands: tuple[Command, ...]
     commits: tuple[Commit, ...]
     fixes: tuple[Fix, ...]
     unsolved: tuple[Command, ...]
     moves: tuple[Move, ...] = ()
-    creations: tuple[
-        FoundText, ...
-    ] = ()  # issues, pull requests, comments and documents that a tool created or changed
+    creations: tuple[FoundText, ...] = ()  # issues, pull requests and documents that a tool created or changed
     tasks: tuple[Task, ...] = ()
     plan: str = ""  # the heading of the plan that was presented or written
     answers: tuple[FoundText, ...] = ()  # the user's answers to questions: "question: answer"
-    rejected: tuple[FoundText, ...] = ()  # tool calls that the user rejected, with the user's words
+    rejections: tuple[FoundText, ...] = ()  # tool calls that the user rejected, with the user's words
 
     @property
     def first_reads(self) -> tuple[FoundText, ...]:
         """Each file that was read, at its first occurrence."""
-        return _first_occurrences((item.seq, item.text) for item in self.opened)
+        return _first_occurrences((item.seq, item.text) for item in self.reads)
 
     @property
     def edited_paths(self) -> tuple[str, ...]:
@@ -216,7 +220,7 @@ def gather_evidence(turn: Turn, *, symbols: bool = True) -> Evidence:
     of the time."""
     events = list(zip(turn.seqs, turn.bodies, strict=True))
     tools = [(seq, body) for seq, body in events if isinstance(body, ToolUsed)]
-    tools, rejected = _without_rejected(tools)
+    tools, rejections = _without_rejected(tools)
     successes = [(seq, body) for seq, body in tools if not body.failed]
     commands = tuple(_commands(tools))
     fixes = tuple(_fixes(commands))
@@ -227,7 +231,7 @@ def gather_evidence(turn: Turn, *, symbols: bool = True) -> Evidence:
     return Evidence(
         message=message,
         message_seq=message_seq if message else 0,
-        opened=tuple(
+        reads=tuple(
             FoundText(path, seq) for seq, body in successes if body.name in _READS and (path := _path(body, turn))
         ),
         edits=tuple(
@@ -239,13 +243,13 @@ def gather_evidence(turn: Turn, *, symbols: bool = True) -> Evidence:
                 key=lambda edit: edit.seq,
             )
         ),
-        searched=_first_occurrences((seq, _query_text(body)) for seq, body in successes if body.name in _SEARCHES),
-        looked_up=_first_occurrences(
+        searches=_first_occurrences((seq, _query_text(body)) for seq, body in successes if body.name in _SEARCHES),
+        lookups=_first_occurrences(
             (seq, _query_text(body))
             for seq, body in successes
             if body.name in _LOOKUPS or (body.name.startswith("mcp__") and not _CHANGES.search(_tool(body)))
         ),
-        reported=tuple(_reports(events)),
+        reports=tuple(_reports(events)),
         commands=commands,
         commits=tuple(commit for command in commands if not command.failed for commit in _commits(command)),
         fixes=fixes,
@@ -255,7 +259,7 @@ def gather_evidence(turn: Turn, *, symbols: bool = True) -> Evidence:
         tasks=tuple(_tasks(successes)),
         plan=next((plan for _, body in reversed(successes) if (plan := _plan(body))), ""),
         answers=tuple(_answers(successes)),
-        rejected=rejected,
+        rejections=rejections,
     )
 
 
@@ -267,9 +271,9 @@ def closing_message(bodies: Sequence[Body]) -> str:
 
 def _without_rejected(tools: list[tuple[int, ToolUsed]]) -> tuple[list[tuple[int, ToolUsed]], tuple[FoundText, ...]]:
     """Split off the calls that the user rejected: they did not run, so they neither did anything nor failed."""
-    rejected = {seq: user_rules.rejection(body) for seq, body in tools}
-    ran = [(seq, body) for seq, body in tools if rejected[seq] is None]
-    return ran, tuple(FoundText(words, seq) for seq, words in rejected.items() if words is not None)
+    rejections = {seq: user_rules.rejection(body) for seq, body in tools}
+    ran = [(seq, body) for seq, body in tools if rejections[seq] is None]
+    return ran, tuple(FoundText(words, seq) for seq, words in rejections.items() if words is not None)
 
 
 def _moves(successes: list[tuple[int, ToolUsed]], commands: Iterable[Command], turn: Turn) -> Iterator[Move]:

@@ -79,7 +79,7 @@ def unsolved_check(story: Story) -> Command | None:
 
 def _unchecked(story: Story) -> Iterator[str]:
     """Yield what the plan asks a person to try or to inspect, if nothing says that it was done."""
-    if not story.request.plan or story.request.pointed or not story.worked:
+    if not story.request.plan or story.request.refers_back or not story.worked:
         return
     if any(_TRIED.search(one.text) for one in story.statements):
         return
@@ -132,7 +132,7 @@ _STOPPED = re.compile(r"(?i)\s*(?:Operation stopped|\[Request interrupted|<)")
 def _undone(story: Story) -> Iterator[str]:
     """Yield the request of a turn that ended without an answer and without any work."""
     telling = [word for word in story.asked_words - _GENERIC if not word.isdigit() and not _STOPPED.match(story.prompt)]
-    wished = story.request.is_wish and not story.request.pointed and len(telling) >= 3
+    wished = story.request.is_wish and not story.request.refers_back and len(telling) >= 3
     if (
         wished and not story.evidence.message_seq and not story.worked
     ):  # a message that waits for approval was an answer, too
@@ -321,7 +321,7 @@ def _with_listed(text: str, later: Sequence[Statement]) -> str:
 def turn_outcome(story: Story, steps: Sequence[str]) -> str:
     """Return the outcome of the turn: done, partly, failed, abandoned, answered or proposed."""
     evidence = story.evidence
-    if not story.statements and evidence.rejected:
+    if not story.statements and evidence.rejections:
         return "abandoned"
     if story.planned:
         return "proposed"
@@ -333,7 +333,7 @@ def turn_outcome(story: Story, steps: Sequence[str]) -> str:
         unfinished = any(task.is_done for task in evidence.tasks) and not all(task.is_done for task in evidence.tasks)
         return "partly" if unfinished else "done"
     if not story.statements:
-        return "abandoned" if evidence.rejected else ""
+        return "abandoned" if evidence.rejections else ""
     return "proposed" if is_proposal(story, steps) else "answered"
 
 

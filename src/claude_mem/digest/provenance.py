@@ -70,7 +70,7 @@ def find_foreign_text(turn: Turn) -> Foreign | None:
     meaningful if `find_taint` returns None."""
     team = {seq: body for seq, body, origin in _events(turn) if origin not in TRUSTED and _is_team(turn, body)}
     local = {} if turn.foreign_text == OPEN else _local(turn)
-    carried = EarlierReads() if turn.foreign_text == OPEN else turn.carried
+    carried = EarlierReads() if turn.foreign_text == OPEN else turn.earlier_reads
     paths = [path for body in turn.bodies if (path := _sentence(body))]
     quoted = () if turn.foreign_text == OPEN else (*phrases.pasted_lines(turn.prompt), *paths)
     if not team and not local and not quoted and not carried.foreign and not carried.built:
@@ -118,11 +118,11 @@ def _source(
 
 def _local(turn: Turn) -> dict[int, tuple[Body, str]]:
     """Return the events in which a local tool showed external text, each with its source."""
-    here = external.Workspace(turn.root, turn.cwd, turn.carried.fetched | external.find_fetched(turn.bodies))
+    here = external.Workspace(turn.root, turn.cwd, turn.earlier_reads.fetched | external.find_fetched(turn.bodies))
     named_events = (
         (seq, body, external.foreign_kind(body, here)) for seq, body, origin in _events(turn) if origin in TRUSTED
     )
-    return {seq: (body, name) for seq, body, name in named_events if name and name not in turn.trusted}
+    return {seq: (body, name) for seq, body, name in named_events if name and name not in turn.trusted_sources}
 
 
 def grounded_message(evidence: Evidence, turn: Turn, taint: Taint) -> str:
@@ -135,7 +135,7 @@ def grounded_message(evidence: Evidence, turn: Turn, taint: Taint) -> str:
     if not page_text.strip() or _LEFT_OUT.search(page_text):
         return ""
     read |= {seq: body for seq, (body, _) in _local(turn).items()}
-    source = _source(turn, read, turn.carried, team=read.keys(), built=())
+    source = _source(turn, read, turn.earlier_reads, team=read.keys(), built=())
     files = {PurePosixPath(path).name for path in evidence.edited_paths}
     files = {name for name in files if name not in page_text}
     lines = phrases.remove_repeats(evidence.message, source).split("\n")
@@ -354,7 +354,7 @@ def plain_error(line: str, own: Set[str]) -> str:
 
 def _own_words(turn: Turn) -> frozenset[str]:
     """Return the words of the prompt, of the project's own files and of the agent's edits in the turn."""
-    here = external.Workspace(turn.root, turn.cwd, turn.carried.fetched | external.find_fetched(turn.bodies))
+    here = external.Workspace(turn.root, turn.cwd, turn.earlier_reads.fetched | external.find_fetched(turn.bodies))
     texts = [phrases.own_words(turn.prompt)]
     for body in turn.bodies:
         if isinstance(body, ToolUsed) and not body.name.startswith("mcp__") and not body.failed:

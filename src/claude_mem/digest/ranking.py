@@ -181,7 +181,7 @@ def _of_wish(candidate: TitleCandidate, story: Story) -> dict[str, float]:
         "wish for a change": float(bool(_CHANGED.match(title))),
         "vague wish": float(bool(_VAGUE.search(title) or not names(title))),
         "long wish": float(len(title) > 90),
-        "pointed prompt": float(story.request.pointed),
+        "pointed prompt": float(story.request.refers_back),
         "question prompt": float(story.request.is_question),
     }
 
@@ -244,7 +244,7 @@ def sureness(candidate: TitleCandidate, story: Story) -> int:
     if candidate.source == "plan" and story.planned:
         return _SURE["plan"]
     if candidate.source in ("plan", "planned"):
-        return _SURE["plan"] if evidence.edits and story.request.plan and not story.request.pointed else 0
+        return _SURE["plan"] if evidence.edits and story.request.plan and not story.request.refers_back else 0
     return _SURE.get(candidate.source, 0) if evidence.edits or candidate.source == "commit" else 0
 
 

@@ -2,8 +2,8 @@
 
 Models forget a closing tag, wrap everything in a code fence, invent a child tag, or report in prose that no user is
 logged in. Dropping such a reply wastes a request that was paid for, so everything that can be parsed is used, and only
-a reply without any usable part is unparseable. Guarantees: `read` never raises, its running time is linear in the
-length of the reply, every text in its result has a maximum length, and records that were merely part of the material
+a reply without any usable part is unparseable. Guarantees: `parse_reply` never raises, its running time is linear in
+the length of the reply, every text in its result has a maximum length, and records that were merely part of the material
 shown to the model are not returned as the model's own.
 
 The main rule: a field with a closing tag ends there, and every tag before it is text, so that a narrative may mention

@@ -58,7 +58,7 @@ class UserRequest:
     text: str  # in plain words, one line, may be empty
     plan: str = ""  # the heading of a plan in the prompt
     is_question: bool = False
-    pointed: bool = False  # the prompt only refers to an earlier turn, where the text was found
+    refers_back: bool = False  # the prompt only refers to an earlier turn, where the text was found
     review: str = ""  # `Review of PR #88`, if one was asked for
 
     @property
@@ -88,10 +88,10 @@ def _find_request(turn: Turn) -> UserRequest:
         return wish
     for exchange in reversed(turn.previous):
         if accepted := _accepted(turn.prompt, exchange):
-            return UserRequest(accepted, pointed=True)
+            return UserRequest(accepted, refers_back=True)
         if (earlier := _wish(exchange.prompt)).text and not _PICK.match(exchange.prompt[:40]):
-            return UserRequest(earlier.text, earlier.plan, earlier.is_question, pointed=True)
-    return UserRequest(wish.text, pointed=True)
+            return UserRequest(earlier.text, earlier.plan, earlier.is_question, refers_back=True)
+    return UserRequest(wish.text, refers_back=True)
 
 
 def plain_prompt(prompt: str) -> str:

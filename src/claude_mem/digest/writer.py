@@ -1,8 +1,8 @@
 """Compose memories from evidence alone: no model, no network, deterministic.
 
-The work of a turn becomes one record, composed from the request (`asked.py`), the evidence (`evidence.py`), the claims
-of the closing message (`markdown.py`) and the outcome (`open_steps.py`). `candidates.py` proposes titles, `ranking.py`
-picks one, `kinds.py` decides the type and whether the record is worth keeping.
+The work of a turn becomes one record, composed from the request (`subjects.py`), the evidence (`evidence.py`), the
+claims of the closing message (`markdown.py`) and the outcome (`open_steps.py`). `candidates.py` proposes titles, `ranking.py`
+picks one, `classify.py` decides the type and whether the record is worth keeping.
 """
 
 from __future__ import annotations
@@ -100,9 +100,9 @@ def _without_claims(evidence: Evidence, taint: Taint) -> Evidence:
     commit messages, search terms, plans and texts quoted in commands."""
     return replace(
         evidence,
-        searched=(),
-        looked_up=(),
-        reported=(),
+        searches=(),
+        lookups=(),
+        reports=(),
         creations=(),
         tasks=(),
         plan="",
@@ -140,9 +140,9 @@ def _unrepeated(evidence: Evidence, foreign: Foreign) -> Evidence:
     return replace(
         bare,
         message=phrases.remove_repeats(evidence.message, foreign.source),
-        searched=tuple(item for item in evidence.searched if not repeats(item.text)),
-        reported=tuple(
-            replace(item, text=phrases.remove_repeats(item.text, foreign.source)) for item in evidence.reported
+        searches=tuple(item for item in evidence.searches if not repeats(item.text)),
+        reports=tuple(
+            replace(item, text=phrases.remove_repeats(item.text, foreign.source)) for item in evidence.reports
         ),
         creations=tuple(item for item in evidence.creations if not repeats(item.text)),
         tasks=tuple(task for task in evidence.tasks if not repeats(task.subject)),
@@ -366,7 +366,7 @@ def _record(turn: Turn, story: Story, candidate: TitleCandidate) -> Draft:
         key="work" if story.worked else "answer",
         type=classify.record_type(story, candidate.title),
         title=candidate.title,
-        subtitle=shorten(story.request.text if story.request.pointed and story.request.text else turn.prompt, 140),
+        subtitle=shorten(story.request.text if story.request.refers_back and story.request.text else turn.prompt, 140),
         narrative=_narrative(evidence.message),
         facts=tuple({fact.text: fact for fact in facts}.values())[:MOST_FACTS],
         concepts=_concepts(story),
@@ -456,8 +456,8 @@ def _tool_facts(story: Story) -> Iterator[Fact]:
     yield from (Fact(item.text, (item.seq,)) for item in evidence.creations[:3])
     yield from (Fact(f"Answered: {item.text}", (item.seq,)) for item in evidence.answers[:3])
     yield from _checked(evidence)
-    yield from (Fact(f"Reported: {lead}", (item.seq,)) for item in evidence.reported[:3] if (lead := _lead(item)))
-    yield from (Fact(f"Looked up {item.text}", (item.seq,)) for item in evidence.looked_up[:3])
+    yield from (Fact(f"Reported: {lead}", (item.seq,)) for item in evidence.reports[:3] if (lead := _lead(item)))
+    yield from (Fact(f"Looked up {item.text}", (item.seq,)) for item in evidence.lookups[:3])
 
 
 def _broken_before(evidence: Evidence) -> Iterator[Fix]:
@@ -523,7 +523,7 @@ def summarize(turn: Turn, story: Story) -> Summary:
     steps = open_steps.open_steps(story)
     outcome = open_steps.turn_outcome(story, steps)
     completed, learned = _parts(evidence.message, worked=story.worked)
-    wish = story.request.text if story.request.pointed and story.request.text else ""
+    wish = story.request.text if story.request.refers_back and story.request.text else ""
     return Summary(
         request=clip(f"{wish} (“{turn.prompt.strip()}”)" if wish else turn.prompt.strip(), 600),
         investigated=_investigated(evidence),
@@ -552,10 +552,10 @@ def _investigated(evidence: Evidence) -> str:
     parts = []
     if evidence.first_reads:
         parts.append("read " + _paths(evidence.files_read, 8))
-    if evidence.searched:
-        parts.append("searched for " + _names([item.text for item in evidence.searched], 4))
-    if evidence.looked_up:
-        parts.append("looked up " + _names([item.text for item in evidence.looked_up], 4))
+    if evidence.searches:
+        parts.append("searched for " + _names([item.text for item in evidence.searches], 4))
+    if evidence.lookups:
+        parts.append("looked up " + _names([item.text for item in evidence.lookups], 4))
     text = "; ".join(parts)
     return text[:1].upper() + text[1:]
 

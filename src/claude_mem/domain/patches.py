@@ -11,7 +11,7 @@
     *** Delete File: old.py
     *** End Patch
 
-They are stored file by file (`given`), so that clipping a long patch loses lines but never a whole file.
+They are stored file by file (`as_tool_input`), so that clipping a long patch loses lines but never a whole file.
 """
 
 from __future__ import annotations

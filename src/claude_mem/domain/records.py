@@ -168,8 +168,8 @@ class Turn:
     remotes: tuple[str, ...] = ()  # of the project's repository, `host/owner/name`
     host: str = ""  # the agent, if known
     previous: tuple[Exchange, ...] = ()  # the turns just before this one, nearest last; "yes" answers one of them
-    carried: EarlierReads = EarlierReads()
-    trusted: frozenset[str] = frozenset()  # sources that the user trusts in the project
+    earlier_reads: EarlierReads = EarlierReads()
+    trusted_sources: frozenset[str] = frozenset()  # sources that the user trusts in the project
     foreign_text: str = "balanced"  # the setting of that name
 
     @property

@@ -27,8 +27,8 @@ def safe_line(text: str) -> str:
 
 
 def defuse_links(text: str) -> str:
-    """Make a text safe for injection: like `safe`, and with links and images defused, so that showing the text loads
-    nothing."""
+    """Make a text safe for injection: like `safe_line`, and with links and images defused, so that showing the text
+    loads nothing."""
     bare = _LINK.sub(r"\1", _IMAGE.sub(r"\1", " ".join(strip_invisible(text).split())))
     return safe_line(_ADDRESS.sub(lambda match: f"{match[1] or match[2]}[:]", bare))
 

@@ -1,7 +1,7 @@
 """Which local tools show text written by strangers: packages, clones, fetched branches, logs, databases, programs.
 
 A text does not become the project's own because a local command prints it. The project's own text is what the user
-says, what the agent writes, and the files and commits of the project; `origins.py` covers content from the network.
+says, what the agent writes, and the files and commits of the project; `trust.py` covers content from the network.
 Everything else is foreign. Foreign text is not held as such: `digest/provenance.py` holds the sentences that repeat it.
 
 `data/foreign.toml` lists the commands that show nothing foreign. A program that is not listed counts as foreign, so an

@@ -261,13 +261,13 @@ def _first_rule(text: str, *, advice: bool, allowed: Sequence[str] = ()) -> str:
     if is_hidden(text):
         return "hidden"
     folded = _folded(text)
-    if _is_spelled_out(folded.spaced) or _is_override_in_digits(folded.spaced):
+    if _is_spelled_out(folded.with_spaces) or _is_override_in_digits(folded.with_spaces):
         return "hidden"
     for name in (name for name in _ADDRESSES_READER if name not in allowed):
-        variants = folded.spoken if name in _SENTENCES_ONLY else (folded.spaced, folded.parted)
+        variants = folded.spoken if name in _SENTENCES_ONLY else (folded.with_spaces, folded.without_separators)
         if any(_matches_rule(variant, name, _ADDRESSES_READER) for variant in variants):
             return name
-    lines = (folded.spaced, folded.lined)
+    lines = (folded.with_spaces, folded.with_lines)
     if allowed:
         return next((imitation for variant in lines if (imitation := imitation_rule(variant))), "")
     return next((found_rule for variant in lines if (found_rule := _advice_rule(variant))), "") if advice else ""
@@ -400,9 +400,9 @@ class FoldedText:
     as sentences: identifiers are not split in it, unless one is a sentence by itself (`from_now_on_you_must.md`).
     """
 
-    spaced: str
-    lined: str
-    parted: str
+    with_spaces: str
+    with_lines: str
+    without_separators: str
     spoken: tuple[str, ...]
 
 
@@ -411,9 +411,9 @@ def _folded(text: str) -> FoldedText:
     without_emphasis = _EMPHASIS.sub("", bare)
     names = [_MARKS.sub(" ", name) for name in bare.split() if len(_MARKS.findall(name)) >= MIN_NAME_SEPARATORS]
     return FoldedText(
-        spaced=_SPACES.sub(" ", bare).casefold(),
-        lined=_SPACES.sub("\n", bare).casefold(),
-        parted=_SEPARATORS.sub(" ", bare).casefold(),
+        with_spaces=_SPACES.sub(" ", bare).casefold(),
+        with_lines=_SPACES.sub("\n", bare).casefold(),
+        without_separators=_SEPARATORS.sub(" ", bare).casefold(),
         spoken=(
             _SPACES.sub(" ", without_emphasis).casefold(),
             _BLANKS.sub(" ", without_emphasis).casefold(),

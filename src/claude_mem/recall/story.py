@@ -128,7 +128,7 @@ def _files(turn_evidence: Evidence, summary: Row | None) -> list[Row]:
     """Return how often each file was edited and read. Imported turns have no events and therefore no counts."""
     edited, read = (
         Counter(edit.path for edit in turn_evidence.edits),
-        Counter(item.text for item in turn_evidence.opened),
+        Counter(item.text for item in turn_evidence.reads),
     )
     if not edited and not read and summary:
         only_read = [path for path in summary["files_read"] if path not in summary["files_edited"]]
@@ -325,7 +325,7 @@ class ItemUses:
 
 def _file_uses(turn: TurnEvidence) -> Iterator[tuple[int, str]]:
     yield from ((turn.times[edit.seq], edit.path) for edit in turn.evidence.edits)
-    yield from ((turn.times[item.seq], item.text) for item in turn.evidence.opened)
+    yield from ((turn.times[item.seq], item.text) for item in turn.evidence.reads)
     yield from ((turn.times[command.seq], "") for command in turn.evidence.commands)
 
 

@@ -96,7 +96,7 @@ def take_lock(data_dir: Path) -> DataDirLock:
 
 
 def _lock_exclusive(fd: int) -> bool:
-    """Try for a fifth of a second, because every call of `holder` holds the lock for an instant."""
+    """Try for a fifth of a second, because every call of `lock_holder` holds the lock for an instant."""
     for _ in range(10):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

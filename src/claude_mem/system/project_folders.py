@@ -110,7 +110,7 @@ def identify_project(folder: str, *, excluded: tuple[str, ...] = ()) -> Resolved
 
 
 async def identify_project_in_thread(folder: str, *, excluded: tuple[str, ...]) -> ResolvedProject:
-    """Run `resolve` in a thread: it reads files, and a slow disk must not block the event loop."""
+    """Run `identify_project` in a thread: it reads files, and a slow disk must not block the event loop."""
     return await asyncio.to_thread(identify_project, folder, excluded=excluded)
 
 

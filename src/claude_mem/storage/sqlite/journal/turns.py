@@ -369,8 +369,8 @@ def _build_turn(
         known_titles=_load_known_titles(conn, row["session_id"], before=row["number"]),
         host=row["host"],
         previous=_load_previous(conn, row["session_id"], before=row["number"]),
-        carried=_load_carried(conn, row, trusted_sources) if with_earlier else EarlierReads(),
-        trusted=trusted_sources,
+        earlier_reads=_load_carried(conn, row, trusted_sources) if with_earlier else EarlierReads(),
+        trusted_sources=trusted_sources,
     )
 
 
