@@ -185,8 +185,10 @@ def _list_files(config: Config) -> Iterator[Path]:
 
 
 def _clean_file(path: Path, config: Config, *, write: bool) -> bool:
-    """Redact a file and return whether it changed. Logs are changed in place, because the process that writes a log
-    keeps the file open."""
+    """Redact a file and return whether it changed.
+
+    Logs are changed in place, because the process that writes a log keeps the file open.
+    """
     is_log = path.parent.name == "logs"
     with paused_log() if is_log else nullcontext():
         raw = path.read_bytes()
@@ -204,7 +206,7 @@ def _clean_file(path: Path, config: Config, *, write: bool) -> bool:
 
 
 def _redact_log(text: str) -> str:
-    """Redact a log in blocks of whole lines: nothing of it may be dropped."""
+    """Redact a log in blocks of whole lines, without dropping any text."""
     blocks, begin = [], 0
     while begin < len(text):
         end = text.rfind("\n", begin, begin + MAX_FILE_BYTES) + 1 if len(text) - begin > MAX_FILE_BYTES else 0
@@ -228,8 +230,10 @@ def paused_log() -> Iterator[None]:
 
 
 def _scrub_copy(path: Path, clean: TextCleaner, *, write: bool) -> bool:
-    """Scrub a backup and return whether it changed. It is checked first: most backups need no change, and rewriting a
-    large one takes long."""
+    """Scrub a backup and return whether it changed.
+
+    It is checked first: most backups need no change, and rewriting a large one takes long.
+    """
     with external_db.open_read_only(path) as conn:
         changed = redaction.redact_copy(conn, clean=clean, write=False)
     if changed and write:

@@ -141,40 +141,42 @@ class ContextService:
 
     # --- during a session ------------------------------------------------------------------------------------
 
-    async def inject(self, moment: Trigger) -> Injection:
+    async def inject(self, trigger: Trigger) -> Injection:
         """Return the injection for a prompt, file or failure; usually it is empty.
 
         Calls for one session run one at a time: two tools that run at once must not be given the same text.
         """
-        project = await identify_project_in_thread(moment.cwd, excluded=self.config.excluded_projects)
+        project = await identify_project_in_thread(trigger.cwd, excluded=self.config.excluded_projects)
         project_id = await self.db.read(projects.find_project_id, project) if project.enabled else None
         row = await self.db.read(projects.find_project_row, project_id) if project_id else None
-        if row is None or not moment.text.strip():
+        if row is None or not trigger.text.strip():
             return triggers.NO_INJECTION
-        entry = self.injection_cache.get(moment.host, moment.content_session_id)
+        entry = self.injection_cache.get(trigger.host, trigger.content_session_id)
         async with entry.lock:
-            injection = await self._compose(moment, row, frozenset(await self._injected_ids(moment, row["id"], entry)))
+            injection = await self._compose(
+                trigger, row, frozenset(await self._injected_ids(trigger, row["id"], entry))
+            )
             entry.injected_ids.update(injection.item_names)
         return injection
 
-    async def _compose(self, moment: Trigger, project: Row, seen_ids: frozenset[str]) -> Injection:
-        if moment.kind == "file":
+    async def _compose(self, trigger: Trigger, project: Row, seen_ids: frozenset[str]) -> Injection:
+        if trigger.kind == "file":
             return await self.db.read(
-                triggers.inject_at_file, moment, project, injected_names=seen_ids, icons=self.icons
+                triggers.inject_at_file, trigger, project, injected_names=seen_ids, icons=self.icons
             )
-        session = await self.db.read(sessions.find_session, moment.host, moment.content_session_id)
+        session = await self.db.read(sessions.find_session, trigger.host, trigger.content_session_id)
         own = session.id if session else 0
-        if moment.kind == "failure":
+        if trigger.kind == "failure":
             at_failure = partial(triggers.inject_at_failure, injected_names=seen_ids, icons=self.icons, session_id=own)
-            return await self.db.read(at_failure, moment, project["id"])
-        return await self.at_prompt(moment, project["id"], seen_ids, session_id=own)
+            return await self.db.read(at_failure, trigger, project["id"])
+        return await self.at_prompt(trigger, project["id"], seen_ids, session_id=own)
 
     async def at_prompt(
-        self, moment: Trigger, project_id: int, seen_ids: frozenset[str] = frozenset(), *, session_id: int = 0
+        self, trigger: Trigger, project_id: int, seen_ids: frozenset[str] = frozenset(), *, session_id: int = 0
     ) -> Injection:
         """Return the injection for a prompt, without items of `seen_ids` or of the session itself."""
         return await triggers.inject_at_prompt(
-            moment,
+            trigger,
             project_id,
             db=self.db,
             indexer=self.indexer,
@@ -183,14 +185,14 @@ class ContextService:
             session_id=session_id,
         )
 
-    async def _injected_ids(self, moment: Trigger, project_id: int, entry: SessionInjections) -> set[str]:
+    async def _injected_ids(self, trigger: Trigger, project_id: int, entry: SessionInjections) -> set[str]:
         """Return the ids injected into the session.
 
         If the worker did not serve its start, the hook used the file on disk: the current start context is assumed.
         """
         if not entry.is_loaded:
             entry.injected_ids |= await self.db.read(
-                injections.list_injected_items, moment.host, moment.content_session_id
+                injections.list_injected_items, trigger.host, trigger.content_session_id
             )
             entry.is_loaded = True
         if "start" not in entry.injected_ids:
@@ -202,13 +204,13 @@ class ContextService:
             entry.injected_ids.add("start")
         return entry.injected_ids
 
-    async def record_injection(self, moment: Trigger, injection: Injection) -> None:
+    async def record_injection(self, trigger: Trigger, injection: Injection) -> None:
         """Record an injection after the response was sent: a busy database must not delay the session."""
-        await self.db.write(_store_injection, moment, injection, now=ids.now_ms())
+        await self.db.write(_store_injection, trigger, injection, now=ids.now_ms())
         record = InjectionRecord(
-            trigger=moment.kind, at=ids.now_ms(), tokens=estimate_tokens(injection.text), names=injection.item_names
+            trigger=trigger.kind, at=ids.now_ms(), tokens=estimate_tokens(injection.text), names=injection.item_names
         )
-        await self._audit_injection(moment.host, moment.content_session_id, record)
+        await self._audit_injection(trigger.host, trigger.content_session_id, record)
 
     async def _audit_injection(self, host: str, content_session_id: str, record: InjectionRecord) -> None:
         """Write the ids to the audit log. Files are only counted, since their names may be confidential."""
@@ -266,11 +268,11 @@ def _store_start(
         notices.mark_greeted(conn, now=now)
 
 
-def _store_injection(conn: Connection, moment: Trigger, injection: Injection, *, now: int) -> None:
-    session_key = (moment.host, moment.content_session_id)
-    injections.record_injected_items(conn, *session_key, injection.item_names, trigger=moment.kind, now=now)
+def _store_injection(conn: Connection, trigger: Trigger, injection: Injection, *, now: int) -> None:
+    session_key = (trigger.host, trigger.content_session_id)
+    injections.record_injected_items(conn, *session_key, injection.item_names, trigger=trigger.kind, now=now)
     record = InjectionRecord(
-        trigger=moment.kind,
+        trigger=trigger.kind,
         at=now,
         tokens=estimate_tokens(injection.text),
         names=injection.item_names,

@@ -62,7 +62,7 @@ def injected_file(injection: Injection) -> str:
 
 
 async def inject_at_prompt(
-    moment: Trigger,
+    trigger: Trigger,
     project_id: int,
     *,
     db: Database,
@@ -72,11 +72,11 @@ async def inject_at_prompt(
     session_id: int = 0,
 ) -> Injection:
     """Return the memories and files that concern a prompt."""
-    if not is_searchable(moment.text):
+    if not is_searchable(trigger.text):
         return NO_INJECTION
     where = SearchFilter(project_ids=(project_id,), exclude_session_id=session_id)
     hits, files = await rank.find_for_prompt(
-        db, indexer, moment.text, where, items=4 * PROMPT_ITEMS, files=PROMPT_FILES
+        db, indexer, trigger.text, where, items=4 * PROMPT_ITEMS, files=PROMPT_FILES
     )
     new_hits = [hit for hit in hits if _may_inject(hit) and item_name(hit.kind, hit.id) not in injected_names]
     new_files = [path for path in files if f"file:{path}" not in injected_names]
@@ -134,19 +134,19 @@ def _compose(head: str, lines: Iterable[tuple[str, list[str], bool]], budget: in
 
 
 def inject_at_file(
-    conn: Connection, moment: Trigger, project: Row, *, injected_names: frozenset[str], icons: Icons
+    conn: Connection, trigger: Trigger, project: Row, *, injected_names: frozenset[str], icons: Icons
 ) -> Injection:
     """Return what is known about a file, once per session."""
-    path = _relative_path(moment.text, (project["root"], moment.cwd))
+    path = _relative_path(trigger.text, (project["root"], trigger.cwd))
     if not path or f"{FILE_PREFIX}{path}" in injected_names:
         return NO_INJECTION
     rows = observations.list_observations_by_file(
-        conn, project["id"], path, exclude_content_session_id=moment.content_session_id, limit=FILE_ITEMS
+        conn, project["id"], path, exclude_content_session_id=trigger.content_session_id, limit=FILE_ITEMS
     )
     fresh = [row for row in rows if item_name("observation", row["id"]) not in injected_names]
     if not fresh:
         return NO_INJECTION
-    old = _changed_since(Path(moment.text), rows[0]["created_at"])
+    old = _changed_since(Path(trigger.text), rows[0]["created_at"])
     head = f"# claude-mem: known about {defuse_links(path) if is_name(path) else 'this file'}" + (
         "; it has changed since, so this may be outdated" if old else ""
     )
@@ -189,7 +189,7 @@ def _row_line(row: Row, icons: Icons) -> str:
 
 def inject_at_failure(
     conn: Connection,
-    moment: Trigger,
+    trigger: Trigger,
     project_id: int,
     *,
     injected_names: frozenset[str],
@@ -198,7 +198,7 @@ def inject_at_failure(
 ) -> Injection:
     """Return what solved the same error before."""
     where = SearchFilter(project_ids=(project_id,), exclude_session_id=session_id)
-    hits = search.find_by_signal(conn, where, kinds=("error",), values=_signatures(moment.text))
+    hits = search.find_by_signal(conn, where, kinds=("error",), values=_signatures(trigger.text))
     solved = observations.list_solutions(
         conn, sorted({row["group"] for row in hits if row["group"] > 0}, reverse=True)[:50]
     )

@@ -196,7 +196,7 @@ class Service:
         self.damage_reason = self.damage_reason or problem
         self.request_restart()
 
-    # --- loops -----------------------------------------------------------------------------------------------
+    # --- starting and loops ------------------------------------------------------------------------------------------
 
     async def prepare(self) -> None:
         """Apply pending deletions before the first request is accepted, so that no request can read deleted content."""
@@ -376,7 +376,7 @@ class Service:
             self.runner.wake.set()
         return count
 
-    # --- operations for routes and tools ---------------------------------------------------------------------
+    # --- publishing and waiting --------------------------------------------------------------------------------------
 
     @property
     def _runners(self) -> tuple[Runner, ...]:
@@ -430,6 +430,8 @@ class Service:
         event_id = await asyncio.to_thread(self.spool.put, header, payload)
         self.wake.set()
         return event_id
+
+    # --- memories and projects ---------------------------------------------------------------------------------------
 
     async def save(
         self,
@@ -495,6 +497,8 @@ class Service:
         for project_id in project_ids:
             await self.db.write(jobs.enqueue_render, project_id, now=ids.now_ms())
         self.runner.wake.set()
+
+    # --- back-fill, reprocessing and status --------------------------------------------------------------------------
 
     async def backfill(self, paths: Sequence[Path]) -> Row:
         """Enqueue old transcripts for reading, except those that were read before and have not changed."""

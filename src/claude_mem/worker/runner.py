@@ -18,10 +18,10 @@ from claude_mem.system.failpoints import failpoint
 
 log = logging.getLogger(__name__)
 
-STAGE_SECONDS = 60
+STAGE_SECONDS = 60  # that a stage may take, unless its runner allows more
 POLL_SECONDS = 5.0
-TROUBLE_SECONDS = 1.0
-LOCKED_SECONDS = 0.2
+DISK_RETRY_SECONDS = 1.0
+LOCKED_SECONDS = 0.2  # between attempts while the lock is held
 
 Publish = Callable[[Sequence[StreamEvent]], Awaitable[None]]
 Gate = Callable[[], Awaitable[None]]
@@ -54,6 +54,7 @@ class Runner:
         self.job: Job | None = None  # the job that is running
 
     async def run(self, stop: asyncio.Event) -> None:
+        """Run due jobs until `stop` is set; wait while none is due."""
         while not stop.is_set():
             self.wake.clear()  # before claiming: a wake-up between claim and wait must not be lost
             while not stop.is_set() and await self.step():
@@ -61,9 +62,9 @@ class Runner:
                 if self.gate is not None:
                     await self.gate()
             self.busy = False
-            await wait_any(self.wake, stop, seconds=await self._patience())
+            await wait_any(self.wake, stop, seconds=await self._wait_seconds())
 
-    async def _patience(self) -> float:
+    async def _wait_seconds(self) -> float:
         """Return the seconds until the next job is due, at most `POLL_SECONDS`."""
         due = await self.db.read(jobs.get_next_due_time, list(self.stages))
         return POLL_SECONDS if due is None else min(max((due - ids.now_ms()) / 1000, 0.01), POLL_SECONDS)
@@ -90,25 +91,26 @@ class Runner:
         except LeaseLost as lost:
             log.warning("%s", lost)
         except Exception as error:
-            await (self._put_back if damage.is_transient_disk_error(error) else self._give_back)(job, error)
+            await (self._unclaim if damage.is_transient_disk_error(error) else self._release)(job, error)
         else:
             await self.publish(stream_events)
         finally:
             self.job = None
         return True
 
-    async def _put_back(self, job: Job, error: Exception) -> None:
+    async def _unclaim(self, job: Job, error: Exception) -> None:
         """Undo the claim after a disk error, which is not the job's fault. Retry until that can be written."""
         log.error("%s %s could not be written: %s", job.kind, job.subject, error)
         while True:
-            await asyncio.sleep(TROUBLE_SECONDS)
+            await asyncio.sleep(DISK_RETRY_SECONDS)
             try:
                 return await self.db.write(jobs.unclaim_job, job, now=ids.now_ms())
             except Exception as again:
                 if not damage.is_transient_disk_error(again):
                     raise
 
-    async def _give_back(self, job: Job, error: Exception) -> None:
+    async def _release(self, job: Job, error: Exception) -> None:
+        """Schedule another attempt, or make the job a dead letter."""
         log.exception("%s %s failed, attempt %d", job.kind, job.subject, job.attempts)
         reason = f"{type(error).__name__}: {error}"
         if await self.db.write(jobs.release_failed_job, job, error=reason, now=ids.now_ms()):

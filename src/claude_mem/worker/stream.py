@@ -11,15 +11,18 @@ from claude_mem.domain import ids
 from claude_mem.domain.records import StreamEvent
 
 HEARTBEAT_SECONDS = 15.0
-_BACKLOG = 200
+_MAX_QUEUED = 200
 
 
 class Stream:
+    """Sends each published event to every listener, through a queue of its own."""
+
     def __init__(self) -> None:
         self._listeners: set[asyncio.Queue[StreamEvent | None]] = set()
         self._closed = False
 
     def publish(self, stream_events: Sequence[StreamEvent]) -> None:
+        """Queue the events for every listener that can keep up."""
         for queue in self._listeners:
             for event in stream_events:
                 if not queue.full():
@@ -27,6 +30,7 @@ class Stream:
 
     @property
     def listeners(self) -> int:
+        """The number of connected listeners."""
         return len(self._listeners)
 
     def close(self) -> None:
@@ -45,10 +49,10 @@ class Stream:
         """Yield server-sent events until the worker stops or the listener disconnects."""
         if self._closed:
             return  # a listener added now would never be disconnected
-        queue: asyncio.Queue[StreamEvent | None] = asyncio.Queue(_BACKLOG)
+        queue: asyncio.Queue[StreamEvent | None] = asyncio.Queue(_MAX_QUEUED)
         self._listeners.add(queue)
         try:
-            yield _event(StreamEvent("connected", {}))
+            yield _encode(StreamEvent("connected", {}))
             while True:
                 try:
                     item = await asyncio.wait_for(queue.get(), HEARTBEAT_SECONDS)
@@ -57,11 +61,11 @@ class Stream:
                     continue
                 if item is None:
                     return
-                yield _event(item)
+                yield _encode(item)
         finally:
             self._listeners.discard(queue)
 
 
-def _event(item: StreamEvent) -> bytes:
+def _encode(item: StreamEvent) -> bytes:
     data = msgspec.json.encode({**item.data, "type": item.type, "timestamp": ids.now_ms()})
     return b"data: " + data + b"\n\n"

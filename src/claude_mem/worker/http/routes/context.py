@@ -100,15 +100,15 @@ async def inject_at_start(service: Service, request: Request) -> Any:
 
 async def inject_at_trigger(service: Service, request: Request) -> Any:
     """A hook's record of a prompt, file or failure; the response is what the agent expects."""
-    moment = payload.read_trigger(spool.parse_envelope(ids.new_event_id(), await read_body(request)))
-    injection = await service.context_service.inject(moment)
+    trigger = payload.read_trigger(spool.parse_envelope(ids.new_event_id(), await read_body(request)))
+    injection = await service.context_service.inject(trigger)
     is_delivered = injection.item_names and not await request.is_disconnected()
     background = (
-        BackgroundTask(_record_quietly, partial(service.context_service.record_injection, moment, injection))
+        BackgroundTask(_record_quietly, partial(service.context_service.record_injection, trigger, injection))
         if is_delivered
         else None
     )
-    answer = answers.compose_answer(moment.host, moment.event, injection.text)
+    answer = answers.compose_answer(trigger.host, trigger.event, injection.text)
     return Response(answer, media_type="application/json", background=background)
 
 
@@ -131,10 +131,10 @@ async def preview_prompt_injection(service: Service, request: Request) -> Any:
     )
     await service.indexer.catch_up()
     hits = await rank.find_hits(service.db, service.indexer, question)
-    moment = payload.Trigger(host="", content_session_id="", cwd="", event="UserPromptSubmit", text=question.text)
+    trigger = payload.Trigger(host="", content_session_id="", cwd="", event="UserPromptSubmit", text=question.text)
     # A second ranking: it differs for prompts over `rank.MAX_PROMPT_CHARS` and for names of several projects.
     injections = [
-        await service.context_service.at_prompt(moment, project_id) for project_id in question.where.project_ids or ()
+        await service.context_service.at_prompt(trigger, project_id) for project_id in question.where.project_ids or ()
     ]
     text = "\n".join(injection.text for injection in injections if injection.text)
     return {"context": text, "count": len(hits), "items": [hit.as_item() for hit in hits]}

@@ -326,14 +326,14 @@ def percentiles(milliseconds: Iterable[float]) -> dict[str, float | int | None]:
     return {"count": len(ordered), **{name: round(ordered[at], 2) if ordered else None for name, at in ranks.items()}}
 
 
-def with_timing(moment: str, handler: Handler) -> Handler:
+def with_timing(trigger: str, handler: Handler) -> Handler:
     """Wrap a handler to record its response time. Requests that fail are not counted."""
 
     @wraps(handler)
     async def timed(service: Service, request: Request) -> Any:
         started = time.perf_counter()
         answer = await handler(service, request)
-        samples = service.response_times.setdefault(moment, deque(maxlen=MAX_SAMPLES))
+        samples = service.response_times.setdefault(trigger, deque(maxlen=MAX_SAMPLES))
         samples.append((time.perf_counter() - started) * 1000)
         return answer
 
@@ -448,6 +448,6 @@ def _parse_log_time(at: str) -> int:
 
 
 def _format_entry(entry: LogEntry) -> list[str]:
-    moment = datetime.fromtimestamp(entry.at / 1000)
-    head = f"{moment:%Y-%m-%d %H:%M:%S},{entry.at % 1000:03d} {entry.level} {entry.logger}: "
+    logged_at = datetime.fromtimestamp(entry.at / 1000)
+    head = f"{logged_at:%Y-%m-%d %H:%M:%S},{entry.at % 1000:03d} {entry.level} {entry.logger}: "
     return (head + entry.message).split("\n")
