@@ -192,6 +192,8 @@ def test_a_browser_that_is_not_known_is_told_what_to_do_and_comes_in_with_anothe
     other = stranger.new_page()
     other.goto(memory.client().post("/api/open")["url"])
     expect(other.get_by_role("heading", level=1)).to_have_text("Recent memory")
+    expect(other.locator(".tag[data-agent=claude]").first).to_have_text("Claude Code")  # labels need the login
+    expect(other.locator(".mark[data-type=bugfix]").first).not_to_have_text("·")
     expect(page.get_by_role("heading", level=1)).to_have_text("Sessions")
 
 

@@ -141,6 +141,13 @@ def test_settings_are_changed_refused_beside_their_field_and_put_back(memory: La
     assert not {"silence_minutes", "skip_tools"} & {line.split(" ")[0] for line in file.read_text().splitlines()}
 
 
+def test_every_setting_belongs_to_a_group(memory: Lab, page: Page) -> None:
+    page.goto("/settings")
+    expect(page.locator(".setting")).to_have_count(len(memory.client().get("/api/settings")))
+    expect(page.get_by_role("heading", name="Retention")).to_be_visible()
+    expect(page.get_by_role("heading", name="Other", exact=True)).to_have_count(0)
+
+
 @pytest.mark.parametrize("width", [400, 2560])
 def test_every_width_has_room(troubled: Lab, open_page: OpenPage, width: int) -> None:
     page = open_page(width=width, theme="dark")

@@ -10,7 +10,7 @@ import { badge, button, richText, showError } from "../parts.js";
 const GROUPS = [
   ["Injection", ["context_tokens", "context_observations", "greeting"]],
   ["Capture", ["mode", "skip_tools", "excluded_projects", "event_chars", "silence_minutes", "session_hours"]],
-  ["Privacy", ["redact_secrets", "withheld_files"]],
+  ["Privacy", ["redact_secrets", "withheld_files", "foreign_text"]],
   ["Retention", ["keep_events_days", "keep_dead_days", "keep_log_days", "disk_quota_mb"]],
   [
     "Refining and budget",
