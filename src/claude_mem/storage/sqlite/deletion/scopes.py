@@ -289,12 +289,15 @@ def _matching_injections(
     return [row["id"] for row in injection_rows]
 
 
-def _session_conditions(scope: DeletionScope, at: str) -> Iterator[str]:
-    """Yield all conditions except the text, for rows that belong to a session (`s`) and have a time column `at`."""
+def _session_conditions(scope: DeletionScope, at: str, *, project: str = "s.project_id") -> Iterator[str]:
+    """Yield all conditions except the text, for rows that belong to a session (`s`).
+
+    `at` and `project` are the columns with their time and project.
+    """
     if scope.sessions:
         yield _IN_SESSIONS
     if scope.projects:
-        yield _IN_PROJECTS.format("s.project_id")
+        yield _IN_PROJECTS.format(project)
     if scope.after is not None:
         yield f"{at} >= :after"
     if scope.before is not None:
@@ -306,14 +309,8 @@ def _session_conditions(scope: DeletionScope, at: str) -> Iterator[str]:
 
 
 def _matching_restorable(conn: Connection, scope: DeletionScope) -> list[tuple[str, int, int]]:
-    where = ["true"]
-    where += [_IN_SESSIONS] if scope.sessions else []
-    where += [_IN_PROJECTS.format("a.project_id")] if scope.projects else []
-    where += ["a.at >= :after"] if scope.after is not None else []
-    where += ["a.at < :before"] if scope.before is not None else []
+    where = ["true", *_session_conditions(scope, "a.at", project="a.project_id")]
     where += ["holds(a.content)"] if scope.matching else []
-    where += ["s.host = :source"] if scope.source else []
-    where += ["false"] if scope.ids else []
     sql = f"""
         select a.kind, a.row_id, a.forgetting_id from put_away a left join sdk_sessions s on s.id = a.session_id
          where {" and ".join(where)}
@@ -326,12 +323,7 @@ def _matching_indexed_turns(conn: Connection, scope: DeletionScope, tables: Any)
     if not scope.matching or "passages" not in tables:
         return []
     where = [f"({' or '.join(f'holds(p.{name})' for name in ('title', 'body', 'hints', 'around'))})"]
-    where += [_IN_SESSIONS] if scope.sessions else []
-    where += [_IN_PROJECTS.format("d.project_id")] if scope.projects else []
-    where += ["d.created_at >= :after"] if scope.after is not None else []
-    where += ["d.created_at < :before"] if scope.before is not None else []
-    where += ["s.host = :source"] if scope.source else []
-    where += ["false"] if scope.ids else []
+    where += _session_conditions(scope, "d.created_at", project="d.project_id")
     sql = f"""
         select distinct d.turn_id from passages p join documents d on d.id = p.document_id
           left join sdk_sessions s on s.id = d.session_id where d.turn_id is not null and {" and ".join(where)}
