@@ -239,7 +239,7 @@ _CALLS = ("function_call", "custom_tool_call", "local_shell_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _ENDS = ("exec_command_end", "patch_apply_end", "mcp_tool_call_end")
 _IN_EARLIER_PART = 1 << 62  # index of a prompt in an earlier part: what the user adds after it is a separate prompt
-_MOST_RUNNING = 8  # calls with an output whose end may still be reported
+_MAX_RUNNING = 8  # calls with an output whose end may still be reported
 MAX_DAYS = 30  # day directories that are searched for a session's subagents, starting with its own
 SETTLED_SECONDS = 2  # a directory changed more recently may have files that its mtime misses or that are still empty
 
@@ -439,7 +439,7 @@ class _CodexReader:
 
     def mark(self, place: transcript_lines.ReadPosition) -> _CodexMark:
         """Return the mark from which the next part continues."""
-        running = [line for offsets in list(self.running_lines.values())[-_MOST_RUNNING:] for line in offsets]
+        running = [line for offsets in list(self.running_lines.values())[-_MAX_RUNNING:] for line in offsets]
         unfinished = {*running, *(call.line for call in self.calls.values()), self.closing_line}
         return _CodexMark(
             offset=place.offset,

@@ -224,7 +224,7 @@ Record = dict[str, Any]
 
 MAX_LIST_BYTES = 4 << 20  # the largest list of projects that is read
 _TAIL = 1 << 20
-_MOST_MESSAGES = 50_000
+_MAX_MESSAGES = 50_000
 _OVER = ("success", "error", "cancelled")
 # Text that the program inserts in the user's place.
 _NOT_SAID = ("<session_context>", "<state_snapshot>", "System: Potential loop detected", "Please continue.")
@@ -360,7 +360,7 @@ class _Messages:
             nested = record.get("messages")
             messages = [item for item in nested if isinstance(item, dict)] if isinstance(nested, list) else []
         self.messages |= {message["id"]: message for message in messages if isinstance(message.get("id"), str)}
-        if len(self.messages) > _MOST_MESSAGES:
+        if len(self.messages) > _MAX_MESSAGES:
             raise transcript_lines.ReadLimitExceeded
 
 

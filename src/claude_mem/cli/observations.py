@@ -29,7 +29,7 @@ TEXTS = ("type", "title", "subtitle", "narrative")
 LISTS = {"facts": "fact", "concepts": "concept"}
 KEPT_NOTE = "Deleting by ID keeps the turn's summary and raw events, which are separate records."
 UNDO_DAYS = 30
-MOST_SHOWN = 5
+MAX_SHOWN = 5
 SECONDS, LOOK_SECONDS = 600.0, 0.1
 SCOPES = ("session", "project", "before", "after", "source", "matching")
 
@@ -345,11 +345,11 @@ def _show_preview(item: dict[str, Any]) -> None:
     parts += [f"{other}, which was merged into it" for other in goes["merged"]]
     if parts:
         output.info(f"        deletes: {', '.join(parts)}")
-    for copy in item["stays"][:MOST_SHOWN]:
+    for copy in item["stays"][:MAX_SHOWN]:
         output.info(
             f"        keeps: {copy['kind']} {copy['id']}, which shares {copy['shared']} of {copy['words']} words"
         )
-    if more := len(item["stays"][MOST_SHOWN:]):
+    if more := len(item["stays"][MAX_SHOWN:]):
         output.info(f"        keeps: {more} more similar records")
     if item["into"]:
         output.info(f"        keeps: observation {item['into']}, into which it was merged")

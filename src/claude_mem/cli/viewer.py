@@ -26,7 +26,7 @@ from claude_mem.system import process
 from claude_mem.system.spool import write_private
 
 OBSERVATION = "/observation/"
-MOST_DIGITS = 19  # of an ID; longer numbers are searched for
+MAX_DIGITS = 19  # of an ID; longer numbers are searched for
 LEFT_OVER_SECONDS = 300  # age of a file left by a command that was killed; its link has expired long before
 LOOK_SECONDS = 0.2
 # Not in any browser history: a refresh after 0 seconds replaces the page.
@@ -114,7 +114,7 @@ def _wait(data_dir: Path, link: dict[str, Any]) -> str:
 def viewer_path(words: list[str]) -> str:
     """Return the viewer's path for an observation's ID, or for a search."""
     number = words[0].removeprefix("#") if len(words) == 1 else ""
-    if number.isascii() and number.isdigit() and len(number) < MOST_DIGITS:
+    if number.isascii() and number.isdigit() and len(number) < MAX_DIGITS:
         return f"{OBSERVATION}{int(number)}"
     return "/search?" + urlencode({"q": " ".join(words)}) if words else "/"
 

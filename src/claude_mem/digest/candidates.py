@@ -19,7 +19,7 @@ from claude_mem.digest.prose import content_words, names
 from claude_mem.digest.subjects import CHANGE_START, Story, is_test
 
 QUOTED_CHARS = 60
-MOST_DOCUMENTED = 4
+MAX_DOCUMENTED = 4
 SMALL_LINES = 24  # maximum size of an edit that a replacement can describe
 
 _DONE = re.compile(
@@ -30,8 +30,8 @@ _MARKS = ("\\", '"', "`", "$(", "${")
 _EMPTY = re.compile(
     r"(?i)^(?:added|updated|removed|changed|fixed|modified|new|improved|created)(?: (?:the|new|some|existing|all|related|unit|integration|test|tests|files?|code|imports?|docs?|documentation|comments?|changes?))*$"
 )
-MOST_STATEMENTS = 60
-MOST_LABELS = 6
+MAX_STATEMENTS = 60
+MAX_LABELS = 6
 SHORT_PLAN = 5  # a plan's heading with at most this many content words is vague
 
 
@@ -164,7 +164,7 @@ def _with_labels(heading: str, story: Story) -> str:
     """Return a plan's short heading with the labels of the work: "Improved the prompt: deduplication, role line"."""
     items = [one for one in story.statements if one.label and one.first and one.depth == 1 and one.kind == "item"]
     telling = [one.label for one in items if _is_telling_label(one.label)]
-    if len(content_words(heading)) > SHORT_PLAN or not 2 <= len(telling) == len(items) <= MOST_LABELS:
+    if len(content_words(heading)) > SHORT_PLAN or not 2 <= len(telling) == len(items) <= MAX_LABELS:
         return ""
     title = heading
     for number, label in enumerate(telling):
@@ -318,7 +318,7 @@ def is_generic_lead(lead: str) -> bool:
 
 
 def _from_message(story: Story) -> Iterator[TitleCandidate]:
-    statements = story.statements[:MOST_STATEMENTS]
+    statements = story.statements[:MAX_STATEMENTS]
     yield from _cause_and_fix(story)
     yield from _choice(story)
     yield from _from_answer(story)
@@ -424,7 +424,7 @@ _BY_NUMBER = re.compile(r"(?i)\b(?:option|approach|step|test|scenario|problem|is
 
 def _answer_claims(story: Story) -> Iterator[tuple[str, Statement]]:
     """Yield the claims of an answer as titles: no chat, offers, questions or options."""
-    for one in story.statements[:MOST_STATEMENTS]:
+    for one in story.statements[:MAX_STATEMENTS]:
         bare = prose.without_chat(one.text)
         if (
             one.kind != "prose"
@@ -716,7 +716,7 @@ def documented_titles(evidence: Evidence) -> Iterator[str]:
             if len(content_words(bare)) >= 3 and len(bare) <= 110 and "://" not in bare:
                 where = PurePosixPath(edit.path).name
                 titles += 1
-                if titles <= MOST_DOCUMENTED:
+                if titles <= MAX_DOCUMENTED:
                     yield f"Added `{name}` in `{where}`: {bare[:1].lower()}{bare[1:]}"
 
 

@@ -16,8 +16,8 @@ from typing import Literal
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-MOST_CHARS = 20_000  # of longer messages only the beginning and the end are read
-MOST_STATEMENTS = 400
+MAX_CHARS = 20_000  # of longer messages only the beginning and the end are read
+MAX_STATEMENTS = 400
 
 Kind = Literal["heading", "prose", "item", "row"]
 
@@ -67,7 +67,7 @@ class Block:
 
 def read(message: str) -> list[Statement]:
     """Return the statements of a message in order, without code blocks and quotations."""
-    return list(_MarkdownReader(_parsed(_bounded(message))).read())[:MOST_STATEMENTS]
+    return list(_MarkdownReader(_parsed(_bounded(message))).read())[:MAX_STATEMENTS]
 
 
 @lru_cache(maxsize=8)
@@ -101,8 +101,8 @@ def blocks(message: str) -> list[Block]:
 
 
 def _bounded(message: str) -> str:
-    half = MOST_CHARS // 2
-    return message if len(message) <= MOST_CHARS else f"{message[:half]}\n\n{message[-half:]}"
+    half = MAX_CHARS // 2
+    return message if len(message) <= MAX_CHARS else f"{message[:half]}\n\n{message[-half:]}"
 
 
 class _MarkdownReader:

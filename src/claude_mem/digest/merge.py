@@ -22,8 +22,8 @@ from claude_mem.domain.text import normalize_title
 from claude_mem.privacy.trust import EXTERNAL
 
 ANSWER = "answer"  # key of a draft about an answer, in a turn without any work
-MOST_FACTS = 14
-MOST_EVIDENCE = 8
+MAX_FACTS = 14
+MAX_EVIDENCE = 8
 _UNDONE = ("failed", "abandoned", "proposed")  # outcomes that evidence shows
 REPEATED = 0.6  # share of a decision's words in a reply that repeats it
 _COMMON = frozenset(
@@ -145,7 +145,7 @@ def _observations(
         own = [rest for rest, partner in partners if partner == number]
         results = [_join(item, own, evidence, turn, number, alone=len(items) == 1)]
         if number == 0:
-            results = [replace(results[0], facts=(*results[0].facts, *_decided(mine, items))[:MOST_FACTS])]
+            results = [replace(results[0], facts=(*results[0].facts, *_decided(mine, items))[:MAX_FACTS])]
         if any(rest.key in settled for rest in own):
             results = own
         files |= {path for each in results for path in each.files_modified}
@@ -275,13 +275,13 @@ def _facts(item: ParsedObservation, own: Sequence[Draft], evidence: Evidence, tu
     tool_facts = [
         fact for draft in own for fact in draft.facts if fact.events and tuple(fact.events) != (evidence.message_seq,)
     ]
-    tool_facts = list({fact.text: fact for fact in tool_facts}.values())[:MOST_EVIDENCE]
+    tool_facts = list({fact.text: fact for fact in tool_facts}.values())[:MAX_EVIDENCE]
     model_facts = [
         Fact(text, _sources(text, evidence, turn))
         for text in item.facts
         if text not in {fact.text for fact in tool_facts}
     ]
-    return (*model_facts[: MOST_FACTS - len(tool_facts)], *tool_facts)
+    return (*model_facts[: MAX_FACTS - len(tool_facts)], *tool_facts)
 
 
 def _sources(text: str, evidence: Evidence, turn: Turn) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from claude_mem.digest.prose import content_words, names
 from claude_mem.digest.subjects import Story, offered_action
 from claude_mem.domain.text import shorten, strip_labels
 
-MOST_STEPS = 4
+MAX_STEPS = 4
 STEP_CHARS = 200
 
 _NEXT = re.compile(
@@ -55,7 +55,7 @@ def open_steps(story: Story) -> list[str]:
             for other in distinct_steps
         ):
             distinct_steps.append(step)
-    return distinct_steps[:MOST_STEPS]
+    return distinct_steps[:MAX_STEPS]
 
 
 def _unfinished(story: Story) -> Iterator[str]:
@@ -98,7 +98,7 @@ def _unchecked(story: Story) -> Iterator[str]:
         bare = re.sub(r"[*]{2}", "", longer if leads or len(longer) <= 140 else line)
         yield f"Not tried by hand yet: {prose.as_title(bare, 140)}"
         count, outer = count + 1, indent
-        if count == MOST_UNCHECKED:
+        if count == MAX_UNCHECKED:
             return
 
 
@@ -108,7 +108,7 @@ def _was_run(line: str, story: Story) -> bool:
     return any(name in text for name in re.findall(r"`([^`]{4,80})`", line) for text in ran if " " in name)
 
 
-MOST_UNCHECKED = 2
+MAX_UNCHECKED = 2
 _ITEM = re.compile(r"^(?P<indent>[ \t]{0,12})(?:[-*]|\d{1,3}\.)[ \t]{1,4}(?:\[ \] )?(?P<text>\S.{10,300})$", re.M)
 _CHECKING = re.compile(r"(?i)^#{1,4} .{0,40}\b(?:verif\w*|testing|test plan|manual|validation)\b.{0,40}$", re.M)
 _BY_HAND = re.compile(

@@ -29,7 +29,7 @@ _EDITS = ("Edit", "Write", "MultiEdit", "NotebookEdit", "apply_patch")
 _OF_PAGES = ("memory", "trigger")
 _ERROR = 200  # an error of at most this many characters only states the cause
 OPEN, BALANCED, STRICT = "open", "balanced", "strict"  # the choices of the setting `foreign_text`
-_MOST_KNOWN = 200_000  # characters of previously known text that are compared
+_MAX_KNOWN = 200_000  # characters of previously known text that are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ def _texts(body: ToolUsed) -> Iterator[str]:
 
 
 def _bounded(texts: Iterable[str]) -> Iterator[str]:
-    remaining = _MOST_KNOWN
+    remaining = _MAX_KNOWN
     for text in texts:
         if remaining <= 0:
             return
@@ -307,8 +307,8 @@ def suspicious_rule(words: Iterable[str], *, prompt: str) -> str:
 # (`data/foreign.toml`), or that the project's own text contains, are kept.
 
 LEFT_OUT = "…"
-MOST_FIGURES = 6  # digits of a number
-MOST_OWN = 100_000  # characters of the project's own text that are examined
+MAX_FIGURES = 6  # digits of a number
+MAX_OWN = 100_000  # characters of the project's own text that are examined
 
 _FILE = tomllib.loads((Path(__file__).parents[1] / "data" / "foreign.toml").read_text("utf-8"))
 _ERROR_WORDS = frozenset(_FILE["error_words"].split())
@@ -341,7 +341,7 @@ def plain_error(line: str, own: Set[str]) -> str:
     chunks: list[str] = []
 
     def is_known(word: str) -> bool:
-        return word in _ERROR_WORDS or word in own or (word.isdigit() and len(word) <= MOST_FIGURES)
+        return word in _ERROR_WORDS or word in own or (word.isdigit() and len(word) <= MAX_FIGURES)
 
     for chunk in line[len(begin) :].split():
         plain = _PLAIN.fullmatch(chunk) or all(map(is_known, phrases.folded_words(chunk)))
@@ -366,7 +366,7 @@ def _own_words(turn: Turn) -> frozenset[str]:
 
 
 def _within_limit(texts: Iterable[str]) -> Iterable[str]:
-    remaining = MOST_OWN
+    remaining = MAX_OWN
     for text in texts:
         if remaining <= 0:
             return

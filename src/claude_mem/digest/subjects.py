@@ -115,7 +115,7 @@ def _wish(prompt: str) -> UserRequest:
     return UserRequest(bare.rstrip("?!. "), is_question=is_question)
 
 
-MOST_SENTENCES = 6
+MAX_SENTENCES = 6
 _LABEL = re.compile(
     r"(?i)^(?:(?:one |another |different |genuine |quick |so |now )*question(?: first)?|my point is|fyi)\b[\s,:–-]{1,4}"
 )
@@ -132,7 +132,7 @@ _REMARK = re.compile(
 
 def _telling(text: str) -> str:
     """Return the sentence of a prompt that states the request: the first that asks for something by name."""
-    sentences = re.split(r"(?<=[.!?])\s+", text[:2_000], maxsplit=MOST_SENTENCES)[:MOST_SENTENCES]
+    sentences = re.split(r"(?<=[.!?])\s+", text[:2_000], maxsplit=MAX_SENTENCES)[:MAX_SENTENCES]
     whole = [one for one in sentences if len(one) >= 15 and len(one.split()) >= 3 and not _VAGUE_ASK.match(one)]
     if not whole:
         return text if len(sentences[0]) < 15 else sentences[0]

@@ -10,7 +10,7 @@ from typing import Any
 
 from claude_mem.domain.records import ToolUsed
 
-MOST_SWAPS = 12
+MAX_SWAPS = 12
 RUN_LINES = 8  # longer runs count as rewritten
 LINE_CHARS = 400
 
@@ -32,7 +32,7 @@ _DEFINITION = re.compile(
 _ARROW = re.compile(
     r"^\s*(?:export\s+)?(?:const|let|var)\s+(?P<name>[A-Za-z_$][\w$]*)\s*(?::[^=]{1,80})?=\s*(?:async\s*)?(?:\([^)]{0,200}\)|\w+)\s*=>"
 )
-_MOST_LINES = 4_000
+_MAX_LINES = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def swaps(lines: Sequence[str]) -> Iterator[Swap]:
     """Return the small replacements of a diff: lines that were replaced one by one and differ in a single part."""
     count = 0
     for old, new in _replaced(lines):
-        if count < MOST_SWAPS and (swap := _swap(old, new)):
+        if count < MAX_SWAPS and (swap := _swap(old, new)):
             count += 1
             yield swap
 
@@ -138,7 +138,7 @@ def change_of_call(body: ToolUsed) -> Change:
 
 def change_of_lines(lines: Sequence[str]) -> Change:
     """Return the effect of a diff; its lines begin with `+`, `-` or a space."""
-    lines = lines[:_MOST_LINES]
+    lines = lines[:_MAX_LINES]
     added = [line[1:] for line in lines if line.startswith("+")]
     removed = [line[1:] for line in lines if line.startswith("-")]
     new, old = _defined(added), _defined(removed)
@@ -176,19 +176,19 @@ def _patch_lines(output: Any) -> Iterator[str]:
     hunks = output.get("structuredPatch") if isinstance(output, dict) else None
     for hunk in hunks if isinstance(hunks, list) else ():
         lines = hunk.get("lines") if isinstance(hunk, dict) else None
-        yield from (line for line in lines[:_MOST_LINES] if isinstance(line, str)) if isinstance(lines, list) else ()
+        yield from (line for line in lines[:_MAX_LINES] if isinstance(line, str)) if isinstance(lines, list) else ()
 
 
 def _input_lines(tool_input: dict[str, Any]) -> Iterator[str]:
     if isinstance(content := tool_input.get("content"), str):
-        yield from (f"+{line}" for line in content.splitlines()[:_MOST_LINES])
+        yield from (f"+{line}" for line in content.splitlines()[:_MAX_LINES])
     edits = tool_input.get("edits")
     for edit in edits if isinstance(edits, list) else [tool_input]:
         if not isinstance(edit, dict):
             continue
         old, new = edit.get("old_string"), edit.get("new_string")
         if isinstance(old, str) and isinstance(new, str):
-            before, after = old.splitlines()[:_MOST_LINES], new.splitlines()[:_MOST_LINES]
+            before, after = old.splitlines()[:_MAX_LINES], new.splitlines()[:_MAX_LINES]
             yield from (
                 line
                 for line in difflib.unified_diff(before, after, n=len(before), lineterm="")

@@ -15,7 +15,7 @@ from claude_mem.domain.records import Draft, Fact, ObservationType, Prompted, To
 from claude_mem.domain.rules import RuleStatement, find_statements, is_quoted_from, normalize_rule
 from claude_mem.privacy import phrases, trust
 
-MOST_RULES = 5  # per turn; more are a document
+MAX_RULES = 5  # per turn; more are a document
 KEY = "rule:"
 
 _CLAUDE = re.compile(
@@ -42,7 +42,7 @@ def rules(turn: Turn) -> list[Draft]:
         for stated in find_statements(text):
             draft = _draft(stated, seq)
             drafts.setdefault(draft.key, draft)
-    return list(drafts.values()) if len(drafts) <= MOST_RULES else []
+    return list(drafts.values()) if len(drafts) <= MAX_RULES else []
 
 
 def quoted_rule(turn: Turn, words: str) -> Draft | None:

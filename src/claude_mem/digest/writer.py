@@ -44,8 +44,8 @@ from claude_mem.domain.text import clip, clip_closing, normalize_title, shorten
 from claude_mem.privacy import injection_rules, phrases
 from claude_mem.privacy.trust import EXTERNAL
 
-MOST_FACTS = 14
-MOST_CLAIMS = 7  # facts taken from the closing message
+MAX_FACTS = 14
+MAX_CLAIMS = 7  # facts taken from the closing message
 FIELD_CHARS = 1_500  # maximum length of a summary's field
 LEAST_LEFT = 0.25  # share of the agent's words; with less, all of them become a separate record that waits for approval
 
@@ -360,7 +360,7 @@ def is_presentable(candidate: TitleCandidate) -> bool:
 def _record(turn: Turn, story: Story, candidate: TitleCandidate) -> Draft:
     evidence = story.evidence
     claims = [fact for fact in _claims(story) if normalize_title(fact.text) != normalize_title(candidate.title)]
-    facts = [*claims[:MOST_CLAIMS], *_tool_facts(story)]
+    facts = [*claims[:MAX_CLAIMS], *_tool_facts(story)]
     commit = candidates.main_commit(evidence.commits)
     return Draft(
         key="work" if story.worked else "answer",
@@ -368,7 +368,7 @@ def _record(turn: Turn, story: Story, candidate: TitleCandidate) -> Draft:
         title=candidate.title,
         subtitle=shorten(story.request.text if story.request.refers_back and story.request.text else turn.prompt, 140),
         narrative=_narrative(evidence.message),
-        facts=tuple({fact.text: fact for fact in facts}.values())[:MOST_FACTS],
+        facts=tuple({fact.text: fact for fact in facts}.values())[:MAX_FACTS],
         concepts=_concepts(story),
         files_read=evidence.files_read[:20],
         files_modified=tuple(

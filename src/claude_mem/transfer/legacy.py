@@ -43,15 +43,13 @@ T = TypeVar("T")
 
 ATTEMPTS = 3
 BATCH_SESSIONS = 4  # per batch; the same limit applies to groups of rows without a session
-BATCH_ROWS = (
-    500  # of one session per batch; a larger session is read in parts, so that live turns wait for one part only
-)
+BATCH_ROWS = 500  # of one session per batch; a larger session is read in parts, so that live turns wait for one only
 MAX_ROWS = 5_000  # prompts and summaries of one session; more are set aside. Observations have no limit
 BATCH_PROJECTS = 200  # per batch
 MAX_PROJECTS = 10_000
 MAX_FILES = 500  # paths that are tried to find the directory of a project
 TOO_MANY = "too many in one session"
-OBSERVER = "claude-mem"  # the host of sessions of which only the id of the observer session remains
+OBSERVER = "claude-mem"  # the agent of sessions of which only the id of the observer session remains
 _HOSTS = {"": "claude", "claude-code": "claude", "gemini-cli": "gemini", "copilot-cli": "copilot"}  # to our names
 _STATUS = {"completed": "completed", "failed": "failed"}
 _PARTS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
