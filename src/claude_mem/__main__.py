@@ -14,15 +14,16 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def main() -> None:
+    """Run the hook if stdin has a hook's payload, otherwise the command line."""
     arguments = sys.argv[1:]
     piped = None
     if _may_be_hook(arguments, terminal=os.isatty(0)):
         piped = hook.read_stdin()
         if _is_event(arguments[0], piped[0]):
             hook.main(sys.argv, piped)
-    from claude_mem.cli.main import main as command_line
+    from claude_mem.cli.main import main as run_command
 
-    sys.exit(command_line(arguments, piped=piped))
+    sys.exit(run_command(arguments, piped=piped))
 
 
 def _may_be_hook(arguments: list[str], *, terminal: bool) -> bool:

@@ -11,6 +11,7 @@ import sys
 
 
 def main() -> None:
+    """Run the hook and exit with 0, whatever happens."""
     try:
         path = __file__.rpartition("/")[0] + "/hook.py"
         hook = type(sys)("hook")

@@ -41,7 +41,7 @@ CONTINUES = "the back-fill continues in the background; `claude-mem backfill` sh
 
 
 @dataclass(frozen=True, slots=True)
-class TranscriptFile:
+class SelectedTranscript:
     """A transcript that may be imported. Head and project are read only if an option needs them."""
 
     path: Path
@@ -139,7 +139,7 @@ def _cancel(config: Config) -> int:
 # --- selecting files -------------------------------------------------------------------------------------------------
 
 
-def _select_files(options: argparse.Namespace, config: Config, left_out: SkippedFiles) -> Iterator[TranscriptFile]:
+def _select_files(options: argparse.Namespace, config: Config, left_out: SkippedFiles) -> Iterator[SelectedTranscript]:
     since, until = parse_date_option(options.since), parse_date_option(options.until, end=True)
     project = _project(options.project, config) if options.project else None
     needs_head = options.dry_run or options.project or since is not None or until is not None
@@ -148,10 +148,10 @@ def _select_files(options: argparse.Namespace, config: Config, left_out: Skipped
         if options.host and (owner is None or owner.name != options.host):
             left_out.counts["another agent's"] += 1
         elif not needs_head or owner is None:
-            yield TranscriptFile(path, owner)
+            yield SelectedTranscript(path, owner)
         else:
             head = registry.read_head(owner, path)
-            item = TranscriptFile(path, owner, head, identify_project(head.cwd, excluded=config.excluded_projects))
+            item = SelectedTranscript(path, owner, head, identify_project(head.cwd, excluded=config.excluded_projects))
             if reason := _skip_reason(item, since, until, project):
                 left_out.counts[reason] += 1
             else:
@@ -173,7 +173,7 @@ def _project(value: str, config: Config) -> ResolvedProject | str:
 
 
 def _skip_reason(
-    item: TranscriptFile, since: int | None, until: int | None, project: ResolvedProject | str | None
+    item: SelectedTranscript, since: int | None, until: int | None, project: ResolvedProject | str | None
 ) -> str:
     assert item.project is not None
     if since is not None and item.head.ended < since:
@@ -234,9 +234,9 @@ def _files_in(folder: Path, left_out: SkippedFiles) -> Iterator[Path]:
 # --- --dry-run -------------------------------------------------------------------------------------------------------
 
 
-def _show_plan(files: Sequence[TranscriptFile], left_out: SkippedFiles, config: Config, *, as_json: bool) -> int:
+def _show_plan(files: Sequence[SelectedTranscript], left_out: SkippedFiles, config: Config, *, as_json: bool) -> int:
     unchanged = _unchanged(config, [item.path for item in files])
-    groups: defaultdict[tuple[str, str], list[TranscriptFile]] = defaultdict(list)
+    groups: defaultdict[tuple[str, str], list[SelectedTranscript]] = defaultdict(list)
     for item in files:
         project = item.project.name if item.project else "?"
         project += " (off)" if item.project and not item.project.enabled else ""
@@ -254,7 +254,7 @@ def _show_plan(files: Sequence[TranscriptFile], left_out: SkippedFiles, config: 
     return 0
 
 
-def _plan_row(project: str, agent: str, items: Sequence[TranscriptFile], unchanged: set[str]) -> dict[str, Any]:
+def _plan_row(project: str, agent: str, items: Sequence[SelectedTranscript], unchanged: set[str]) -> dict[str, Any]:
     times = [moment for item in items for moment in (item.head.began, item.head.ended) if moment]
     return {
         "project": project,

@@ -48,44 +48,12 @@ _EDITS = ("Write", "Edit", "MultiEdit", "StrReplace", "ApplyPatch", "Delete")
 _TOOLS = {"Shell": "Bash", "Terminal": "Bash"}
 
 
-# --- installing ------------------------------------------------------------------------------------------------------
-
-
 def config_dir(env: Mapping[str, str]) -> Path:
     """Return the directory of its settings."""
     return home_dir(env) / ".cursor"
 
 
-def _add(settings: Settings, ours: LauncherCommands) -> None:
-    settings.setdefault("version", 1)
-    handlers = {
-        event: {"command": ours.hook(command, NAME), "timeout": TIMEOUT_SECONDS} for event, command in EVENTS.items()
-    }
-    flat_hooks.add_handlers(settings, handlers)
-
-
-def edits(ours: LauncherCommands) -> Sequence[SettingsEdit]:
-    """Return the edits that make the agent run claude-mem."""
-    directory = config_dir(ours.env)
-    program, *arguments = ours.mcp()
-    description = f"{len(EVENTS)} hooks, each at most {TIMEOUT_SECONDS} s"
-    server = {"command": program, "args": arguments}
-    return (
-        JsonEdit(
-            directory / "hooks.json", description, lambda settings: _add(settings, ours), flat_hooks.drop_handlers
-        ),
-        JsonEdit(
-            directory / "mcp.json", "the memory's tools", lambda settings: add_server(settings, server), remove_server
-        ),
-        FileEdit(directory / SKILL, TEXTS[SKILL], (PLUGIN / SKILL).read_text("utf-8")),
-    )
-
-
-def _present(env: Mapping[str, str]) -> bool:
-    return is_installed(config_dir(env), "cursor", env)
-
-
-# --- payloads --------------------------------------------------------------------------------------------------------
+# --- hook payloads ---------------------------------------------------------------------------------------------------
 
 
 def translate(fields: Fields) -> Fields:
@@ -160,6 +128,38 @@ def _decode_json(value: Any) -> Any:
         return msgspec.json.decode(value)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         return value
+
+
+# --- installing ------------------------------------------------------------------------------------------------------
+
+
+def _add(settings: Settings, ours: LauncherCommands) -> None:
+    settings.setdefault("version", 1)
+    handlers = {
+        event: {"command": ours.hook(command, NAME), "timeout": TIMEOUT_SECONDS} for event, command in EVENTS.items()
+    }
+    flat_hooks.add_handlers(settings, handlers)
+
+
+def edits(ours: LauncherCommands) -> Sequence[SettingsEdit]:
+    """Return the edits that make the agent run claude-mem."""
+    directory = config_dir(ours.env)
+    program, *arguments = ours.mcp()
+    description = f"{len(EVENTS)} hooks, each at most {TIMEOUT_SECONDS} s"
+    server = {"command": program, "args": arguments}
+    return (
+        JsonEdit(
+            directory / "hooks.json", description, lambda settings: _add(settings, ours), flat_hooks.drop_handlers
+        ),
+        JsonEdit(
+            directory / "mcp.json", "the memory's tools", lambda settings: add_server(settings, server), remove_server
+        ),
+        FileEdit(directory / SKILL, TEXTS[SKILL], (PLUGIN / SKILL).read_text("utf-8")),
+    )
+
+
+def _present(env: Mapping[str, str]) -> bool:
+    return is_installed(config_dir(env), "cursor", env)
 
 
 AGENT = Agent(

@@ -28,48 +28,12 @@ EVENTS = {
 _MESSAGE_HEADING = "### Planner Response"  # the heading above each message of the agent
 
 
-# --- installing ------------------------------------------------------------------------------------------------------
-
-
 def config_dir(env: Mapping[str, str]) -> Path:
     """Return the directory of its settings."""
     return home_dir(env) / ".codeium" / "windsurf"
 
 
-def _add(settings: Settings, ours: LauncherCommands) -> None:
-    flat_hooks.add_handlers(
-        settings,
-        {event: {"command": ours.hook(command, NAME), "show_output": False} for event, command in EVENTS.items()},
-    )
-
-
-def edits(ours: LauncherCommands) -> Sequence[SettingsEdit]:
-    """Return the edits that make the agent run claude-mem."""
-    directory = config_dir(ours.env)
-    program, *arguments = ours.mcp()
-    tools = {"command": program, "args": arguments}
-    return (
-        JsonEdit(
-            directory / "hooks.json",
-            f"{len(EVENTS)} hooks",
-            lambda settings: _add(settings, ours),
-            flat_hooks.drop_handlers,
-        ),
-        JsonEdit(
-            directory / "mcp_config.json",
-            "the memory's tools",
-            lambda settings: add_server(settings, tools),
-            remove_server,
-        ),
-        FileEdit(directory / SKILL, TEXTS[SKILL], (PLUGIN / SKILL).read_text("utf-8")),
-    )
-
-
-def _present(env: Mapping[str, str]) -> bool:
-    return config_dir(env).is_dir()
-
-
-# --- payloads --------------------------------------------------------------------------------------------------------
+# --- hook payloads ---------------------------------------------------------------------------------------------------
 
 
 def translate(fields: Fields) -> Fields:
@@ -115,6 +79,42 @@ def _command(tool_info: Fields) -> Fields:
     if isinstance(code, int) and code:
         return translated | {"hook_event_name": "PostToolUseFailure", "error": f"Exit code {code}\n{output}"}
     return translated | {"tool_response": output}
+
+
+# --- installing ------------------------------------------------------------------------------------------------------
+
+
+def _add(settings: Settings, ours: LauncherCommands) -> None:
+    flat_hooks.add_handlers(
+        settings,
+        {event: {"command": ours.hook(command, NAME), "show_output": False} for event, command in EVENTS.items()},
+    )
+
+
+def edits(ours: LauncherCommands) -> Sequence[SettingsEdit]:
+    """Return the edits that make the agent run claude-mem."""
+    directory = config_dir(ours.env)
+    program, *arguments = ours.mcp()
+    tools = {"command": program, "args": arguments}
+    return (
+        JsonEdit(
+            directory / "hooks.json",
+            f"{len(EVENTS)} hooks",
+            lambda settings: _add(settings, ours),
+            flat_hooks.drop_handlers,
+        ),
+        JsonEdit(
+            directory / "mcp_config.json",
+            "the memory's tools",
+            lambda settings: add_server(settings, tools),
+            remove_server,
+        ),
+        FileEdit(directory / SKILL, TEXTS[SKILL], (PLUGIN / SKILL).read_text("utf-8")),
+    )
+
+
+def _present(env: Mapping[str, str]) -> bool:
+    return config_dir(env).is_dir()
 
 
 AGENT = Agent(
