@@ -375,8 +375,14 @@ def test_a_lock_whose_number_is_about_to_change_is_not_reported(
             os.pwrite(fd, str(os.getpid()).encode().ljust(len(str(stranger.pid))), 0)
 
     real = process._has_open
+
+    def has_open(*arguments: Any) -> bool:
+        is_open = real(*arguments)
+        looked.set()
+        return is_open
+
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor() as pool:
-        patch.setattr(process, "_has_open", lambda *words: (real(*words), looked.set())[0])
+        patch.setattr(process, "_has_open", has_open)
         changing = pool.submit(change)
         process._signal(tmp_path, stranger.pid, signal.SIGTERM)
         changing.result()
