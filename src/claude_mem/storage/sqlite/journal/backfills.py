@@ -70,7 +70,9 @@ def enqueue_transcripts(conn: Connection, files: Iterable[TranscriptFile], *, no
     )
     for file in files:
         file_row = fetch_one(conn, "select * from backfill_files where path = ?", (file.path,))
-        state = file_row["state"] if file_row and _is_unchanged(file_row, file) else ""
+        state = ""  # if the file is new or has changed
+        if file_row and (file_row["size"], file_row["changed_at"]) == (file.size, file.changed_at):
+            state = file_row["state"]
         if file_row and state == "read" and not file_row["problem"]:
             unchanged_count += 1
             continue
@@ -80,10 +82,6 @@ def enqueue_transcripts(conn: Connection, files: Iterable[TranscriptFile], *, no
         else:
             _start_reading(conn, file, backfill_id, now=now)
     return {"backfill": backfill_id or None, "unchanged": unchanged_count}
-
-
-def _is_unchanged(file_row: Row, file: TranscriptFile) -> bool:
-    return (file_row["size"], file_row["changed_at"]) == (file.size, file.changed_at)
 
 
 def _get_or_create_current(conn: Connection, *, now: int) -> int:
