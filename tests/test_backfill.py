@@ -297,6 +297,7 @@ def test_since_until_project_and_host_choose(lab: Lab, old: Old) -> None:
     assert not lab.data.exists()  # nothing was written
     found = added(lab, old.path.parent, "--project", "shop")
     assert (found["sessions"], found["left_out"]) == (1, {"another project's": 1})
+    assert found["left_out_by_reason"] == {"other_project": 1}
     assert plan() == [("elsewhere", 1, 1), ("shop", 1, 0)]
     lab.mem("stop")
     assert plan() == [("elsewhere", 1, 1), ("shop", 1, 0)]

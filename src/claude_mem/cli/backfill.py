@@ -37,6 +37,13 @@ _HINTS = {
     "lines": "read, except for some lines that could not be parsed",
     "no_name": "the name is not valid text; rename the file",
 }
+# Why files are left out, by the key in `--json`.
+_LEFT_OUT = {
+    "other_agent": "another agent's",
+    "other_project": "another project's",
+    "before_since": "older than --since",
+    "after_until": "later than --until",
+}
 CONTINUES = "the back-fill continues in the background; `claude-mem backfill` shows it again, `--stop` cancels it"
 
 
@@ -52,7 +59,7 @@ class SelectedTranscript:
 
 @dataclass(slots=True)
 class SkippedFiles:
-    """Files that are not submitted: counts per reason, and the problem files by path."""
+    """Files that are not submitted: counts by key of `_LEFT_OUT`, and the problem files by path."""
 
     counts: Counter[str] = field(default_factory=Counter)
     problems: list[dict[str, Any]] = field(default_factory=list)
@@ -60,6 +67,11 @@ class SkippedFiles:
     def add_problem(self, reason: str, path: Path) -> None:
         """Record a file that cannot be read."""
         self.problems.append({"path": _as_text(path), "problem": reason})
+
+    def json_fields(self) -> dict[str, dict[str, int]]:
+        """Return the counts for `--json`: by phrase, as earlier versions did, and by a key that does not change."""
+        by_phrase = {_LEFT_OUT[reason]: count for reason, count in self.counts.items()}
+        return {"left_out": by_phrase, "left_out_by_reason": dict(self.counts)}
 
 
 def add_commands(commands: Any) -> None:
@@ -146,7 +158,7 @@ def _select_files(options: argparse.Namespace, config: Config, left_out: Skipped
     for path, agent in _candidates(options.path, left_out):
         owner = agent or (registry.identify_agent(path) if needs_head or options.host else None)
         if options.host and (owner is None or owner.name != options.host):
-            left_out.counts["another agent's"] += 1
+            left_out.counts["other_agent"] += 1
         elif not needs_head or owner is None:
             yield SelectedTranscript(path, owner)
         else:
@@ -177,12 +189,12 @@ def _skip_reason(
 ) -> str:
     assert item.project is not None
     if since is not None and item.head.ended < since:
-        return "older than --since"
+        return "before_since"
     if until is not None and item.head.began > until:
-        return "later than --until"
+        return "after_until"
     if isinstance(project, ResolvedProject) and not set(project.every_identity) & set(item.project.every_identity):
-        return "another project's"
-    return "another project's" if isinstance(project, str) and item.project.name != project else ""
+        return "other_project"
+    return "other_project" if isinstance(project, str) and item.project.name != project else ""
 
 
 def _candidates(path: Path | None, left_out: SkippedFiles) -> Iterator[tuple[Path, Agent | None]]:
@@ -243,7 +255,7 @@ def _show_plan(files: Sequence[SelectedTranscript], left_out: SkippedFiles, conf
         groups[project, item.agent.label if item.agent else "unknown"].append(item)
     rows = [_plan_row(*key, items, unchanged) for key, items in sorted(groups.items())]
     if as_json:
-        output.json({"projects": rows, "left_out": left_out.counts, "problems": left_out.problems})
+        output.json({"projects": rows, **left_out.json_fields(), "problems": left_out.problems})
         return 0
     columns = ("project", "agent", "sessions", "MB", "from", "to", "to import")
     output.table(
@@ -358,7 +370,7 @@ def _report(
     ]
     if as_json:
         counts = {"files": files, "read": read, "unchanged": unchanged, **new}
-        output.json({**counts, "left_out": left_out.counts, "problems": problems})
+        output.json({**counts, **left_out.json_fields(), "problems": problems})
     else:
         columns = ("files", "read", "unchanged", "new sessions", "turns", "events", "observations")
         output.table(columns, [[f"{count:,}" for count in (files, read, unchanged, *new.values())]])
@@ -370,7 +382,7 @@ def _report(
 
 def _show_left_out(counts: Counter[str]) -> None:
     for reason, count in counts.most_common():
-        output.line(f"skipped {output.plural(count, 'file')} ({reason})")
+        output.line(f"skipped {output.plural(count, 'file')} ({_LEFT_OUT[reason]})")
 
 
 def _show_problems(problems: Sequence[dict[str, Any]]) -> None:
