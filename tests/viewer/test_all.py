@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from tests.lab import Lab
 from tests.viewer import views
 from tests.viewer.conftest import Faults, OpenPage
 from tests.viewer.views import VIEWS
+from tests.waiting import SECONDS, wait_for
 
 ROOT = Path(__file__).parent.parent.parent
 AXE = ROOT / "build" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
@@ -199,3 +202,33 @@ def test_it_comes_back_by_itself_after_the_worker_was_killed(page: Page, restart
     expect(live).to_have_text("live")
     page.get_by_role("link", name="Search", exact=True).click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Search")
+
+
+def listener_on(port: int) -> socket.socket | None:
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except OSError:
+        return None  # a killed process takes a moment to end
+
+
+def test_a_request_that_is_never_answered_does_not_stop_it_from_trying_again(
+    page: Page, restarted: Lab, faults: Faults
+) -> None:
+    faults.expect("net::ERR_|status of 401")
+    worker = restarted.client().worker
+    views.show(page, "/")
+    os.kill(worker.pid, signal.SIGKILL)
+    expect(page.locator("#live")).to_have_text("reconnecting…")
+    with contextlib.ExitStack() as silent:
+        with wait_for(lambda: listener_on(worker.port), "the killed worker still has its port") as mute:
+            mute.settimeout(SECONDS)
+            request = b""
+            while b"GET /stream" not in request:
+                connection, _ = mute.accept()
+                silent.enter_context(connection)
+                request = connection.recv(1 << 16)
+        restarted.mem("start", CLAUDE_MEM_WORKER_PORT=str(worker.port))
+        again = process.running_worker(restarted.data)
+        assert again is not None
+        assert again.port == worker.port
+        expect(page.locator("#live")).to_have_text("live")

@@ -154,7 +154,8 @@ async function request(method, path, body, { retry = true } = {}) {
   const headers = { ...authorization(), ...(body === undefined ? {} : { "Content-Type": "application/json" }) };
   let response;
   try {
-    response = await fetch(path, { method, body, headers, credentials: "omit" });
+    const signal = path === RENEWAL_PATH ? AbortSignal.timeout(ANSWER_MS) : undefined;
+    response = await fetch(path, { method, body, headers, credentials: "omit", signal });
   } catch {
     throw new ApiError("The worker does not answer.", "The page keeps trying; `claude-mem start` starts the worker.");
   }
@@ -211,6 +212,10 @@ export function facets(fresh = false) {
 // --- live stream -----------------------------------------------------------------------------------------------------
 
 const RETRY_MS = [500, 1000, 2000, 4000];
+// A connection that is accepted and never answered must not stop the page from trying again. The worker answers at once
+// and sends a heartbeat every 15 seconds.
+const ANSWER_MS = 10_000;
+const SILENCE_MS = 60_000;
 
 /**
  * Follow the live stream, and connect again when it ends.
@@ -233,14 +238,14 @@ export function listen(onEvent, onState) {
     failures = 0;
     onState("live");
     fetchRenewalKey();
-    if (wasLive) onEvent({ type: "reconnected" });
+    if (wasLive) deliver(onEvent, { type: "reconnected" });
     wasLive = true;
   };
   const open = async () => {
     close();
     const current = new AbortController();
     connection = current;
-    if (credential || (await renewCredential(""))) await readStream(current.signal, onLive, onEvent).catch(() => {});
+    if (credential || (await renewCredential(""))) await readStream(current, onLive, onEvent).catch(() => {});
     if (current !== connection) return; // closed by us
     close();
     onState(credential ? "reconnecting" : "logged-out");
@@ -256,20 +261,26 @@ export function listen(onEvent, onState) {
 
 /**
  * Read server-sent events until the stream ends. `EventSource` would do, but cannot send our credential.
- * @param {AbortSignal} signal
+ * @param {AbortController} connection
  * @param {() => void} onLive
  * @param {(event: LiveEvent) => void} onEvent
  */
-async function readStream(signal, onLive, onEvent) {
+async function readStream(connection, onLive, onEvent) {
   const used = credential;
-  const headers = authorization();
-  const response = await fetch("/stream", { headers, credentials: "omit", cache: "no-store", signal });
+  const within = (ms, promise) => {
+    const timer = setTimeout(() => connection.abort(), ms);
+    return promise.finally(() => clearTimeout(timer));
+  };
+  const { signal } = connection;
+  const options = { headers: authorization(), credentials: "omit", cache: "no-store", signal };
+  const response = await within(ANSWER_MS, fetch("/stream", /** @type {RequestInit} */ (options)));
   if (response.status === 401) await renewCredential(used);
   if (!response.ok || !response.body) return;
   onLive();
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  const read = () => within(SILENCE_MS, reader.read());
   let text = "";
-  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+  for (let part = await read(); !part.done; part = await read()) {
     const messages = (text + part.value).split("\n\n");
     text = messages.pop() ?? "";
     for (const message of messages.filter((each) => each.startsWith("data: "))) {
