@@ -214,7 +214,7 @@ def test_the_disk_fails_at_any_call_of_a_whole_run(lab: Lab, tmp_path_factory: p
 def test_a_worker_says_why_it_waits_for_the_disk_and_goes_on_by_itself(
     made: Lab, error: type[apsw.Error], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_, "TROUBLE_SECONDS", 0.05)
+    monkeypatch.setattr(service_, "DISK_RETRY_SECONDS", 0.05)
 
     async def go(disk: Counter) -> None:
         service = Service(load())

@@ -93,7 +93,7 @@ def test_the_wheel_leaves_out_the_marker_that_switches_failpoints_on() -> None:
 
 
 def test_every_point_is_named_in_one_place_and_killed_at_in_a_test() -> None:
-    source = Path(failpoints.__file__).parent
+    source = Path(hook.__file__).parent
     text = {path: path.read_text("utf-8") for path in source.rglob("*.py")}
     passed = [name for found in text.values() for name in re.findall(r'failpoint\("([a-z_.]+)"\)', found)]
     assert sorted(passed) == sorted(failpoints.FAILPOINTS)  # each at one place in the code
@@ -203,7 +203,7 @@ def test_a_job_that_kills_its_worker_three_times_is_given_up_visibly(lab: Lab) -
     assert found["set_aside_by"]["dead_job"] > 0
     assert found["queued"] == 0
     lab.start()
-    assert "3 job(s)" in lab.mem("retry").stdout
+    assert "3 jobs" in lab.mem("retry").stdout
     lab.wait_digested()
     lab.mem("stop")
     assert check(lab, sent) == []
