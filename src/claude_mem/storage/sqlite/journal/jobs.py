@@ -44,17 +44,17 @@ def enqueue_render(conn: Connection, project_id: int, *, now: int) -> None:
 
     A job that was claimed before may have read the rows already, so it does not count: only unclaimed jobs do.
     """
-    conn.execute(
+    is_waiting = fetch_value(
+        conn,
         """
-        insert into jobs (kind, subject, due_at, created_at)
-        select 'render', :subject, :now, :now
-         where not exists (select 1 from jobs
-                            where kind = 'render' and subject >= :project || '.' and subject < :project || '/'
-                              and attempts = 0 and not dead)
+        select exists (select 1 from jobs
+                        where kind = 'render' and subject >= :project || '.' and subject < :project || '/'
+                          and attempts = 0 and not dead)
         """,
-        {"subject": f"{project_id}.changed.{ids.new_event_id()}", "project": str(project_id), "now": now},
+        {"project": str(project_id)},
     )
-    failpoint("jobs.asked")
+    if not is_waiting:
+        enqueue_job(conn, "render", f"{project_id}.changed.{ids.new_event_id()}", now=now)
 
 
 def enqueue_job_again(conn: Connection, job: Job, *, now: int) -> int:
