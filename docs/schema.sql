@@ -35,10 +35,10 @@ CREATE TABLE sdk_sessions (
     transcript_path     text not null default '',
     transcript_offset   integer not null default 0,   -- bytes of the transcript that have been taken in
     host_pid            integer,            -- the agent's process; if it is gone, so is its turn
-    informed_upto       integer not null default 0,   -- the newest observation this session has been told
+    newest_injected_id       integer not null default 0,   -- the newest observation this session has been told
     started_at          integer not null,
     last_event_at       integer not null,
-    ended_at            integer, heard_at integer, forgotten integer not null default 0,
+    ended_at            integer, first_purged_at integer, forgotten integer not null default 0,
     unique (host, content_session_id)
 ) strict;
 
@@ -56,7 +56,7 @@ CREATE TABLE turns (
     last_at      integer not null,
     closed_at    integer,
     closed_by    text,        -- stop, prompt, session_start, session_end, silence, host_gone, deleted or backfill
-    digested_at  integer, events_gone integer not null default 0, writer integer not null default 0,
+    digested_at  integer, events_purged integer not null default 0, writer integer not null default 0,
     unique (session_id, number)
 ) strict;
 
@@ -224,7 +224,7 @@ CREATE TABLE notices (
     key      text primary key,
     text     text not null,
     at       integer not null,
-    told_at  integer
+    shown_at  integer
 ) strict, without rowid;
 
 CREATE TABLE documents (
@@ -303,7 +303,7 @@ CREATE TABLE vectors (
     primary key (document_id, model, part)
 ) strict, without rowid;
 
-CREATE TABLE vectors_gone (document_id integer primary key) strict;
+CREATE TABLE "deleted_vectors" (document_id integer primary key) strict;
 
 CREATE TRIGGER passages_reworded after update of title, body on passages
     when (old.title, old.body) is not (new.title, new.body) begin
@@ -315,54 +315,54 @@ CREATE TRIGGER passages_dropped after delete on passages begin
 end;
 
 CREATE TRIGGER vectors_removed after delete on vectors begin
-    insert into vectors_gone values (old.document_id) on conflict do nothing;
+    insert into "deleted_vectors" values (old.document_id) on conflict do nothing;
 end;
 
-CREATE TABLE stale (
+CREATE TABLE "index_queue" (
     kind    text not null,
     row_id  integer not null,
     primary key (kind, row_id)
 ) strict, without rowid;
 
 CREATE TRIGGER observations_added after insert on observations begin
-    insert into stale values ('observation', new.id) on conflict do nothing;
+    insert into "index_queue" values ('observation', new.id) on conflict do nothing;
 end;
 
 CREATE TRIGGER observations_removed after delete on observations begin
     delete from documents where kind = 'observation' and row_id = old.id;
-    delete from stale where kind = 'observation' and row_id = old.id;
+    delete from "index_queue" where kind = 'observation' and row_id = old.id;
 end;
 
 CREATE TRIGGER summaries_added after insert on session_summaries begin
-    insert into stale values ('summary', new.id) on conflict do nothing;
+    insert into "index_queue" values ('summary', new.id) on conflict do nothing;
 end;
 
 CREATE TRIGGER summaries_removed after delete on session_summaries begin
     delete from documents where kind = 'summary' and row_id = old.id;
-    delete from stale where kind = 'summary' and row_id = old.id;
+    delete from "index_queue" where kind = 'summary' and row_id = old.id;
 end;
 
 CREATE TRIGGER prompts_added after insert on user_prompts begin
-    insert into stale values ('prompt', new.id) on conflict do nothing;
-    insert into stale values ('turn', new.turn_id) on conflict do nothing;
+    insert into "index_queue" values ('prompt', new.id) on conflict do nothing;
+    insert into "index_queue" values ('turn', new.turn_id) on conflict do nothing;
 end;
 
 CREATE TRIGGER prompts_changed after update on user_prompts begin
-    insert into stale values ('prompt', new.id) on conflict do nothing;
-    insert into stale values ('turn', new.turn_id) on conflict do nothing;
+    insert into "index_queue" values ('prompt', new.id) on conflict do nothing;
+    insert into "index_queue" values ('turn', new.turn_id) on conflict do nothing;
 end;
 
 CREATE TRIGGER prompts_removed after delete on user_prompts begin
     delete from documents where kind = 'prompt' and row_id = old.id;
-    delete from stale where kind = 'prompt' and row_id = old.id;
+    delete from "index_queue" where kind = 'prompt' and row_id = old.id;
 end;
 
 CREATE TRIGGER events_added after insert on events when new.turn_id is not null begin
-    insert into stale values ('turn', new.turn_id) on conflict do nothing;
+    insert into "index_queue" values ('turn', new.turn_id) on conflict do nothing;
 end;
 
 CREATE TRIGGER turns_closed after update of closed_at, digested_at on turns begin
-    insert into stale values ('turn', new.id) on conflict do nothing;
+    insert into "index_queue" values ('turn', new.id) on conflict do nothing;
 end;
 
 CREATE TRIGGER turns_hidden after update of private on turns when new.private begin
@@ -371,7 +371,7 @@ end;
 
 CREATE TRIGGER turns_removed after delete on turns begin
     delete from documents where turn_id = old.id;
-    delete from stale where kind = 'turn' and row_id = old.id;
+    delete from "index_queue" where kind = 'turn' and row_id = old.id;
 end;
 
 CREATE TRIGGER documents_removed after delete on documents begin
@@ -383,7 +383,7 @@ CREATE TRIGGER documents_removed after delete on documents begin
         select id from documents
          where old.turn_id is null and turn_id is null and project_id = old.project_id
            and created_at between old.created_at - 600000 and old.created_at + 600000);
-    insert into stale
+    insert into "index_queue"
         select d.kind, d.row_id from turns t join turns near using (session_id) join documents d on d.turn_id = near.id
          where t.id = old.turn_id and near.number between t.number - 1 and t.number + 1 and old.kind in ('prompt', 'turn')
            and d.id != old.id
@@ -394,13 +394,13 @@ CREATE TRIGGER documents_removed after delete on documents begin
         on conflict do nothing;
 end;
 
-CREATE TABLE told (
+CREATE TABLE "injected_items" (
     host                text not null,
     content_session_id  text not null,
-    what                text not null,
-    moment              text not null,     -- start | prompt | file | failure
+    item                text not null,
+    trigger              text not null,     -- start | prompt | file | failure
     at                  integer not null,
-    primary key (host, content_session_id, what)
+    primary key (host, content_session_id, item)
 ) strict, without rowid;
 
 CREATE INDEX observations_pinned on observations (project_id) where pinned;
@@ -414,7 +414,7 @@ CREATE INDEX user_prompts_by_time on user_prompts (created_at);
 CREATE TABLE imports (
     id          integer primary key autoincrement,
     path        text not null,
-    mark        text not null,              -- the file as it was: its size and time
+    file_signature        text not null,              -- the file as it was: its size and time
     source      text not null check (source in ('export', 'older')),
     project     text not null default '',   -- only what belongs to this one
     untrusted   integer not null default 0, -- someone else's: found when searched for, never told unasked
@@ -433,7 +433,7 @@ CREATE INDEX observations_by_own_key on observations (key) where turn_id is null
 
 CREATE TABLE backfills (
     id            integer primary key autoincrement,
-    asked_at      integer not null,
+    requested_at      integer not null,
     sessions      integer not null,
     turns         integer not null,
     events        integer not null,
@@ -451,10 +451,10 @@ CREATE TABLE backfill_files (
     problem      text not null default '',  -- why it was skipped; or what was wrong with one that was read
     bad_lines    integer not null default 0,
     session_id   integer references sdk_sessions (id) on delete set null,
-    opened       integer not null default 0,   -- the session was not known before: it is this file's to close
+    opened_session       integer not null default 0,   -- the session was not known before: it is this file's to close
     parts        integer not null default 0,   -- how many have been read
     agent        text not null default '',  -- the subagent whose file is read now; '': the session's own
-    mark         text not null default '',  -- where to go on in it, in its reader's words
+    cursor         text not null default '',  -- where to go on in it, in its reader's words
     offset       integer not null default 0    -- about how far that is, in bytes
 ) strict;
 
@@ -462,32 +462,22 @@ CREATE INDEX backfill_files_by_backfill on backfill_files (backfill_id, state);
 
 CREATE INDEX backfill_files_waiting on backfill_files (session_id) where state = 'waiting';
 
-CREATE INDEX observations_held on observations (created_at, id, project_id, trust, verdict, forgotten)
-    where not forgotten and verdict = '' and trust not in ('user', 'agent', 'repo', 'tool');
-
-CREATE INDEX session_summaries_held on session_summaries (created_at, id, project_id, trust, verdict)
-    where verdict = '' and trust not in ('user', 'agent', 'repo', 'tool');
-
 CREATE TRIGGER observations_changed after update on observations begin
     delete from documents where kind = 'observation' and row_id = new.id and (new.forgotten or new.verdict = 'wrong');
-    insert into stale values ('observation', new.id) on conflict do nothing;
+    insert into "index_queue" values ('observation', new.id) on conflict do nothing;
 end;
 
 CREATE TRIGGER summaries_changed after update on session_summaries begin
     delete from documents where kind = 'summary' and row_id = new.id and new.verdict = 'wrong';
-    insert into stale values ('summary', new.id) on conflict do nothing;
+    insert into "index_queue" values ('summary', new.id) on conflict do nothing;
 end;
 
-CREATE TABLE attic (
+CREATE TABLE "deleted_observations" (
     observation_id  integer primary key references observations (id) on delete cascade,
     content         text not null,
-    into_id         integer references observations (id) on delete set null,   -- the one it was merged into
+    merged_into_id         integer references observations (id) on delete set null,   -- the one it was merged into
     at              integer not null
 ) strict;
-
-CREATE INDEX attic_by_time on attic (at);
-
-CREATE INDEX attic_by_into on attic (into_id) where into_id is not null;
 
 CREATE TABLE history (
     id              integer primary key autoincrement,
@@ -502,48 +492,16 @@ CREATE TABLE history (
 
 CREATE INDEX history_by_observation on history (observation_id, id);
 
-CREATE INDEX history_to_fade on history (at) where before is not null;
-
-CREATE TABLE tellings (
+CREATE TABLE "injections" (
     id                  integer primary key autoincrement,
     host                text not null,
     content_session_id  text not null,
-    moment              text not null check (moment in ('start', 'prompt', 'file', 'failure')),
+    trigger              text not null check (trigger in ('start', 'prompt', 'file', 'failure')),
     about               text not null default '',   -- the file, at that moment
     at                  integer not null,
     tokens              integer not null,
     names               text not null default '[]'
 ) strict;
-
-CREATE INDEX tellings_by_session on tellings (host, content_session_id, at);
-
-CREATE TRIGGER tellings_gone after delete on sdk_sessions begin
-    delete from tellings where host = old.host and content_session_id = old.content_session_id;
-end;
-
-CREATE TRIGGER tellings_in_private before insert on tellings begin
-    select raise(ignore) where exists (
-        select 1 from sdk_sessions s
-         where s.host = new.host and s.content_session_id = new.content_session_id
-           and (select t.private from turns t where t.session_id = s.id and t.opened_at <= new.at
-                 order by t.opened_at desc, t.number desc limit 1));
-end;
-
-CREATE TRIGGER tellings_made_private after update of private on turns when new.private begin
-    delete from tellings
-     where (host, content_session_id) = (select host, content_session_id from sdk_sessions where id = new.session_id)
-       and at >= new.opened_at
-       and at < coalesce((select min(opened_at) from turns where session_id = new.session_id
-                           and opened_at > new.opened_at), 9e18);
-end;
-
-CREATE TRIGGER tellings_opened_private after insert on turns when new.private begin
-    delete from tellings
-     where (host, content_session_id) = (select host, content_session_id from sdk_sessions where id = new.session_id)
-       and at >= new.opened_at
-       and at < coalesce((select min(opened_at) from turns where session_id = new.session_id
-                           and opened_at > new.opened_at), 9e18);
-end;
 
 CREATE INDEX events_recalling on events (session_id)
     where kind = 'tool' and (instr(body, 'get_observations') or instr(body, 'claude-mem show'));
@@ -591,12 +549,12 @@ end;
 
 CREATE INDEX observations_by_type on observations (type, created_at desc) where not forgotten;
 
-CREATE TABLE seals (
+CREATE TABLE "checksums" (
     id   integer primary key,
     sum  integer not null
 ) strict;
 
-CREATE TABLE unsealed (id integer primary key) strict;
+CREATE TABLE "checksum_queue" (id integer primary key) strict;
 
 CREATE TABLE checks (
     name  text primary key,             -- start | full | backup | drill:NAME | …
@@ -605,183 +563,18 @@ CREATE TABLE checks (
     text  text not null default ''
 ) strict, without rowid;
 
-CREATE TABLE tally (
+CREATE TABLE "purged_counts" (
     outcome  text not null check (outcome in ('stored', 'filtered', 'set_aside')),
     rule     text not null default '',
     n        integer not null,
     primary key (outcome, rule)
 ) strict, without rowid;
 
-CREATE TABLE seen (mark integer primary key) strict;
-
-CREATE INDEX turns_to_fade on turns (digested_at) where digested_at is not null and not events_gone;
+CREATE TABLE "purged_event_hashes" (hash integer primary key) strict;
 
 CREATE INDEX receipts_by_time on receipts (at) where outcome != 'stored';
 
-CREATE TRIGGER events_seal_added after insert on events begin
-    delete from seals where id = new.seq * 16 + 1;
-    insert into unsealed values (new.seq * 16 + 1) on conflict do nothing;
-end;
-
-CREATE TRIGGER events_seal_broken after update of
-    event_id, session_id, turn_id, kind, at, tool_use_id, source, body on events
-    when (old.event_id, old.session_id, old.turn_id, old.kind, old.at, old.tool_use_id, old.source, old.body) is not
-        (new.event_id, new.session_id, new.turn_id, new.kind, new.at, new.tool_use_id, new.source, new.body) begin
-    delete from seals where id = new.seq * 16 + 1;
-    insert into unsealed values (new.seq * 16 + 1) on conflict do nothing;
-end;
-
-CREATE TRIGGER events_seal_gone after delete on events begin
-    delete from seals where id = old.seq * 16 + 1;
-    delete from unsealed where id = old.seq * 16 + 1;
-end;
-
-CREATE TRIGGER user_prompts_seal_added after insert on user_prompts begin
-    delete from seals where id = new.id * 16 + 2;
-    insert into unsealed values (new.id * 16 + 2) on conflict do nothing;
-end;
-
-CREATE TRIGGER user_prompts_seal_broken after update of
-    session_id, turn_id, prompt_number, text, created_at on user_prompts
-    when (old.session_id, old.turn_id, old.prompt_number, old.text, old.created_at) is not (new.session_id,
-        new.turn_id, new.prompt_number, new.text, new.created_at) begin
-    delete from seals where id = new.id * 16 + 2;
-    insert into unsealed values (new.id * 16 + 2) on conflict do nothing;
-end;
-
-CREATE TRIGGER user_prompts_seal_gone after delete on user_prompts begin
-    delete from seals where id = old.id * 16 + 2;
-    delete from unsealed where id = old.id * 16 + 2;
-end;
-
-CREATE TRIGGER session_summaries_seal_added after insert on session_summaries begin
-    delete from seals where id = new.id * 16 + 3;
-    insert into unsealed values (new.id * 16 + 3) on conflict do nothing;
-end;
-
-CREATE TRIGGER session_summaries_seal_gone after delete on session_summaries begin
-    delete from seals where id = old.id * 16 + 3;
-    delete from unsealed where id = old.id * 16 + 3;
-end;
-
-CREATE TRIGGER observations_seal_added after insert on observations begin
-    delete from seals where id = new.id * 16 + 4;
-    insert into unsealed values (new.id * 16 + 4) on conflict do nothing;
-end;
-
-CREATE TRIGGER observations_seal_gone after delete on observations begin
-    delete from seals where id = old.id * 16 + 4;
-    delete from unsealed where id = old.id * 16 + 4;
-end;
-
-CREATE TRIGGER sdk_sessions_seal_added after insert on sdk_sessions begin
-    delete from seals where id = new.id * 16 + 5;
-    insert into unsealed values (new.id * 16 + 5) on conflict do nothing;
-end;
-
-CREATE TRIGGER sdk_sessions_seal_broken after update of
-    host, content_session_id, project_id, first_prompt, title, subtitle, cwd, transcript_path, started_at on sdk_sessions
-    when (old.host, old.content_session_id, old.project_id, old.first_prompt, old.title, old.subtitle, old.cwd,
-        old.transcript_path, old.started_at) is not (new.host, new.content_session_id, new.project_id,
-        new.first_prompt, new.title, new.subtitle, new.cwd, new.transcript_path, new.started_at) begin
-    delete from seals where id = new.id * 16 + 5;
-    insert into unsealed values (new.id * 16 + 5) on conflict do nothing;
-end;
-
-CREATE TRIGGER sdk_sessions_seal_gone after delete on sdk_sessions begin
-    delete from seals where id = old.id * 16 + 5;
-    delete from unsealed where id = old.id * 16 + 5;
-end;
-
-CREATE TRIGGER turns_seal_added after insert on turns begin
-    delete from seals where id = new.id * 16 + 6;
-    insert into unsealed values (new.id * 16 + 6) on conflict do nothing;
-end;
-
-CREATE TRIGGER turns_seal_broken after update of
-    session_id, number, prompt_id, private, opened_at on turns
-    when (old.session_id, old.number, old.prompt_id, old.private, old.opened_at) is not (new.session_id, new.number,
-        new.prompt_id, new.private, new.opened_at) begin
-    delete from seals where id = new.id * 16 + 6;
-    insert into unsealed values (new.id * 16 + 6) on conflict do nothing;
-end;
-
-CREATE TRIGGER turns_seal_gone after delete on turns begin
-    delete from seals where id = old.id * 16 + 6;
-    delete from unsealed where id = old.id * 16 + 6;
-end;
-
-CREATE TRIGGER projects_seal_added after insert on projects begin
-    delete from seals where id = new.id * 16 + 7;
-    insert into unsealed values (new.id * 16 + 7) on conflict do nothing;
-end;
-
-CREATE TRIGGER projects_seal_broken after update of
-    name, root, created_at on projects
-    when (old.name, old.root, old.created_at) is not (new.name, new.root, new.created_at) begin
-    delete from seals where id = new.id * 16 + 7;
-    insert into unsealed values (new.id * 16 + 7) on conflict do nothing;
-end;
-
-CREATE TRIGGER projects_seal_gone after delete on projects begin
-    delete from seals where id = old.id * 16 + 7;
-    delete from unsealed where id = old.id * 16 + 7;
-end;
-
-CREATE TRIGGER attic_seal_added after insert on attic begin
-    delete from seals where id = new.observation_id * 16 + 8;
-    insert into unsealed values (new.observation_id * 16 + 8) on conflict do nothing;
-end;
-
-CREATE TRIGGER attic_seal_broken after update of
-    content, into_id, at on attic
-    when (old.content, old.into_id, old.at) is not (new.content, new.into_id, new.at) begin
-    delete from seals where id = new.observation_id * 16 + 8;
-    insert into unsealed values (new.observation_id * 16 + 8) on conflict do nothing;
-end;
-
-CREATE TRIGGER attic_seal_gone after delete on attic begin
-    delete from seals where id = old.observation_id * 16 + 8;
-    delete from unsealed where id = old.observation_id * 16 + 8;
-end;
-
-CREATE TRIGGER passages_seal_added after insert on passages begin
-    delete from seals where id = new.id * 16 + 9;
-    insert into unsealed values (new.id * 16 + 9) on conflict do nothing;
-end;
-
-CREATE TRIGGER passages_seal_broken after update of
-    document_id, title, body, hints, around on passages
-    when (old.document_id, old.title, old.body, old.hints, old.around) is not (new.document_id, new.title, new.body,
-        new.hints, new.around) begin
-    delete from seals where id = new.id * 16 + 9;
-    insert into unsealed values (new.id * 16 + 9) on conflict do nothing;
-end;
-
-CREATE TRIGGER passages_seal_gone after delete on passages begin
-    delete from seals where id = old.id * 16 + 9;
-    delete from unsealed where id = old.id * 16 + 9;
-end;
-
-CREATE TRIGGER vectors_seal_added after insert on vectors begin
-    delete from seals where id = new.document_id * 16 + 10;
-    insert into unsealed values (new.document_id * 16 + 10) on conflict do nothing;
-end;
-
-CREATE TRIGGER vectors_seal_broken after update of
-    model, part, hash, vector on vectors
-    when (old.model, old.part, old.hash, old.vector) is not (new.model, new.part, new.hash, new.vector) begin
-    delete from seals where id = new.document_id * 16 + 10;
-    insert into unsealed values (new.document_id * 16 + 10) on conflict do nothing;
-end;
-
-CREATE TRIGGER vectors_seal_gone after delete on vectors begin
-    delete from seals where id = old.document_id * 16 + 10;
-    insert into unsealed select old.document_id * 16 + 10
-     where exists (select 1 from vectors where document_id = old.document_id) on conflict do nothing;
-end;
-
-CREATE TABLE forgettings (
+CREATE TABLE "deletions" (
     id        integer primary key autoincrement,
     at        integer not null,
     erased    integer not null default 0,   -- for good, and in every file
@@ -791,14 +584,12 @@ CREATE TABLE forgettings (
 ) strict;
 
 CREATE TABLE tombstones (
-    mark           text not null,
-    forgetting_id  integer not null,
+    keyed_hash           text not null,
+    deletion_id  integer not null,
     since          integer not null,
     until          integer not null,
-    primary key (mark, forgetting_id)
+    primary key (keyed_hash, deletion_id)
 ) strict, without rowid;
-
-CREATE INDEX tombstones_by_forgetting on tombstones (forgetting_id);
 
 CREATE TABLE audit_head (
     id    integer primary key check (id = 1),
@@ -806,29 +597,25 @@ CREATE TABLE audit_head (
     hash  text not null
 ) strict;
 
-CREATE TABLE "put_away" (
-    forgetting_id  integer not null references forgettings (id),
+CREATE TABLE "deleted_rows" (
+    deletion_id  integer not null references "deletions" (id),
     kind           text not null,
     row_id         integer not null,
     session_id     integer,
     project_id     integer,
     at             integer not null,            -- when it happened
     content        text not null,
-    primary key (kind, row_id, forgetting_id)
+    primary key (kind, row_id, deletion_id)
 ) strict, without rowid;
-
-CREATE INDEX put_away_by_forgetting on put_away (forgetting_id);
 
 CREATE TABLE repositories (
     git_dir      text primary key,
     project_id   integer not null references projects (id) on delete cascade,
-    made         text not null,      -- the folder's inode, and when git made it
+    creation_id         text not null,      -- the folder's inode, and when git made it
     root_commit  text not null       -- the commit that its history began with; copies have the same
 , remote text not null default '') strict, without rowid;
 
 CREATE INDEX repositories_by_project on repositories (project_id);
-
-CREATE INDEX repositories_by_made on repositories (made) where made != '';
 
 CREATE INDEX repositories_by_root_commit on repositories (root_commit) where root_commit != '';
 
@@ -846,7 +633,222 @@ CREATE INDEX observations_rules on observations (project_id, created_at) where t
 CREATE INDEX turns_to_rewrite on turns (writer, id)
  where digested_at is not null and not private;
 
-CREATE TRIGGER observations_seal_broken after update of
+CREATE INDEX repositories_by_remote on repositories (remote) where remote != '';
+
+CREATE INDEX observations_to_approve on observations (created_at, id, project_id, trust, verdict, forgotten)
+    where not forgotten and verdict = '' and trust not in ('user', 'agent', 'repo', 'tool');
+
+CREATE INDEX session_summaries_to_approve on session_summaries (created_at, id, project_id, trust, verdict)
+    where verdict = '' and trust not in ('user', 'agent', 'repo', 'tool');
+
+CREATE INDEX deleted_observations_by_time on deleted_observations (at);
+
+CREATE INDEX deleted_observations_by_target on deleted_observations (merged_into_id) where merged_into_id is not null;
+
+CREATE INDEX history_to_expire on history (at) where before is not null;
+
+CREATE INDEX injections_by_session on injections (host, content_session_id, at);
+
+CREATE TRIGGER injections_session_deleted after delete on sdk_sessions begin
+    delete from injections where host = old.host and content_session_id = old.content_session_id;
+end;
+
+CREATE TRIGGER injections_private_refused before insert on injections begin
+    select raise(ignore) where exists (
+        select 1 from sdk_sessions s
+         where s.host = new.host and s.content_session_id = new.content_session_id
+           and (select t.private from turns t where t.session_id = s.id and t.opened_at <= new.at
+                 order by t.opened_at desc, t.number desc limit 1));
+end;
+
+CREATE TRIGGER injections_turn_made_private after update of private on turns when new.private begin
+    delete from injections
+     where (host, content_session_id) = (select host, content_session_id from sdk_sessions where id = new.session_id)
+       and at >= new.opened_at
+       and at < coalesce((select min(opened_at) from turns where session_id = new.session_id
+                           and opened_at > new.opened_at), 9e18);
+end;
+
+CREATE TRIGGER injections_turn_opened_private after insert on turns when new.private begin
+    delete from injections
+     where (host, content_session_id) = (select host, content_session_id from sdk_sessions where id = new.session_id)
+       and at >= new.opened_at
+       and at < coalesce((select min(opened_at) from turns where session_id = new.session_id
+                           and opened_at > new.opened_at), 9e18);
+end;
+
+CREATE INDEX turns_to_purge on turns (digested_at) where digested_at is not null and not events_purged;
+
+CREATE TRIGGER events_checksum_added after insert on events begin
+    delete from checksums where id = new.seq * 16 + 1;
+    insert into checksum_queue values (new.seq * 16 + 1) on conflict do nothing;
+end;
+
+CREATE TRIGGER events_checksum_outdated after update of
+    event_id, session_id, turn_id, kind, at, tool_use_id, source, body on events
+    when (old.event_id, old.session_id, old.turn_id, old.kind, old.at, old.tool_use_id, old.source, old.body) is not
+        (new.event_id, new.session_id, new.turn_id, new.kind, new.at, new.tool_use_id, new.source, new.body) begin
+    delete from checksums where id = new.seq * 16 + 1;
+    insert into checksum_queue values (new.seq * 16 + 1) on conflict do nothing;
+end;
+
+CREATE TRIGGER events_checksum_deleted after delete on events begin
+    delete from checksums where id = old.seq * 16 + 1;
+    delete from checksum_queue where id = old.seq * 16 + 1;
+end;
+
+CREATE TRIGGER user_prompts_checksum_added after insert on user_prompts begin
+    delete from checksums where id = new.id * 16 + 2;
+    insert into checksum_queue values (new.id * 16 + 2) on conflict do nothing;
+end;
+
+CREATE TRIGGER user_prompts_checksum_outdated after update of
+    session_id, turn_id, prompt_number, text, created_at on user_prompts
+    when (old.session_id, old.turn_id, old.prompt_number, old.text, old.created_at) is not (new.session_id,
+        new.turn_id, new.prompt_number, new.text, new.created_at) begin
+    delete from checksums where id = new.id * 16 + 2;
+    insert into checksum_queue values (new.id * 16 + 2) on conflict do nothing;
+end;
+
+CREATE TRIGGER user_prompts_checksum_deleted after delete on user_prompts begin
+    delete from checksums where id = old.id * 16 + 2;
+    delete from checksum_queue where id = old.id * 16 + 2;
+end;
+
+CREATE TRIGGER session_summaries_checksum_added after insert on session_summaries begin
+    delete from checksums where id = new.id * 16 + 3;
+    insert into checksum_queue values (new.id * 16 + 3) on conflict do nothing;
+end;
+
+CREATE TRIGGER session_summaries_checksum_deleted after delete on session_summaries begin
+    delete from checksums where id = old.id * 16 + 3;
+    delete from checksum_queue where id = old.id * 16 + 3;
+end;
+
+CREATE TRIGGER observations_checksum_added after insert on observations begin
+    delete from checksums where id = new.id * 16 + 4;
+    insert into checksum_queue values (new.id * 16 + 4) on conflict do nothing;
+end;
+
+CREATE TRIGGER observations_checksum_deleted after delete on observations begin
+    delete from checksums where id = old.id * 16 + 4;
+    delete from checksum_queue where id = old.id * 16 + 4;
+end;
+
+CREATE TRIGGER sdk_sessions_checksum_added after insert on sdk_sessions begin
+    delete from checksums where id = new.id * 16 + 5;
+    insert into checksum_queue values (new.id * 16 + 5) on conflict do nothing;
+end;
+
+CREATE TRIGGER sdk_sessions_checksum_outdated after update of
+    host, content_session_id, project_id, first_prompt, title, subtitle, cwd, transcript_path, started_at on sdk_sessions
+    when (old.host, old.content_session_id, old.project_id, old.first_prompt, old.title, old.subtitle, old.cwd,
+        old.transcript_path, old.started_at) is not (new.host, new.content_session_id, new.project_id,
+        new.first_prompt, new.title, new.subtitle, new.cwd, new.transcript_path, new.started_at) begin
+    delete from checksums where id = new.id * 16 + 5;
+    insert into checksum_queue values (new.id * 16 + 5) on conflict do nothing;
+end;
+
+CREATE TRIGGER sdk_sessions_checksum_deleted after delete on sdk_sessions begin
+    delete from checksums where id = old.id * 16 + 5;
+    delete from checksum_queue where id = old.id * 16 + 5;
+end;
+
+CREATE TRIGGER turns_checksum_added after insert on turns begin
+    delete from checksums where id = new.id * 16 + 6;
+    insert into checksum_queue values (new.id * 16 + 6) on conflict do nothing;
+end;
+
+CREATE TRIGGER turns_checksum_outdated after update of
+    session_id, number, prompt_id, private, opened_at on turns
+    when (old.session_id, old.number, old.prompt_id, old.private, old.opened_at) is not (new.session_id, new.number,
+        new.prompt_id, new.private, new.opened_at) begin
+    delete from checksums where id = new.id * 16 + 6;
+    insert into checksum_queue values (new.id * 16 + 6) on conflict do nothing;
+end;
+
+CREATE TRIGGER turns_checksum_deleted after delete on turns begin
+    delete from checksums where id = old.id * 16 + 6;
+    delete from checksum_queue where id = old.id * 16 + 6;
+end;
+
+CREATE TRIGGER projects_checksum_added after insert on projects begin
+    delete from checksums where id = new.id * 16 + 7;
+    insert into checksum_queue values (new.id * 16 + 7) on conflict do nothing;
+end;
+
+CREATE TRIGGER projects_checksum_outdated after update of
+    name, root, created_at on projects
+    when (old.name, old.root, old.created_at) is not (new.name, new.root, new.created_at) begin
+    delete from checksums where id = new.id * 16 + 7;
+    insert into checksum_queue values (new.id * 16 + 7) on conflict do nothing;
+end;
+
+CREATE TRIGGER projects_checksum_deleted after delete on projects begin
+    delete from checksums where id = old.id * 16 + 7;
+    delete from checksum_queue where id = old.id * 16 + 7;
+end;
+
+CREATE TRIGGER deleted_observations_checksum_added after insert on deleted_observations begin
+    delete from checksums where id = new.observation_id * 16 + 8;
+    insert into checksum_queue values (new.observation_id * 16 + 8) on conflict do nothing;
+end;
+
+CREATE TRIGGER deleted_observations_checksum_outdated after update of
+    content, merged_into_id, at on deleted_observations
+    when (old.content, old.merged_into_id, old.at) is not (new.content, new.merged_into_id, new.at) begin
+    delete from checksums where id = new.observation_id * 16 + 8;
+    insert into checksum_queue values (new.observation_id * 16 + 8) on conflict do nothing;
+end;
+
+CREATE TRIGGER deleted_observations_checksum_deleted after delete on deleted_observations begin
+    delete from checksums where id = old.observation_id * 16 + 8;
+    delete from checksum_queue where id = old.observation_id * 16 + 8;
+end;
+
+CREATE TRIGGER passages_checksum_added after insert on passages begin
+    delete from checksums where id = new.id * 16 + 9;
+    insert into checksum_queue values (new.id * 16 + 9) on conflict do nothing;
+end;
+
+CREATE TRIGGER passages_checksum_outdated after update of
+    document_id, title, body, hints, around on passages
+    when (old.document_id, old.title, old.body, old.hints, old.around) is not (new.document_id, new.title, new.body,
+        new.hints, new.around) begin
+    delete from checksums where id = new.id * 16 + 9;
+    insert into checksum_queue values (new.id * 16 + 9) on conflict do nothing;
+end;
+
+CREATE TRIGGER passages_checksum_deleted after delete on passages begin
+    delete from checksums where id = old.id * 16 + 9;
+    delete from checksum_queue where id = old.id * 16 + 9;
+end;
+
+CREATE TRIGGER vectors_checksum_added after insert on vectors begin
+    delete from checksums where id = new.document_id * 16 + 10;
+    insert into checksum_queue values (new.document_id * 16 + 10) on conflict do nothing;
+end;
+
+CREATE TRIGGER vectors_checksum_outdated after update of
+    model, part, hash, vector on vectors
+    when (old.model, old.part, old.hash, old.vector) is not (new.model, new.part, new.hash, new.vector) begin
+    delete from checksums where id = new.document_id * 16 + 10;
+    insert into checksum_queue values (new.document_id * 16 + 10) on conflict do nothing;
+end;
+
+CREATE TRIGGER vectors_checksum_deleted after delete on vectors begin
+    delete from checksums where id = old.document_id * 16 + 10;
+    insert into checksum_queue select old.document_id * 16 + 10
+     where exists (select 1 from vectors where document_id = old.document_id) on conflict do nothing;
+end;
+
+CREATE INDEX tombstones_by_deletion on tombstones (deletion_id);
+
+CREATE INDEX deleted_rows_by_deletion on deleted_rows (deletion_id);
+
+CREATE INDEX repositories_by_creation_id on repositories (creation_id) where creation_id != '';
+
+CREATE TRIGGER observations_checksum_outdated after update of
     session_id, project_id, turn_id, prompt_number, key, type, title, subtitle, narrative, facts, sources,
     concepts, files_read, files_modified, provider, model, tokens, trust, commit_id, hash, forgotten, pinned,
     verdict, created_at, updated_at on observations
@@ -858,11 +860,11 @@ CREATE TRIGGER observations_seal_broken after update of
         new.subtitle, new.narrative, new.facts, new.sources, new.concepts, new.files_read, new.files_modified,
         new.provider, new.model, new.tokens, new.trust, new.commit_id, new.hash, new.forgotten, new.pinned,
         new.verdict, new.created_at, new.updated_at) begin
-    delete from seals where id = new.id * 16 + 4;
-    insert into unsealed values (new.id * 16 + 4) on conflict do nothing;
+    delete from checksums where id = new.id * 16 + 4;
+    insert into checksum_queue values (new.id * 16 + 4) on conflict do nothing;
 end;
 
-CREATE TRIGGER session_summaries_seal_broken after update of
+CREATE TRIGGER session_summaries_checksum_outdated after update of
     session_id, project_id, turn_id, prompt_number, request, investigated, learned, completed, next_steps,
     notes, files_read, files_edited, closing, closing_trust, outcome, provider, trust, verdict, created_at,
     updated_at on session_summaries
@@ -872,8 +874,6 @@ CREATE TRIGGER session_summaries_seal_broken after update of
         is not (new.session_id, new.project_id, new.turn_id, new.prompt_number, new.request, new.investigated,
         new.learned, new.completed, new.next_steps, new.notes, new.files_read, new.files_edited, new.closing,
         new.closing_trust, new.outcome, new.provider, new.trust, new.verdict, new.created_at, new.updated_at) begin
-    delete from seals where id = new.id * 16 + 3;
-    insert into unsealed values (new.id * 16 + 3) on conflict do nothing;
+    delete from checksums where id = new.id * 16 + 3;
+    insert into checksum_queue values (new.id * 16 + 3) on conflict do nothing;
 end;
-
-CREATE INDEX repositories_by_remote on repositories (remote) where remote != '';

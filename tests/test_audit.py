@@ -262,7 +262,7 @@ DAMAGE = {
     "turns": "update turns set digested_at = null where id = (select max(turn_id) from events)",
     "attempts": "insert into ledger (at, purpose, turn_id, provider, model, input_tokens, output_tokens, cost)"
     " select value, 'refine', 1, 'x', 'y', 1, 1, 1 from json_each('[1, 2, 3, 4]')",
-    "forgotten": "insert into tellings (host, content_session_id, moment, at, tokens, names)"
+    "forgotten": "insert into injections (host, content_session_id, trigger, at, tokens, names)"
     " select 'claude', 'x', 'start', h.at + 1, 1, json_array('o' || h.observation_id) from history h"
     " where h.what = 'forgotten'",
     "hashes": "update observations set narrative = 'another' where id = (select max(id) from observations where not forgotten)",

@@ -103,9 +103,9 @@ def _end(lab: Lab) -> dict[str, Any]:
         **state(lab),
         "starts": None,  # looked at below
         "forgotten": lab.rows("select id, forgotten, title from observations order by id"),
-        "attic": lab.rows("select observation_id from attic order by 1"),
+        "attic": lab.rows("select observation_id from deleted_observations order by 1"),
         "history": lab.rows("select observation_id, what from history order by 1, 2"),
-        "told": lab.rows("select what from told order by 1"),
+        "told": lab.rows("select item from injected_items order by 1"),
     }
 
 

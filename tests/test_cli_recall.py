@@ -529,7 +529,7 @@ def test_reindexing_brings_back_a_lost_index(own: Lab) -> None:
     assert before
     own.mem("stop")
     conn = apsw.Connection(str(own.data / "claude-mem.db"))
-    conn.execute("delete from passages; delete from documents; delete from stale")
+    conn.execute("delete from passages; delete from documents; delete from index_queue")
     conn.close()
     assert rows(own, "search", "basket", "totals") == []
     done = own.mem("reindex")

@@ -171,10 +171,10 @@ def test_a_seal_vouches_for_it(lab: Lab, home: Home) -> None:
         assert await service.db.read(backup.find_all_checksum_mismatches) == []
 
         def tamper(conn: Any) -> list[str]:
-            sums = fetch_all(conn, "select id, sum from seals where id % 16 = 3")
+            sums = fetch_all(conn, "select id, sum from checksums where id % 16 = 3")
             conn.execute("update session_summaries set closing = 'other words'")
-            conn.execute("delete from unsealed")
-            conn.executemany("insert or replace into seals values (:id, :sum)", sums)
+            conn.execute("delete from checksum_queue")
+            conn.executemany("insert or replace into checksums values (:id, :sum)", sums)
             return checksums.find_checksum_mismatches(conn, after=0, limit=1000)[0]
 
         return await service.db.write(tamper)

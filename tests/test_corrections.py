@@ -157,8 +157,8 @@ def test_what_is_held_is_read_along_its_indexes(db: Database) -> None:
     db.read_now(spy)
     listing, counting = (db.read_now(_plan, sql.replace("?", "1")) for sql in asked)
     for table in ("observations", "session_summaries"):
-        assert f"USING INDEX {table}_held" in listing or f"USING COVERING INDEX {table}_held" in listing
-        assert f"USING COVERING INDEX {table}_held" in counting
+        assert f"USING INDEX {table}_to_approve" in listing or f"USING COVERING INDEX {table}_to_approve" in listing
+        assert f"USING COVERING INDEX {table}_to_approve" in counting
     assert "TEMP B-TREE" not in listing
 
 
@@ -377,7 +377,7 @@ def test_what_is_erased_is_in_no_file(service: Service, db: Database, config: Co
     asyncio.run(db.truncate_wal())
     assert _bytes_of(config, b"zanzibarq")
     if way == "after 30 days":
-        db.write_now(lambda conn: conn.execute("update attic set at = at - ?", (31 * DAY,)))
+        db.write_now(lambda conn: conn.execute("update deleted_observations set at = at - ?", (31 * DAY,)))
         db.write_now(lambda conn: conn.execute("update history set at = at - ?", (31 * DAY,)))
         asyncio.run(service.sweep())
         with pytest.raises(OperationFailed):

@@ -127,7 +127,7 @@ def test_without_seals_most_of_them_would_be_missed(whole: Path, tmp_path: Path)
     """Why there are seals: the same flips in a copy that has none."""
     bare = wounded(whole, tmp_path / "bare")
     conn = Connection(str(bare))
-    conn.execute("delete from seals")
+    conn.execute("delete from checksums")
     conn.close()
     chance = random.Random(4)
     found = [outcome(bare, wounds.flip_in_what_is_kept, tmp_path, "", chance) for _ in range(10)]
@@ -202,8 +202,8 @@ def test_a_row_that_changes_is_sealed_again_and_one_that_goes_leaves_none(whole:
         while db.write_now(checksums.store_checksums, limit=10):
             pass
         assert integrity.check_database(path, should_stop=backup.never_stop) == []
-        assert db.read_now(lambda conn: conn.execute("select 1 from seals where id = 2 * 16 + 4").fetchall()) == []
-        assert db.read_now(lambda conn: conn.execute("select 1 from seals where id = 3 * 16 + 1").fetchall()) != []
+        assert db.read_now(lambda conn: conn.execute("select 1 from checksums where id = 2 * 16 + 4").fetchall()) == []
+        assert db.read_now(lambda conn: conn.execute("select 1 from checksums where id = 3 * 16 + 1").fetchall()) != []
     finally:
         db.close()
 
@@ -219,11 +219,12 @@ def test_a_seal_vouches_for_the_time_of_the_last_change(whole: Path, tmp_path: P
 
         def flip(conn: Connection) -> None:
             before = [
-                tuple(row.values()) for row in conn.execute("select id, sum from seals where id % 16 = ?", (number,))
+                tuple(row.values())
+                for row in conn.execute("select id, sum from checksums where id % 16 = ?", (number,))
             ]
             conn.execute(f"update {table} set updated_at = updated_at + 8 where id = (select min(id) from {table})")
-            conn.execute("delete from unsealed")
-            conn.executemany("insert or replace into seals values (?, ?)", before)
+            conn.execute("delete from checksum_queue")
+            conn.executemany("insert or replace into checksums values (?, ?)", before)
 
         db.write_now(flip)
         problems = integrity.check_database(path, should_stop=backup.never_stop)
@@ -385,7 +386,7 @@ def test_without_any_other_a_backup_of_another_history_is_taken_as_it_is(whole: 
     for copy in config.backups.glob("*.db"):
         conn = apsw.Connection(str(copy))
         conn.execute("update sdk_sessions set content_session_id = 'not ' || content_session_id")
-        conn.execute("delete from seals")
+        conn.execute("delete from checksums")
         conn.close()
         theirs = _sessions(copy)
     break_a_table("sdk_sessions")(config.database, random.Random(1))

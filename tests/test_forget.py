@@ -37,6 +37,7 @@ from tests import proof
 from tests.lab import Lab
 from tests.moving import Home
 from tests.test_backfill import Old
+from tests.upgrading import current_column
 
 T = TypeVar("T")
 WORD = "ZanzibarLantern7Qx93"  # a canary: mixed letters, so that the index's own small ones are another form of it
@@ -274,8 +275,9 @@ def test_a_copy_of_an_older_version_is_rewritten_and_stays_of_that_version(told:
     conn.execute("attach ? as now", (str(told.data / "claude-mem.db"),))
     for table in ("projects", "project_aliases", "sdk_sessions", "turns", "user_prompts", "events", "observations",
                   "session_summaries", "documents", "passages"):  # fmt: skip
-        names = ", ".join(row[1] for row in conn.execute(f"pragma main.table_info({table})"))
-        conn.execute(f"insert or ignore into {table} ({names}) select {names} from now.{table}")
+        names = [row[1] for row in conn.execute(f"pragma main.table_info({table})")]
+        now = [current_column(table, name) for name in names]
+        conn.execute(f"insert or ignore into {table} ({', '.join(names)}) select {', '.join(now)} from now.{table}")
     conn.close()
     assert "backups/before-0012.db: raw" in traces(told.data)
     forget(told, matching=WORD, now=True)
@@ -469,8 +471,8 @@ def test_after_thirty_days_it_is_gone(told: Lab) -> None:
     forget(told, matching=WORD)
 
     async def later(service: Service) -> None:
-        await service.db.write(lambda conn: conn.execute("update forgettings set at = 0"))
-        await service.db.write(lambda conn: conn.execute("update attic set at = 0"))
+        await service.db.write(lambda conn: conn.execute("update deletions set at = 0"))
+        await service.db.write(lambda conn: conn.execute("update deleted_observations set at = 0"))
         await service.sweep()
         with pytest.raises(OperationFailed):
             await service.deletion_service.undo(1)

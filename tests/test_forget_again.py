@@ -383,7 +383,7 @@ def test_a_text_in_one_session_leaves_the_titles_and_tellings_of_others(told: La
     def tell(conn: Any) -> None:
         for session in ("lit", "other"):
             conn.execute(
-                "insert into tellings (host, content_session_id, moment, about, at, tokens)"
+                "insert into injections (host, content_session_id, trigger, about, at, tokens)"
                 " values ('claude', ?, 'file', ?, 1, 1)",
                 (session, WORD),
             )
@@ -394,7 +394,7 @@ def test_a_text_in_one_session_leaves_the_titles_and_tellings_of_others(told: La
     assert WORD in str(before)
     forget(told, session="lit", matching=WORD)
     assert told.rows(named) == before
-    assert told.rows("select content_session_id from tellings where about = ?", WORD) == [("other",)]
+    assert told.rows("select content_session_id from injections where about = ?", WORD) == [("other",)]
     assert audited(told) == []
 
 

@@ -53,8 +53,8 @@ LEFT_OUT: dict[str, Wound] = {
         conn.execute("drop trigger observations_added"),
         conn.execute(f"create trigger observations_added after insert on observations begin {APPROVE}; end"),
     ),
-    "a trigger that is missing": sql("drop trigger observations_seal_broken"),
-    "a temporary name": sql("create trigger jobs_seal_added after insert on jobs begin select 1; end"),
+    "a trigger that is missing": sql("drop trigger observations_checksum_outdated"),
+    "a temporary name": sql("create trigger jobs_checksum_added after insert on jobs begin select 1; end"),
     "a view": sql("create view v as with recursive c(n) as (select 1 union all select n + 1 from c) select n from c"),
     "a table": sql("create table more (x); insert into more values (zeroblob(100))"),
     "a virtual table": sql("create virtual table more using fts5(x)"),
@@ -81,7 +81,7 @@ REFUSED: dict[str, Wound] = {
         conn.execute("update projects set created_at = 'yesterday', name = x'00ff'"),
     ),
     "the same key twice": sql(
-        "drop table notices; create table notices (key text, text text, at integer, told_at integer);"
+        "drop table notices; create table notices (key text, text text, at integer, shown_at integer);"
         "insert into notices values ('k', 'a', 1, null), ('k', 'b', 1, null)"
     ),
     "a value that is too large": sql("update user_prompts set text = printf('%.*c', 40000000, 'x')"),

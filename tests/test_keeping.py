@@ -622,7 +622,7 @@ def test_killed_while_events_go_they_are_there_or_counted(
     found = lab.status()
     assert found["captured"] == found["stored"] + found["queued"] == sent
     ((faded, kept),) = lab.rows(
-        "select (select coalesce(sum(events_gone), 0) from turns), (select count(*) from events)"
+        "select (select coalesce(sum(events_purged), 0) from turns), (select count(*) from events)"
     )
     assert faded + kept == sent
     assert faded in {0, sent}  # the one turn after the other, each wholly

@@ -245,7 +245,7 @@ def test_after_a_compaction_it_may_be_told_again(known: Lab) -> None:
     assert touch(known, "b") == "", "a resumed session has its conversation"
     known.hook("SessionStart", session_id="b", source="compact")
     known.mem("stop")
-    told = {what for (what,) in known.rows("select what from told where content_session_id = 'b'")}
+    told = {what for (what,) in known.rows("select item from injected_items where content_session_id = 'b'")}
     assert "known:src/basket.py" not in told
     assert "start" in told
 

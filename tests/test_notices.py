@@ -39,7 +39,7 @@ def test_once_a_day_it_says_how_much_is_remembered_and_what_is_new(lab: Lab) -> 
     assert start(lab, session_id="x").startswith("claude-mem remembers 1 thing about shop.")
     lab.mem("stop")
     db = apsw.Connection(str(lab.data / "claude-mem.db"))
-    db.execute("update notices set told_at = ? where key = 'greeting'", (ids.now_ms() - 86_400_000,))
+    db.execute("update notices set shown_at = ? where key = 'greeting'", (ids.now_ms() - 86_400_000,))
     db.close()
     lab.mem("start")
     work(lab, "b.py")

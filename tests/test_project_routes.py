@@ -296,7 +296,7 @@ def _everything(conn: Connection) -> dict[str, dict[Any, int]]:
 def test_every_table_that_names_a_project_is_merged(page: Page) -> None:
     """A new one must be added to `BELONGS`."""
     named = set(page.service.db.read_now(_everything))
-    apart = {"known_files", "put_away", "trusted_sources"}  # added up, changed inside, not handed on
+    apart = {"known_files", "deleted_rows", "trusted_sources"}  # added up, changed inside, not handed on
     assert named == {*projects.PROJECT_TABLES.values(), *apart}
 
 
@@ -311,7 +311,7 @@ def test_two_projects_become_one(page: Page, lab: Lab) -> None:
 
     done = page.ask("POST", f"/api/project/{shop}/merge", {"from": basket})
     assert (done["moves"], done["into"]["id"]) == (told["moves"], shop)
-    assert page.service.db.read_now(fetch_value, "select count(*) from stale") == 0  # nothing to index again
+    assert page.service.db.read_now(fetch_value, "select count(*) from index_queue") == 0  # nothing to index again
     after = page.service.db.read_now(_everything)
     for table, counts in before.items():
         assert basket not in after[table], table
@@ -343,13 +343,13 @@ def test_what_waits_for_the_index_still_waits_after_a_merge(page: Page) -> None:
     shop, basket = page.project("shop"), page.project("basket")
     waiting = page.service.db.write_now(_stale_one_each, shop, basket)
     page.ask("POST", f"/api/project/{basket}/merge", {"into": shop})
-    found = page.service.db.read_now(fetch_all, "select kind, row_id from stale order by row_id")
+    found = page.service.db.read_now(fetch_all, "select kind, row_id from index_queue order by row_id")
     assert [(row["kind"], row["row_id"]) for row in found] == waiting
 
 
 def _stale_one_each(conn: Connection, *project_ids: int) -> list[tuple[str, int]]:
     found = [fetch_value(conn, "select min(id) from observations where project_id = ?", (id_,)) for id_ in project_ids]
-    conn.executemany("insert into stale values ('observation', ?)", [(row_id,) for row_id in found])
+    conn.executemany("insert into index_queue values ('observation', ?)", [(row_id,) for row_id in found])
     return [("observation", row_id) for row_id in sorted(found)]
 
 

@@ -82,7 +82,7 @@ def state(lab: Lab) -> dict[str, Any]:
         "summaries": home.rows(
             "select id, turn_id, completed, closing, closing_trust from session_summaries order by id"
         ),
-        "turns": home.rows("select id, writer, digested_at, events_gone from turns order by id"),
+        "turns": home.rows("select id, writer, digested_at, events_purged from turns order by id"),
         "jobs": home.rows("select kind, dead from jobs where kind = 'rewrite'"),
     }
 

@@ -170,8 +170,8 @@ def _fill(conn: Connection, first: int, count: int) -> None:
         "insert into events (event_id, session_id, turn_id, kind, at, source, body) values (?, 1, ?, 'stop', 1, 'hook', ?)",
         [(f"e{number}", number, json.dumps({"type": "stop", "message": "x" * AN_EVENT})) for number in numbers],
     )
-    conn.execute("delete from stale")
-    conn.execute("delete from unsealed")
+    conn.execute("delete from index_queue")
+    conn.execute("delete from checksum_queue")
     if first == 1:
         conn.execute(
             "insert into observations (session_id, project_id, turn_id, prompt_number, key, type, title, narrative, facts,"

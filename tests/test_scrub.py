@@ -25,7 +25,7 @@ ROOT = Path(engine.__file__).parent
 # Text that is not looked at, and why that is right.
 NOT_TEXT = {
     "names, kinds and states of ours": (
-        "events.origin events.event_id events.kind events.source events.tool_use_id history.what history.by imports.source imports.mark"
+        "events.origin events.event_id events.kind events.source events.tool_use_id history.what history.by imports.source imports.file_signature"
         " imports.position imports.counts jobs.kind jobs.subject ledger.purpose ledger.provider ledger.model ledger.verdict"
         " ledger.memory_session_id memory_sessions.id memory_sessions.provider memory_sessions.runtime observations.type"
         " observations.trust observations.provider observations.model observations.hash observations.verdict observations.sources"
@@ -33,11 +33,11 @@ NOT_TEXT = {
         " sdk_sessions.host sdk_sessions.status sdk_sessions.content_session_id sdk_sessions.memory_session_id"
         " session_summaries.provider session_summaries.trust session_summaries.verdict session_summaries.memory_session_id"
         " session_summaries.closing_trust session_summaries.outcome"
-        " tellings.host tellings.content_session_id tellings.moment tellings.names told.host told.content_session_id told.what"
-        " told.moment turns.closed_by turns.prompt_id backfill_files.host backfill_files.state backfill_files.problem"
-        " backfill_files.agent backfill_files.mark breakers.provider breakers.verdict breakers.settings notices.key documents.kind documents.trust"
-        " signals.kind stale.kind vectors.model vectors.hash checks.name checks.text tally.outcome tally.rule"
-        " audit_head.hash forgettings.counts put_away.kind tombstones.mark trusted_sources.source repositories.made repositories.root_commit"
+        " injections.host injections.content_session_id injections.trigger injections.names injected_items.host"
+        " injected_items.content_session_id injected_items.item injected_items.trigger turns.closed_by turns.prompt_id backfill_files.host backfill_files.state backfill_files.problem"
+        " backfill_files.agent backfill_files.cursor breakers.provider breakers.verdict breakers.settings notices.key documents.kind documents.trust"
+        " signals.kind index_queue.kind vectors.model vectors.hash checks.name checks.text purged_counts.outcome purged_counts.rule"
+        " audit_head.hash deletions.counts deleted_rows.kind tombstones.keyed_hash trusted_sources.source repositories.creation_id repositories.root_commit"
     ),
     "folders and files that a person named, by which things are found again": (
         "projects.name projects.root project_aliases.identity project_dirs.dir sdk_sessions.cwd sdk_sessions.transcript_path"
@@ -88,7 +88,8 @@ def plant_rows(path: Path, canaries: Canaries) -> None:
     conn.execute("insert into observations (project_id, key, type, provider, hash, forgotten, created_at, updated_at)"
                  " values (1, 'gone', 'change', 'local', '', 1, 1, 1)")  # fmt: skip
     conn.execute(
-        "insert into attic values (?, ?, null, 1893456000000)", (conn.last_insert_rowid(), json.dumps(content))
+        "insert into deleted_observations values (?, ?, null, 1893456000000)",
+        (conn.last_insert_rowid(), json.dumps(content)),
     )
     before = {"title": f"Before {canaries.token()}", "facts": json.dumps([canaries.text()])}
     conn.execute("insert into history (observation_id, at, what, before, by) values (?, 1893456000000, 'edited', ?, 'user')",
@@ -102,7 +103,7 @@ def plant_rows(path: Path, canaries: Canaries) -> None:
                  " values (1, 'refine', 'x', 'y', 1, 1, 1, ?)", (canaries.text(),))  # fmt: skip
     conn.execute("insert into notices values ('n', ?, 1, 1)", (canaries.text(),))
     conn.execute("insert into breakers (provider, verdict, message) values ('x', 'down', ?)", (canaries.text(),))
-    conn.execute("insert into imports (path, mark, source, notes, error, started_at, ended_at) values ('/x', 'm', 'export', ?, ?, 1, 1)",
+    conn.execute("insert into imports (path, file_signature, source, notes, error, started_at, ended_at) values ('/x', 'm', 'export', ?, ?, 1, 1)",
                  (json.dumps([canaries.text()]), canaries.text()))  # fmt: skip
     conn.close()
 
@@ -184,7 +185,7 @@ def test_what_was_scrubbed_is_sound_and_found_by_its_other_words(leaky: tuple[La
         for row in conn.execute("select * from observations where not forgotten")
         if observations.hash_observation(row) != row["hash"]
     ]
-    content = json.loads(next(iter(conn.execute("select content from attic")))["content"])
+    content = json.loads(next(iter(conn.execute("select content from deleted_observations")))["content"])
     bodies = [json.loads(row["body"]) for row in conn.execute("select body from events where kind = 'tool'")]
     conn.close()
     assert wrong == []

@@ -347,7 +347,7 @@ class Writer:
             self.service.db.write_now(edits.delete_observation, row, now=self.clock)
 
     def do_undo(self) -> None:
-        if row := self._some("select observation_id as id from attic"):
+        if row := self._some("select observation_id as id from deleted_observations"):
             self.service.db.write_now(edits.undo_last_change, row, now=self.clock)
 
     def do_judge(self) -> None:

@@ -184,7 +184,7 @@ def test_what_is_forgotten_leaves_no_words_in_what_was_told(desk: Desk) -> None:
     forgotten = [item for item in items if item["kind"] == "observation"]
     assert forgotten
     assert {(item["id"], item["title"], item["used"]) for item in forgotten} == {(None, "(forgotten)", None)}
-    kept = desk.db.read_now(lambda conn: list(conn.execute("select names from tellings")))
+    kept = desk.db.read_now(lambda conn: list(conn.execute("select names from injections")))
     assert all("rounded" not in row["names"] for row in kept)
 
 
@@ -214,7 +214,7 @@ def test_nothing_is_kept_of_a_private_turn(desk: Desk) -> None:
 
 
 def notes(desk: Desk) -> list[Any]:
-    return desk.db.read_now(lambda conn: list(conn.execute("select * from tellings where content_session_id = 'b'")))
+    return desk.db.read_now(lambda conn: list(conn.execute("select * from injections where content_session_id = 'b'")))
 
 
 def test_a_turn_that_turns_out_to_be_private_takes_what_it_was_told_with_it(desk: Desk) -> None:

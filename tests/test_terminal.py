@@ -50,7 +50,7 @@ NAMES = {
     "observations": ("title", "type", "trust", "provider", "model", "commit_id", "why"),
     "session_summaries": ("trust", "why"), "notices": ("text",), "jobs": ("error",),
     "receipts": ("rule",), "imports": ("path", "error"), "ledger": ("model", "provider", "message", "verdict"),
-    "trusted_sources": ("source",), "repositories": (), "checks": ("text",), "tally": ("rule",),
+    "trusted_sources": ("source",), "repositories": (), "checks": ("text",), "purged_counts": ("rule",),
     "backfill_files": ("path", "problem"),
 }  # fmt: skip
 PROSE = {

@@ -6,6 +6,7 @@ The earlier databases have the same rows as the newest one, in the tables they h
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,14 +15,19 @@ from pathlib import Path
 import apsw
 import pytest
 
-from claude_mem.domain.errors import DatabaseTooNew
-from claude_mem.storage.sqlite.engine import Database
+from claude_mem.domain.errors import DatabaseTooNew, OperationFailed
+from claude_mem.storage.sqlite import backup, former_names, repair
+from claude_mem.storage.sqlite.deletion import deletions, keyed_hash, redaction, tombstones
+from claude_mem.storage.sqlite.deletion.redaction import TextCleaner
+from claude_mem.storage.sqlite.deletion.scopes import DeletionScope, find_affected_rows
+from claude_mem.storage.sqlite.deletion.tombstones import Tombstone
+from claude_mem.storage.sqlite.engine import Connection, Database, fetch_all, fetch_value, open_writer
 from tests import proof, upgrading
 from tests.lab import Lab
 from tests.moving import Home
 from tests.test_io_errors import TROUBLE, failing
 from tests.test_recall import FakeEmbedder
-from tests.upgrading import NEWEST, Place, earlier, said
+from tests.upgrading import NEWEST, Place, columns, earlier, said, tables
 
 pytestmark = [
     # What fails while SQLite closes a file it can tell no one; apsw reports it on the side.
@@ -130,3 +136,111 @@ def test_a_disk_that_is_full_at_any_call_costs_nothing(place: Place) -> None:
     )
     assert wrong == []
     assert runs > 0
+
+
+# --- copies from before the tables were renamed ----------------------------------------------------------------------
+
+WORD = "quarterdeck"
+BEFORE_RENAMING = upgrading.RENAMED - 1
+PLANTED = f"""
+    update put_away set content = '{{"text": "{WORD}"}}';
+    update attic set content = json_set(content, '$.narrative', '{WORD}');
+    update tellings set about = '{WORD}';
+    update told set what = 'file:{WORD}';
+    delete from unsealed; delete from seals where id % 16 = 8;
+"""
+
+
+@pytest.fixture
+def copy(newest: Path, tmp_path: Path) -> Iterator[Connection]:
+    """A copy with the word in every table that has another name now."""
+    path = earlier(newest, BEFORE_RENAMING, tmp_path / "old.db")
+    conn = open_writer(path)
+    keyed_hash.register_keyed_hash(conn, tmp_path)
+    conn.execute(PLANTED)
+    yield conn
+    conn.close()
+
+
+def planted(conn: Connection) -> dict[str, int]:
+    places = {"put_away": "content", "attic": "content", "tellings": "about", "told": "what"}
+    return {
+        table: int(fetch_value(conn, f"select count(*) from {table} where instr({column}, ?)", (WORD,)))
+        for table, column in places.items()
+    }
+
+
+def test_no_name_of_before_is_left_in_the_newest_tables(newest: Path) -> None:
+    conn = apsw.Connection(str(newest), flags=apsw.SQLITE_OPEN_READONLY)
+    there = {table: columns(conn, table) for table in tables(conn)}
+    conn.close()
+    assert there.keys() & set(former_names.FORMER_TABLES.values()) == set()
+    assert [name for name, former in former_names.FORMER_COLUMNS.items() if name[1] not in there[name[0]]] == []
+    assert [name for name, former in former_names.FORMER_COLUMNS.items() if former in there[name[0]]] == []
+
+
+def test_a_text_is_erased_from_a_copy_of_the_version_before(copy: Connection) -> None:
+    assert planted(copy) == {"put_away": 1, "attic": 1, "tellings": 1, "told": 1}
+    affected = find_affected_rows(copy, DeletionScope(matching=WORD), erase=True)
+    deletions.erase_rows_from_copy(copy, affected)
+    deletions.erase_mentions(copy, lambda text: WORD in text, quotes=lambda text: WORD in text)
+    assert planted(copy) == {"put_away": 0, "attic": 0, "tellings": 0, "told": 0}
+
+
+def test_a_copy_of_the_version_before_is_redacted(copy: Connection) -> None:
+    def clean(text: str) -> str:
+        return text.replace(WORD, "[redacted]")
+
+    changed = redaction.redact_copy(copy, clean=TextCleaner(clean, clean), write=True)
+    assert changed == {"deleted_observations": 1, "deleted_rows": 1, "injections": 1}
+    assert planted(copy) == {"put_away": 0, "attic": 0, "tellings": 0, "told": 1}
+
+
+@pytest.mark.parametrize("number", [BEFORE_RENAMING])
+def test_a_copy_of_the_version_before_is_checked_by_its_own_checksums(place: Place) -> None:
+    assert backup.examine_backup(place.old).version == BEFORE_RENAMING
+    conn = open_writer(place.old)
+    assert tombstones.find_missing_tombstones(conn, [Tombstone(1, "mark"), Tombstone(2, "mark")]) == [
+        Tombstone(2, "mark")
+    ]
+    conn.execute("update attic set content = '{}'")
+    conn.execute("delete from unsealed")
+    conn.execute("insert into seals select observation_id * 16 + 8, 5 from attic")
+    conn.close()
+    with pytest.raises(OperationFailed, match="deleted_observations 2 does not match its checksum"):
+        backup.examine_backup(place.old)
+
+
+@pytest.mark.parametrize("number", [BEFORE_RENAMING])
+def test_rows_of_a_damaged_database_of_the_version_before_are_salvaged(place: Place, tmp_path: Path) -> None:
+    db = Database(tmp_path / "fresh" / "claude-mem.db", backups=tmp_path / "backups")
+    damaged = repair._connect_to_damaged(place.old)
+    salvaged = db.write_without_fk_checks(lambda conn: repair._salvage_rows(damaged, conn, now=9))
+    damaged.close()
+    db.close()
+    assert salvaged.lost == {}
+    _, after = said(db.path, like=place.shape)
+    recounted = {"tally", "receipts", "documents", "passages", "signals", "vectors", "vectors_gone", "known_files"}
+    wrong = {table for table, rows in place.before.items() if after[table] != rows}
+    assert wrong - recounted - {"checks", "stale", "seals", "unsealed"} == set()
+    assert salvaged.copied["deleted_rows"] == salvaged.copied["injected_items"] == salvaged.copied["tombstones"] == 1
+
+
+@pytest.mark.parametrize("number", [BEFORE_RENAMING])
+def test_a_deletion_of_the_version_before_can_be_undone_after_the_upgrade(place: Place) -> None:
+    injection = {"host": "claude", "content_session_id": "s9", "moment": "file", "about": "x.py", "at": 5, "tokens": 3}
+    conn = open_writer(place.old)
+    conn.execute("delete from put_away")
+    conn.execute(
+        "insert into put_away values (1, 'telling', 77, null, null, 5, ?)",
+        (json.dumps({"id": 77, "names": "[]", **injection}),),
+    )
+    conn.close()
+    place.put_back()
+    place.upgrade()
+    db = Database(place.path, backups=place.backups)
+    restored = db.write_now(deletions.restore_deletion, 1, now=9)
+    rows = db.read_now(fetch_all, 'select host, "trigger", about from injections where id = 77')
+    db.close()
+    assert restored["counts"]["telling"] == 1
+    assert rows == [{"host": "claude", "trigger": "file", "about": "x.py"}]

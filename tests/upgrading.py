@@ -18,7 +18,7 @@ from typing import Any
 import apsw
 
 from claude_mem.config import Config
-from claude_mem.storage.sqlite import backup, checksums, engine, integrity
+from claude_mem.storage.sqlite import backup, checksums, engine, former_names, integrity
 from claude_mem.storage.sqlite.engine import Connection, Database
 from claude_mem.storage.sqlite.memory import edits
 from claude_mem.worker.app import Service
@@ -26,8 +26,13 @@ from tests import wounds
 from tests.lab import Lab
 
 NEWEST = engine.load_migrations()[-1][0]
+RENAMED = 22  # the version that gave tables and columns the names they have now
 DERIVED = ("words", "words_data", "words_idx", "words_docsize", "words_config")  # of `passages`, and made again
-OWED = ("stale", "seals", "unsealed")  # what is still to be indexed or sealed: an upgrade may ask for more
+OWED = (
+    "index_queue",
+    "checksums",
+    "checksum_queue",
+)  # what is still to be indexed or sealed: an upgrade may ask for more
 # What a history of a few sessions leaves empty.
 MORE = """
 insert into ledger (at, ended_at, purpose, turn_id, provider, model, input_tokens, output_tokens, cost, verdict)
@@ -35,19 +40,19 @@ insert into ledger (at, ended_at, purpose, turn_id, provider, model, input_token
 insert into memory_sessions values ('m1', 1, 'claude', 'r', 1);
 insert into breakers values ('anthropic', 3, 99, 'quota', 'spent', 's');
 insert into notices values ('key', 'words', 1, null);
-insert into told values ('claude', 's0', 'o1', 'start', 1);
-insert into tellings (host, content_session_id, moment, at, tokens, names) values ('claude', 's0', 'start', 1, 9, '["o1"]');
-insert into imports (path, mark, source, started_at) values ('/x', 'm', 'export', 1);
-insert into backfills (asked_at, sessions, turns, events, observations) values (1, 1, 1, 1, 1);
+insert into injected_items values ('claude', 's0', 'o1', 'start', 1);
+insert into injections (host, content_session_id, trigger, at, tokens, names) values ('claude', 's0', 'start', 1, 9, '["o1"]');
+insert into imports (path, file_signature, source, started_at) values ('/x', 'm', 'export', 1);
+insert into backfills (requested_at, sessions, turns, events, observations) values (1, 1, 1, 1, 1);
 insert into backfill_files (backfill_id, path, size, changed_at, state) values (1, '/t', 1, 1, 'read');
 insert into jobs (kind, subject, due_at, created_at) values ('render', '1.later', 9e15, 1);
-insert into stale values ('turn', 1) on conflict do nothing;
-insert into unsealed values (17) on conflict do nothing;
-insert into vectors_gone values (77);
-insert into tally values ('stored', '', 3);
-insert into seen values (12345);
-insert into forgettings (at, counts) values (1, '{}');
-insert into put_away values (1, 'prompt', 999, 1, 1, 1, '{}');
+insert into index_queue values ('turn', 1) on conflict do nothing;
+insert into checksum_queue values (17) on conflict do nothing;
+insert into deleted_vectors values (77);
+insert into purged_counts values ('stored', '', 3);
+insert into purged_event_hashes values (12345);
+insert into deletions (at, counts) values (1, '{}');
+insert into deleted_rows values (1, 'prompt', 999, 1, 1, 1, '{}');
 insert into tombstones values ('mark', 1, 0, 9);
 insert into trusted_sources values (1, 'gh', 1);
 insert or replace into audit_head values (1, 3, 'h');
@@ -68,6 +73,19 @@ async def fill(lab: Lab, config: Config, embedder: Any) -> None:
         await service.db.write(lambda conn: list(conn.execute(MORE)))
     finally:
         service.close()
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+def current_table(table: str) -> str:
+    return next((now for now, then in former_names.FORMER_TABLES.items() if then == table), table)
+
+
+def current_column(table: str, column: str) -> str:
+    """Of a table and a column of any version."""
+    known = former_names.FORMER_COLUMNS.items()
+    return next((now for (of, now), then in known if of == current_table(table) and then == column), column)
 
 
 # --- earlier ones ----------------------------------------------------------------------------------------------------
@@ -99,15 +117,21 @@ def earlier(newest: Path, number: int, path: Path) -> Path:
     conn.execute("attach ? as newest", (str(newest),))
     with conn:
         for table in [*tables_, "sqlite_sequence"]:
-            names = ", ".join(columns(conn, table))
+            then = columns(conn, table)
+            now = [current_column(table, name) for name in then]
             conn.execute(f"delete from main.{table}")
-            conn.execute(f"insert into main.{table} ({names}) select {names} from newest.{table}")
+            conn.execute(
+                f"insert into main.{table} ({', '.join(then)})"
+                f" select {', '.join(now)} from newest.{current_table(table)}"
+            )
+        for current, former in former_names.FORMER_TABLES.items() if number < RENAMED else ():
+            conn.execute("update main.sqlite_sequence set name = ? where name = ?", (former, current))
         if "words" in dict(conn.execute("select name, 1 from main.sqlite_schema")):
             conn.execute("insert into main.words (words) values ('rebuild')")
         engine._note_schema(conn, number)
     conn.execute("detach newest")
     conn.row_trace = lambda cursor, row: dict(zip((name for name, *_ in cursor.get_description()), row, strict=True))
-    if "seals" in tables_:
+    if {"seals", "checksums"} & {*tables_}:
         with conn:
             _seal_again(conn)
     conn.close()
@@ -116,8 +140,11 @@ def earlier(newest: Path, number: int, path: Path) -> Path:
 
 def _seal_again(conn: Connection) -> None:
     """As the program of that version sealed its rows: it knew fewer columns."""
-    known = [row["id"] for row in conn.execute("select id from seals")]
-    conn.executemany("update seals set sum = ?2 where id = ?1", list(checksums.compute_checksums(conn, known).items()))
+    table = former_names.stored_table(conn, "checksums")
+    known = [row["id"] for row in conn.execute(f"select id from {table}")]
+    conn.executemany(
+        f"update {table} set sum = ?2 where id = ?1", list(checksums.compute_checksums(conn, known).items())
+    )
 
 
 def said(path: Path, *, like: dict[str, list[str]] | None = None) -> tuple[dict[str, list[str]], dict[str, str]]:
@@ -131,8 +158,12 @@ def said(path: Path, *, like: dict[str, list[str]] | None = None) -> tuple[dict[
 
 
 def _hash(conn: Connection, table: str, names: list[str]) -> str:
+    """Of a database that may have been upgraded since: by the names of then, or by those of now."""
     but = "where name != 'schema'" if table == "checks" else ""  # which says what the tables are
-    found = sorted(map(repr, conn.execute(f"select {', '.join(names)} from {table} {but}")))
+    there = table if columns(conn, table) else current_table(table)
+    known = columns(conn, there)
+    asked = [name if name in known else current_column(table, name) for name in names]
+    found = sorted(map(repr, conn.execute(f"select {', '.join(asked)} from {there} {but}")))
     return hashlib.sha256("\n".join(found).encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -166,7 +197,9 @@ class Place:
         """After an upgrade: what is not as it was, in words."""
         _, after = said(self.path, like=self.shape)
         found = [
-            f"{table} differs" for table, rows in self.before.items() if after[table] != rows and table not in OWED
+            f"{table} differs"
+            for table, rows in self.before.items()
+            if after[table] != rows and current_table(table) not in OWED
         ]
         if version(self.path) != NEWEST:
             found.append(f"version {version(self.path)}")

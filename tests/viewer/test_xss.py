@@ -25,13 +25,13 @@ OWN = {
     ("sdk_sessions", "status"), ("sdk_sessions", "content_session_id"), ("observations", "key"),
     ("observations", "hash"), ("observations", "sources"), ("observations", "verdict"), ("session_summaries", "verdict"), ("session_summaries", "outcome"),
     ("turns", "prompt_id"), ("events", "event_id"), ("events", "tool_use_id"), ("events", "body"), ("events", "kind"),
-    ("jobs", "kind"), ("jobs", "subject"), ("history", "what"), ("tellings", "moment"), ("tellings", "host"),
-    ("tellings", "content_session_id"), ("sdk_sessions", "host"), ("sdk_sessions", "transcript_path"),
+    ("jobs", "kind"), ("jobs", "subject"), ("history", "what"), ("injections", "trigger"), ("injections", "host"),
+    ("injections", "content_session_id"), ("sdk_sessions", "host"), ("sdk_sessions", "transcript_path"),
     ("projects", "root"), ("sdk_sessions", "cwd"), ("history", "before"),
 }  # fmt: skip
 TABLES = (
     "projects", "sdk_sessions", "turns", "user_prompts", "events", "jobs", "observations", "session_summaries",
-    "ledger", "history", "tellings",
+    "ledger", "history", "injections",
 )  # fmt: skip
 
 

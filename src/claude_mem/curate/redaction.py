@@ -125,12 +125,12 @@ class Scrubber:
             progress.kept.append(f"{path.parent.name}/{path.name}: a damaged database; delete it if you do not need it")
 
     async def _scrub_table(self, texts: TextTable, progress: ScrubProgress, clean: TextCleaner) -> None:
-        progress.doing = texts.table
+        progress.doing = texts.label or texts.table
         ask = self.db.read if progress.dry_run else self.db.write
         position = None
         while True:
             step = await ask(redaction.redact_batch, texts, position, clean=clean, write=not progress.dry_run)
-            progress.add(texts.table, step.rows_read, step.rows_changed)
+            progress.add(texts.label or texts.table, step.rows_read, step.rows_changed)
             if (position := step.after) is None:
                 return
             await asyncio.sleep(PAUSE_SECONDS)

@@ -25,7 +25,7 @@ import apsw
 from claude_mem import hook
 from claude_mem.domain import export_format, ids
 from claude_mem.domain.errors import ClaudeMemError, DatabaseTooNew, InvalidRequest, NotFound, OperationFailed
-from claude_mem.storage.sqlite import checksums, damage, engine, export, external_db
+from claude_mem.storage.sqlite import checksums, damage, engine, export, external_db, former_names
 from claude_mem.storage.sqlite.deletion import tombstones
 from claude_mem.storage.sqlite.engine import (
     Connection,
@@ -182,7 +182,9 @@ def _check_content(conn: Connection, path: Path) -> None:
     _check_pages(conn, path)
     problems = find_dangling_references(conn)
     problems += [f"observation {row_id} does not match its hash" for row_id in _altered_observations(conn)]
-    problems += find_all_checksum_mismatches(conn) if has_table(conn, "seals") else []
+    problems += (
+        find_all_checksum_mismatches(conn) if has_table(conn, former_names.stored_table(conn, "checksums")) else []
+    )
     if problems:
         raise OperationFailed(f"{path} is damaged: {'; '.join(problems[:3])}", hint="use another backup")
 

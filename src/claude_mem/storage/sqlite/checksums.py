@@ -1,7 +1,7 @@
-"""Row checksums (table `seals`), which reveal bits that flipped since a row was written.
+"""Row checksums (table `checksums`), which reveal bits that flipped since a row was written.
 
-Triggers queue new and changed rows in `unsealed`; their checksums are computed a moment later, so that writing costs
-next to nothing. A column added to the list below needs a migration that queues all rows of its table again.
+Triggers queue new and changed rows in `checksum_queue`; their checksums are computed a moment later, so that writing
+costs next to nothing. A column added to the list below needs a migration that queues all rows of its table again.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from claude_mem.storage.sqlite import former_names
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_value
 
 CHECKSUM_KINDS = 16  # the id of a checksum is the row id × CHECKSUM_KINDS + the number of its table
@@ -56,7 +57,7 @@ CHECKSUMMED_TABLES = (
     ),
     ChecksummedTable("turns", 6, "id", ("session_id", "number", "prompt_id", "private", "opened_at")),
     ChecksummedTable("projects", 7, "id", ("name", "root", "created_at")),
-    ChecksummedTable("attic", 8, "observation_id", ("content", "into_id", "at")),
+    ChecksummedTable("deleted_observations", 8, "observation_id", ("content", "merged_into_id", "at")),
     ChecksummedTable("passages", 9, "id", ("document_id", "title", "body", "hints", "around")),
     ChecksummedTable("vectors", 10, "document_id", ("model", "part", "hash", "vector")),
 )  # fmt: skip
@@ -68,30 +69,32 @@ _CHECKSUMMED_SINCE = {"updated_at": 20}
 
 def store_checksums(conn: Connection, *, limit: int) -> int:
     """Store checksums for up to `limit` queued rows. Return how many were taken from the queue."""
-    queued_ids = [row["id"] for row in fetch_all(conn, "select id from unsealed limit ?", (limit,))]
+    queued_ids = [row["id"] for row in fetch_all(conn, "select id from checksum_queue limit ?", (limit,))]
     sums_by_id = compute_checksums(conn, queued_ids)
-    conn.executemany("insert or replace into seals values (?, ?)", sums_by_id.items())
-    conn.executemany("delete from unsealed where id = ?", [(checksum_id,) for checksum_id in queued_ids])
+    conn.executemany("insert or replace into checksums values (?, ?)", sums_by_id.items())
+    conn.executemany("delete from checksum_queue where id = ?", [(checksum_id,) for checksum_id in queued_ids])
     return len(queued_ids)
 
 
 def has_queued_checksums(conn: Connection) -> bool:
     """Return whether any rows wait for their checksum."""
-    return bool(fetch_value(conn, "select 1 from unsealed limit 1"))
+    return bool(fetch_value(conn, "select 1 from checksum_queue limit 1"))
 
 
 def find_checksum_mismatches(conn: Connection, *, after: int, limit: int) -> tuple[list[str], int]:
     """Check the next `limit` checksums. Return a description of each mismatch, and the cursor; 0 at the end."""
-    checksum_rows = fetch_all(conn, "select id, sum from seals where id > ? order by id limit ?", (after, limit))
+    table = former_names.stored_table(conn, "checksums")
+    checksum_rows = fetch_all(conn, f"select id, sum from {table} where id > ? order by id limit ?", (after, limit))
     return _mismatches(conn, checksum_rows), checksum_rows[-1]["id"] if len(checksum_rows) == limit else 0
 
 
 def sample_checksum_mismatches(conn: Connection, *, count: int, rng: random.Random) -> list[str]:
     """Check `count` random checksums, which is quick however many there are. Return a description of each mismatch."""
-    last = fetch_value(conn, "select max(id) from seals") or 0
+    table = former_names.stored_table(conn, "checksums")
+    last = fetch_value(conn, f"select max(id) from {table}") or 0
     checksum_rows: dict[int, Row] = {}
     for _ in range(count if last else 0):
-        for row in fetch_all(conn, "select id, sum from seals where id >= ? limit 1", (rng.randint(1, last),)):
+        for row in fetch_all(conn, f"select id, sum from {table} where id >= ? limit 1", (rng.randint(1, last),)):
             checksum_rows[row["id"]] = row
     return _mismatches(conn, checksum_rows.values())
 
@@ -127,8 +130,9 @@ def compute_checksums(conn: Connection, checksum_ids: Iterable[int]) -> dict[int
 
 
 def _row_checksums(conn: Connection, spec: ChecksummedTable, row_ids: list[int]) -> Iterator[tuple[int, int]]:
+    table = former_names.stored_table(conn, spec.table)
     select = f"""
-        select {spec.key} as "~key", {", ".join(_present_columns(conn, spec))} from {spec.table}
+        select {spec.key} as "~key", {", ".join(_present_columns(conn, spec))} from {table}
          where {spec.key} in (select value from json_each(?)) order by 1
         """
     order = ", model, part" if spec.table == "vectors" else ""  # several rows share one checksum
@@ -141,8 +145,8 @@ def _row_checksums(conn: Connection, spec: ChecksummedTable, row_ids: list[int])
 
 def _present_columns(conn: Connection, spec: ChecksummedTable) -> list[str]:
     """Return the columns that the checksums of this database cover. A backup of an earlier version has fewer."""
-    existing = {row["name"] for row in fetch_all(conn, "select name from pragma_table_info(?)", (spec.table,))}
-    return [name for name in _covered_columns(spec, int(conn.pragma("user_version"))) if name in existing]
+    stored = former_names.stored_columns(conn, spec.table)
+    return [stored[name] for name in _covered_columns(spec, int(conn.pragma("user_version"))) if name in stored]
 
 
 def _covered_columns(spec: ChecksummedTable, version: int) -> list[str]:

@@ -478,14 +478,14 @@ def _without_tombstoned_titles(conn: Connection, record: SessionRecord) -> Sessi
 def _was_captured(conn: Connection, session_id: int) -> bool:
     sql = (
         "select 1 from events where session_id = ?1"
-        " union all select 1 from turns where session_id = ?1 and (private or events_gone)"
+        " union all select 1 from turns where session_id = ?1 and (private or events_purged)"
     )
     return bool(fetch_value(conn, sql, (session_id,)))
 
 
 def _captured_sql(turn: str) -> str:
     """Return the SQL condition that the turn was captured here by a hook or from a transcript, or was private."""
-    return f"({turn}.private or {turn}.events_gone or exists (select 1 from events e where e.turn_id = {turn}.id))"
+    return f"({turn}.private or {turn}.events_purged or exists (select 1 from events e where e.turn_id = {turn}.id))"
 
 
 def _find_or_add_turn(

@@ -25,7 +25,7 @@ import msgspec
 from claude_mem import hook
 from claude_mem.domain import ids
 from claude_mem.domain.errors import ClaudeMemError
-from claude_mem.storage.sqlite import backup, checksums, damage, external_db
+from claude_mem.storage.sqlite import backup, checksums, damage, external_db, former_names
 from claude_mem.storage.sqlite.deletion import tombstones
 from claude_mem.storage.sqlite.engine import Connection, Database, Row, fetch_all, fetch_value, open_reader
 from claude_mem.storage.sqlite.journal import jobs, notices
@@ -37,10 +37,10 @@ REPAIRED_FROM_ITSELF = "itself"  # only the end of the WAL was lost
 _SALVAGE_PREFIX = ".salvaging-"
 # Rebuilt by the indexer, by triggers and by checks; `words` and its shadow tables are the index itself.
 _DERIVED_TABLES = (
-    "documents", "passages", "signals", "vectors", "vectors_gone", "stale", "known_files", "seals", "unsealed",
-    "checks",
+    "documents", "passages", "signals", "vectors", "deleted_vectors", "index_queue", "known_files", "checksums",
+    "checksum_queue", "checks",
 )  # fmt: skip
-_APPEND_ONLY_TABLES = ("events", "ledger", "tellings")  # rarely updated, so only newer rows are read
+_APPEND_ONLY_TABLES = ("events", "ledger", "injections")  # rarely updated, so only newer rows are read
 # The id column of a table, and the column with the name that its origin gave the row.
 _NAME_COLUMNS = {
     "sdk_sessions": ("id", "content_session_id"), "events": ("seq", "event_id"), "observations": ("id", "key"),
@@ -54,7 +54,7 @@ _UNDIGESTED_TURNS = """
 # Digested turns that have events but no summary, because it was lost.
 _TURNS_WITHOUT_SUMMARY = """
     select t.id, max(e.seq) as seq from turns t join events e on e.turn_id = t.id
-     where t.digested_at is not null and not t.private and not t.events_gone
+     where t.digested_at is not null and not t.private and not t.events_purged
        and not exists (select 1 from session_summaries s where s.turn_id = t.id)
      group by t.id
 """
@@ -382,23 +382,35 @@ def _tables_to_salvage(conn: Connection) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _TableShape:
-    """The columns of a table that both databases have. `number` is the integer key column, or ''."""
+    """The columns of a table that both databases have. `number` is the integer key column, or ''.
+
+    `source` is what to select from in the damaged database: a subquery if names differ there, or '' for the table.
+    """
 
     table: str
     columns: tuple[str, ...]
     key: tuple[str, ...]
     number: str
+    source: str = ""
 
 
 def _common_shape(damaged: Connection, into: Connection, table: str) -> _TableShape | None:
-    damaged_columns = {name for _, name, *_ in _tuples(damaged, f"pragma table_info({table})")}
+    stored = former_names.stored_columns(damaged, table)
     table_info = fetch_all(into, f"select name, type, pk from pragma_table_info('{table}')")
     key = tuple(row["name"] for row in sorted(table_info, key=lambda row: row["pk"]) if row["pk"])
-    columns = tuple(row["name"] for row in table_info if row["name"] in damaged_columns)
+    columns = tuple(row["name"] for row in table_info if row["name"] in stored)
     if not key or not set(key) <= set(columns):
         return None
     numbered = len(key) == 1 and next(row["type"] for row in table_info if row["pk"]).upper() == "INTEGER"
-    return _TableShape(table, columns, key, key[0] if numbered else "")
+    source = _source_sql(former_names.stored_table(damaged, table), {name: stored[name] for name in columns})
+    return _TableShape(table, columns, key, key[0] if numbered else "", source)
+
+
+def _source_sql(table: str, columns: dict[str, str]) -> str:
+    """Return what to select from to get the columns of a table of the damaged database under their current names."""
+    if all(name == stored for name, stored in columns.items()):
+        return table
+    return f"(select {', '.join(f'{stored} as {name}' for name, stored in columns.items())} from {table})"
 
 
 def _salvage_table(damaged: Connection, into: Connection, table: str, result: _SalvageResult) -> None:
@@ -451,8 +463,9 @@ def _read_checksums(damaged: Connection, table: str) -> dict[int, int]:
     """Return the checksums of a table's rows by row id, as far as they can be read."""
     spec, sums_by_row = checksums.CHECKSUMMED_TABLES_BY_NAME.get(table), {}
     if spec is not None:
-        shape = _TableShape("seals", ("id", "sum"), ("id",), "id")
         try:
+            stored = former_names.stored_table(damaged, "checksums")
+            shape = _TableShape("checksums", ("id", "sum"), ("id",), "id", stored)
             for row in _TableReader(damaged, shape).read(0):
                 if isinstance(row["id"], int) and row["id"] % checksums.CHECKSUM_KINDS == spec.number:
                     sums_by_row[row["id"] // checksums.CHECKSUM_KINDS] = row["sum"]
@@ -471,7 +484,8 @@ def _matches_checksum(shape: _TableShape, row: Row, sums_by_row: dict[int, int])
 
 def _is_intact(damaged: Connection, table: str) -> bool:
     try:
-        return [message for (message,) in _tuples(damaged, f"pragma integrity_check('{table}')")] == ["ok"]
+        stored = former_names.stored_table(damaged, table)
+        return [message for (message,) in _tuples(damaged, f"pragma integrity_check('{stored}')")] == ["ok"]
     except apsw.Error:
         return False
 
@@ -492,6 +506,7 @@ class _TableReader:
     def __init__(self, conn: Connection, shape: _TableShape) -> None:
         self.conn = conn
         self.shape = shape
+        self.source = shape.source or shape.table
         self.gaps = 0  # rows, or ranges of rows, that could not be reached
 
     def read(self, after: int) -> Iterator[Row]:
@@ -518,14 +533,14 @@ class _TableReader:
             self.gaps = 1  # their number is unknown
 
     def _numbered(self, where: str, number: int) -> Iterator[Row]:
-        return self._try(f"select {', '.join(self.shape.columns)} from {self.shape.table} where {where}", (number,))
+        return self._try(f"select {', '.join(self.shape.columns)} from {self.source} where {where}", (number,))
 
     def _unnumbered(self) -> Iterator[Row]:
         key, columns = ", ".join(self.shape.key), ", ".join(self.shape.columns)
-        yield from self._try(f"select {columns} from {self.shape.table} order by {key}")
+        yield from self._try(f"select {columns} from {self.source} order by {key}")
         if self.gaps:
             reverse = ", ".join(f"{name} desc" for name in self.shape.key)
-            yield from self._try(f"select {columns} from {self.shape.table} order by {reverse}")
+            yield from self._try(f"select {columns} from {self.source} order by {reverse}")
 
     def _try(self, sql: str, values: tuple[object, ...] = ()) -> Iterator[Row]:
         """Yield rows until an error occurs, which counts as a gap."""
@@ -547,7 +562,7 @@ def _tuples(conn: Connection, sql: str, values: tuple[object, ...] = ()) -> Iter
 
 def _salvage_index_of_purged_turns(damaged: Connection, into: Connection) -> None:
     """Copy the index entries of turns whose events were purged, because these cannot be rebuilt."""
-    purged_turns = {row["id"] for row in fetch_all(into, "select id from turns where events_gone")}
+    purged_turns = {row["id"] for row in fetch_all(into, "select id from turns where events_purged")}
     indexed_turns = {row["row_id"] for row in fetch_all(into, "select row_id from documents where kind = 'turn'")}
     document_ids: set[int] = set()
     for table, key in (("documents", "id"), ("passages", "document_id"), ("signals", "document_id")):
@@ -588,13 +603,13 @@ def _correct_receipts(into: Connection) -> None:
     into.execute("update receipts set outcome = 'stored', rule = '' where event_id in (select event_id from events)")
     into.execute(
         """
-        insert into tally select 'filtered', 'damaged', count(*) from receipts
+        insert into purged_counts select 'filtered', 'damaged', count(*) from receipts
          where outcome = 'stored' and event_id not in (select event_id from events)
         on conflict do update set n = n + excluded.n
         """
     )
     into.execute("delete from receipts where outcome = 'stored' and event_id not in (select event_id from events)")
-    into.execute("delete from tally where not n")
+    into.execute("delete from purged_counts where not n")
 
 
 def _enqueue_recovery(into: Connection, offsets: dict[int, int], *, now: int) -> None:

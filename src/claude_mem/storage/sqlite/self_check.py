@@ -99,7 +99,7 @@ def _check_forgotten(conn: Connection) -> CheckResult:
     injected_count = fetch_value(
         conn,
         """
-        select count(*) from history h join tellings t on t.at > h.at
+        select count(*) from history h join injections t on t.at > h.at
           join observations o on o.id = h.observation_id
          where o.forgotten and h.what = 'forgotten' and not h.undone
            and exists (select 1 from json_each(t.names) n where n.value = 'o' || h.observation_id)
@@ -163,7 +163,7 @@ def _check_indexed_rows(conn: Connection) -> CheckResult:
         "without their row": f"select count(*) from ({orphans})",
         "neither indexed nor queued": "select count(*) from observations o where not forgotten and verdict != 'wrong'"
         " and not exists (select 1 from documents d where d.kind = 'observation' and d.row_id = o.id)"
-        " and not exists (select 1 from stale s where s.kind = 'observation' and s.row_id = o.id)",
+        " and not exists (select 1 from index_queue s where s.kind = 'observation' and s.row_id = o.id)",
     }
     numbers = {name: int(fetch_value(conn, sql)) for name, sql in counts.items()}
     texts = [f"{n:,} {name}" for name, n in numbers.items()]
@@ -182,7 +182,7 @@ def _check_pages(conn: Connection) -> CheckResult:
 def _check_tombstones(conn: Connection) -> CheckResult:
     """Check that nothing forgotten has come back."""
     all_tombstones = [
-        tombstones.Tombstone(row["forgetting_id"], row["mark"], row["since"], row["until"])
+        tombstones.Tombstone(row["deletion_id"], row["keyed_hash"], row["since"], row["until"])
         for row in fetch_all(conn, "select * from tombstones")
     ]
     row_count = deletions.find_tombstoned_rows(conn, all_tombstones).size() if all_tombstones else 0

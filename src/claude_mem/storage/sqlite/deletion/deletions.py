@@ -18,7 +18,7 @@ import msgspec
 from claude_mem.domain.errors import NotFound, OperationFailed
 from claude_mem.domain.text import first_sentence, shorten
 from claude_mem.domain.text_pattern import TextPattern
-from claude_mem.storage.sqlite import external_db
+from claude_mem.storage.sqlite import external_db, former_names
 from claude_mem.storage.sqlite.deletion import tombstones
 from claude_mem.storage.sqlite.deletion.scopes import (
     AffectedRows,
@@ -61,7 +61,7 @@ _RESTORABLE_TABLES = {
     "prompt": ("user_prompts", "id"),
     "summary": ("session_summaries", "id"),
     "draft": ("observations", "id"),
-    "telling": ("tellings", "id"),
+    "telling": ("injections", "id"),
 }
 # Kind of a restorable row: its item kind, and the columns its tombstones are computed from.
 _RESTORABLE_COLUMNS = {
@@ -96,7 +96,7 @@ _IN_AFFECTED_SESSIONS = """
     or s.id in (select session_id from session_summaries where id in (select value from json_each(:summaries)))
 """
 _WHERE_RESTORABLE = """
-    where (kind, row_id, forgetting_id) in
+    where (kind, row_id, deletion_id) in
           (select value ->> 0, value ->> 1, value ->> 2 from json_each(:restorable))
 """
 _SELECT_LATE = "select {0} as n from {1} where session_id = ? and {2} <= ?"
@@ -107,29 +107,29 @@ _SELECT_LATE = "select {0} as n from {1} where session_id = ? and {2} <= ?"
 
 def begin_deletion(conn: Connection, *, erased: bool, now: int) -> int:
     """Record a new deletion and return its id, by which it can be undone."""
-    return int(fetch_value(conn, "insert into forgettings (at, erased) values (?, ?) returning id", (now, int(erased))))
+    return int(fetch_value(conn, "insert into deletions (at, erased) values (?, ?) returning id", (now, int(erased))))
 
 
 def finish_deletion(conn: Connection, deletion_id: int, counts: Row, *, now: int) -> None:
     """Record that a deletion is complete, and how many rows of each kind it removed."""
-    conn.execute("update forgettings set done_at = ?, counts = ? where id = ?", (now, encode_json(counts), deletion_id))
+    conn.execute("update deletions set done_at = ?, counts = ? where id = ?", (now, encode_json(counts), deletion_id))
 
 
 def record_missing_deletion(conn: Connection, deletion_id: int, *, at: int, erased: bool) -> None:
     """Record a deletion that this database lacks because it was restored from an older backup."""
-    conn.execute("insert or ignore into forgettings (id, at, erased) values (?, ?, ?)", (deletion_id, at, int(erased)))
+    conn.execute("insert or ignore into deletions (id, at, erased) values (?, ?, ?)", (deletion_id, at, int(erased)))
 
 
 def find_unfinished_deletions(conn: Connection) -> list[int]:
     """Return the ids of deletions that were interrupted."""
     return [
-        row["id"] for row in fetch_all(conn, "select id from forgettings where done_at is null and undone_at is null")
+        row["id"] for row in fetch_all(conn, "select id from deletions where done_at is null and undone_at is null")
     ]
 
 
 def find_undone_deletions(conn: Connection) -> dict[int, int]:
     """Return the ids of deletions that were undone, with the time."""
-    deletion_rows = fetch_all(conn, "select id, undone_at from forgettings where undone_at is not null")
+    deletion_rows = fetch_all(conn, "select id, undone_at from deletions where undone_at is not null")
     return {row["id"]: row["undone_at"] for row in deletion_rows}
 
 
@@ -196,7 +196,9 @@ def _restorable_hashes(conn: Connection, scope: DeletionScope, affected: Affecte
     for kind, (name, columns) in _RESTORABLE_COLUMNS.items():
         restorable = [item for item in affected.restorable if item[0] == kind]
         column_sql = ", ".join(f"json_extract(content, '$.{column}') as {column}" for column in columns)
-        select = f"select row_id as {ITEM_ID_COLUMNS[name]}, session_id, {column_sql} from put_away {_WHERE_RESTORABLE}"
+        select = (
+            f"select row_id as {ITEM_ID_COLUMNS[name]}, session_id, {column_sql} from deleted_rows {_WHERE_RESTORABLE}"
+        )
         with_clause = f"with {ITEM_TABLES[name]} as ({select})"
         yield from (
             _item_hashes(
@@ -219,7 +221,7 @@ def _restorable_title_hashes(conn: Connection, scope: DeletionScope, affected: A
     for name in SESSION_TEXT_COLUMNS:
         sql = f"""
             select a.at, a.text, keyed_hash('titled', s.host, s.content_session_id, a.text) as mark
-              from (select at, session_id, content ->> '{name}' as text from put_away {_WHERE_RESTORABLE}) a
+              from (select at, session_id, content ->> '{name}' as text from deleted_rows {_WHERE_RESTORABLE}) a
               join sdk_sessions s on s.id = a.session_id
         """
         for row in fetch_all(conn, sql, params):
@@ -340,7 +342,7 @@ def _affected_session_ids(conn: Connection, affected: AffectedRows) -> list[int]
 def _restorable_session_ids(conn: Connection, affected: AffectedRows) -> list[int]:
     if not affected.restorable:
         return []
-    sql = f"select distinct session_id from put_away {_WHERE_RESTORABLE} and session_id is not null"
+    sql = f"select distinct session_id from deleted_rows {_WHERE_RESTORABLE} and session_id is not null"
     return [row["session_id"] for row in fetch_all(conn, sql, {"restorable": encode_json(affected.restorable)})]
 
 
@@ -386,7 +388,7 @@ def erase_rows_from_copy(conn: Connection, affected: AffectedRows) -> None:
     """Erase rows from a copy of the database. Foreign keys are not enforced there, so every table is cleared here."""
     tables = external_db.read_table_columns(conn)
     observation_ids = [*affected.observations, *affected.derived_observations]
-    for table in ("attic", "history"):
+    for table in (former_names.stored_table(conn, "deleted_observations"), "history"):
         if table in tables:
             _delete_by_ids(conn, table, "observation_id", observation_ids)
     session_ids = _affected_session_ids(conn, affected)
@@ -405,7 +407,7 @@ def _remove_dangling_rows(conn: Connection, tables: Any, session_ids: Sequence[i
     for table in ("turns", "user_prompts", "events", "observations", "session_summaries", "memory_sessions"):
         if table in tables:
             conn.execute(f"delete from {table} where session_id not in (select id from sdk_sessions)")
-    for table in ("attic", "history"):
+    for table in (former_names.stored_table(conn, "deleted_observations"), "history"):
         if table in tables:
             conn.execute(f"delete from {table} where observation_id not in (select id from observations)")
     for table, column, referenced_table in (
@@ -436,12 +438,12 @@ def _delete_observation(conn: Connection, row_id: int, *, deletion_id: int, eras
         project = fetch_value(conn, "select project_id from observations where id = ?", (row_id,))
         session = fetch_value(conn, "select session_id from observations where id = ?", (row_id,))
         conn.execute(
-            "insert or replace into put_away values (?, 'observation', ?, ?, ?, ?, '')",
+            "insert or replace into deleted_rows values (?, 'observation', ?, ?, ?, ?, '')",
             (deletion_id, row_id, session, project, now),
         )
         return
     for observation_id in (row_id, *edits.list_merged_into(conn, row_id)):
-        conn.execute("delete from put_away where kind = 'observation' and row_id = ?", (observation_id,))
+        conn.execute("delete from deleted_rows where kind = 'observation' and row_id = ?", (observation_id,))
         edits.erase_observation(conn, observation_id, now=now)
 
 
@@ -451,7 +453,8 @@ def _delete_rows(conn: Connection, part: AffectedRows) -> None:
         _delete_by_ids(conn, table, "id", row_ids)
     _delete_by_ids(conn, "session_summaries", "id", part.summaries)
     _delete_by_ids(conn, "user_prompts", "id", part.prompts)
-    _delete_by_ids(conn, "tellings", "id", part.injections)
+    if part.injections:
+        _delete_by_ids(conn, former_names.stored_table(conn, "injections"), "id", part.injections)
     conn.execute(
         f"""
         update receipts set outcome = 'filtered', rule = '{FORGOTTEN_RULE}'
@@ -473,14 +476,16 @@ def _delete_by_ids(conn: Connection, table: str, column: str, values: Sequence[i
 
 
 def _delete_restorable(conn: Connection, restorable: Sequence[tuple[str, int, int]]) -> None:
-    conn.executemany("delete from put_away where kind = ? and row_id = ? and forgetting_id = ?", list(restorable))
+    table = former_names.stored_table(conn, "deleted_rows")
+    deletion_id = former_names.stored_column(conn, "deleted_rows", "deletion_id")
+    conn.executemany(f"delete from {table} where kind = ? and row_id = ? and {deletion_id} = ?", list(restorable))
 
 
 def _queue_reindex(conn: Connection, turn_ids: Sequence[int]) -> None:
     """Remove these turns from the search index and queue what remains of them for indexing."""
     if not turn_ids or not fetch_value(conn, "select 1 from sqlite_schema where name = 'documents'"):
         return
-    params = (encode_json(turn_ids),)
+    params, queue = (encode_json(turn_ids),), former_names.stored_table(conn, "index_queue")
     conn.execute("delete from documents where kind = 'turn' and turn_id in (select value from json_each(?))", params)
     for kind, table, column in (
         ("turn", "turns", "id"),
@@ -489,7 +494,7 @@ def _queue_reindex(conn: Connection, turn_ids: Sequence[int]) -> None:
         ("summary", "session_summaries", "turn_id"),
     ):
         conn.execute(
-            f"insert into stale select '{kind}', id from {table} where {column} in (select value from json_each(?))"
+            f"insert into {queue} select '{kind}', id from {table} where {column} in (select value from json_each(?))"
             " on conflict do nothing",
             params,
         )
@@ -587,7 +592,7 @@ def _strip_session(conn: Connection, session_id: int, *, deletion_id: int, erase
     texts = {name: row[name] for name in SESSION_TEXT_COLUMNS}
     if not erase and any(texts.values()):
         conn.execute(
-            "insert or ignore into put_away values (?, 'session', ?, ?, ?, ?, ?)",
+            "insert or ignore into deleted_rows values (?, 'session', ?, ?, ?, ?, ?)",
             (deletion_id, session_id, session_id, row["project_id"], row["started_at"], encode_json(texts)),
         )
     conn.execute(
@@ -603,8 +608,9 @@ def _delete_session(conn: Connection, session_id: int) -> None:
     row = fetch_one(conn, "select host, content_session_id from sdk_sessions where id = ?", (session_id,))
     if row is None:
         return
-    if fetch_value(conn, "select 1 from sqlite_schema where name = 'told'"):
-        conn.execute("delete from told where host = ? and content_session_id = ?", (*row.values(),))
+    items = former_names.stored_table(conn, "injected_items")
+    if fetch_value(conn, "select 1 from sqlite_schema where name = ?", (items,)):
+        conn.execute(f"delete from {items} where host = ? and content_session_id = ?", (*row.values(),))
     for turn_id in _turn_ids(conn, session_id):
         _drop_jobs(conn, turn_id)
     conn.execute("delete from jobs where kind = 'reconcile' and subject like ?", (f"{session_id}.%",))
@@ -681,10 +687,12 @@ def erase_mentions(conn: Connection, mentions: Callable[[str], bool], *, quotes:
             if quotes(row["text"]):
                 conn.execute("delete from notices where key = ?", (row["key"],))
                 wiped_count += 1
-    if "told" in tables:
-        for row in fetch_all(conn, "select distinct what from told"):
-            if mentions(row["what"]):
-                conn.execute("delete from told where what = ?", (row["what"],))
+    table = former_names.stored_table(conn, "injected_items")
+    if table in tables:
+        column = former_names.stored_column(conn, "injected_items", "item")
+        for row in fetch_all(conn, f"select distinct {column} as item from {table}"):
+            if mentions(row["item"]):
+                conn.execute(f"delete from {table} where {column} = ?", (row["item"],))
                 wiped_count += 1
     return wiped_count
 
@@ -709,21 +717,21 @@ def _save_for_undo(conn: Connection, part: AffectedRows, deletion_id: int) -> No
             session_id = row.get("session_id")
             project_id = fetch_value(conn, "select project_id from sdk_sessions where id = ?", (session_id,))
             conn.execute(
-                "insert or replace into put_away values (?, ?, ?, ?, ?, ?, ?)",
+                "insert or replace into deleted_rows values (?, ?, ?, ?, ?, ?, ?)",
                 (deletion_id, kind, row[id_column], session_id, project_id, at, encode_json(row)),
             )
 
 
 def get_restorable_rows(conn: Connection, deletion_id: int) -> list[Row]:
     """Return all restorable rows of a deletion. Raise an error if it cannot be undone."""
-    row = fetch_one(conn, "select * from forgettings where id = ?", (deletion_id,))
+    row = fetch_one(conn, "select * from deletions where id = ?", (deletion_id,))
     if row is None:
         raise NotFound(f"there is no deletion F{deletion_id}", hint="`claude-mem forget` prints the id when it is done")
     if row["erased"]:
         raise OperationFailed(
             f"F{deletion_id} was an erasure and cannot be undone", hint="only `forget` without --now can be undone"
         )
-    items = fetch_all(conn, "select * from put_away where forgetting_id = ?", (deletion_id,))
+    items = fetch_all(conn, "select * from deleted_rows where deletion_id = ?", (deletion_id,))
     if row["undone_at"] or not (items or deletion_id == tombstones.LOST_KEY_DELETION_ID):
         raise OperationFailed(
             f"there is nothing left of F{deletion_id} to restore", hint="a deletion can be undone once, for 30 days"
@@ -743,8 +751,8 @@ def restore_deletion(conn: Connection, deletion_id: int, *, now: int) -> Row:
     turns = {content["turn_id"] for item in items if (content := _decode_content(item)).get("turn_id")}
     _queue_reindex(conn, sorted(turns))
     conn.execute("update sdk_sessions set forgotten = 0 where forgotten = ?", (deletion_id,))
-    conn.execute("delete from put_away where forgetting_id = ?", (deletion_id,))
-    conn.execute("update forgettings set undone_at = ? where id = ?", (now, deletion_id))
+    conn.execute("delete from deleted_rows where deletion_id = ?", (deletion_id,))
+    conn.execute("update deletions set undone_at = ? where id = ?", (now, deletion_id))
     project_ids = sorted({item["project_id"] for item in items if item["project_id"]})
     for project_id in project_ids:
         observations.link_rules(conn, project_id)
@@ -772,7 +780,8 @@ def _restore_item(conn: Connection, item: Row, *, now: int) -> bool:
         conn.execute("delete from user_prompts where turn_id = ?", (content["turn_id"],))
     table, _ = _RESTORABLE_TABLES[kind]
     columns = external_db.read_table_columns(conn)[table]
-    row = {name: item for name, item in content.items() if name in columns and name != "superseded_by"}
+    saved = former_names.current_row(table, content)  # perhaps by a version that used other names
+    row = {name: item for name, item in saved.items() if name in columns and name != "superseded_by"}
     placeholders = ", ".join(f":{name}" for name in row)
     conn.execute(f"insert or ignore into {table} ({', '.join(row)}) values ({placeholders})", row)
     if kind == "event" and conn.changes():
@@ -790,13 +799,13 @@ def _decode_content(item: Row) -> Row:
 
 def is_expiry_due(conn: Connection, *, now: int) -> bool:
     """Return whether any restorable row is older than thirty days."""
-    sql = "select 1 from put_away a join forgettings f on f.id = a.forgetting_id where f.at < ? limit 1"
+    sql = "select 1 from deleted_rows a join deletions f on f.id = a.deletion_id where f.at < ? limit 1"
     return bool(fetch_value(conn, sql, (now - UNDO_WINDOW_MS,)))
 
 
 def erase_expired_rows(conn: Connection, *, now: int, limit: int = 500) -> int:
     """Erase one batch of restorable rows older than thirty days. Return its size. The tombstones stay."""
-    due = "select a.kind, a.row_id, f.id from put_away a join forgettings f on f.id = a.forgetting_id where f.at < ?"
+    due = "select a.kind, a.row_id, f.id from deleted_rows a join deletions f on f.id = a.deletion_id where f.at < ?"
     restorable = [tuple(row.values()) for row in fetch_all(conn, f"{due} limit ?", (now - UNDO_WINDOW_MS, limit))]
     _delete_restorable(conn, restorable)
     return len(restorable)
@@ -813,7 +822,7 @@ def forget_observation(
     row = fetch_one(conn, "select session_id, project_id from observations where id = ?", (row_id,)) or {}
     until = edits.delete_observation(conn, row_id, now=now, by=by)
     conn.execute(
-        "insert into put_away values (?, 'observation', ?, ?, ?, ?, '')",
+        "insert into deleted_rows values (?, 'observation', ?, ?, ?, ?, '')",
         (deletion_id, row_id, row["session_id"], row["project_id"], now),
     )
     finish_deletion(conn, deletion_id, {"observations": 1}, now=now)
@@ -822,10 +831,10 @@ def forget_observation(
 
 def build_tombstone_revocations(conn: Connection, row_id: int) -> list[Tombstone]:
     """Return revocations for the tombstones of a single observation; empty if it cannot be restored."""
-    if not fetch_value(conn, "select 1 from attic where observation_id = ?", (row_id,)):
+    if not fetch_value(conn, "select 1 from deleted_observations where observation_id = ?", (row_id,)):
         return []
     hashes = [row["mark"] for row in _item_hashes(conn, "observation", [row_id])]
-    sql = "select mark, forgetting_id as n from tombstones where mark in (select value from json_each(?))"
+    sql = "select keyed_hash as mark, deletion_id as n from tombstones where keyed_hash in (select value from json_each(?))"
     return [Tombstone(row["n"], row["mark"], back=True) for row in fetch_all(conn, sql, (encode_json(hashes),))]
 
 
@@ -835,8 +844,8 @@ def undo_observation_change(
     """Undo the last change to an observation. If that was a deletion, remove its tombstones too."""
     result = edits.undo_last_change(conn, row_id, now=now, by=by)
     if result["undone"] == "forgotten":
-        conn.execute("delete from put_away where kind = 'observation' and row_id = ?", (row_id,))
+        conn.execute("delete from deleted_rows where kind = 'observation' and row_id = ?", (row_id,))
         conn.executemany(
-            "delete from tombstones where mark = ? and forgetting_id = ?", [(s.mark, s.n) for s in revocations]
+            "delete from tombstones where keyed_hash = ? and deletion_id = ?", [(s.mark, s.n) for s in revocations]
         )
     return result

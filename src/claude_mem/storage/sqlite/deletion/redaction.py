@@ -7,13 +7,14 @@ have an older schema; tables and columns that it lacks are skipped.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
 from claude_mem.domain import ids
 from claude_mem.domain.text import map_strings
+from claude_mem.storage.sqlite import former_names
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_value, has_table
 from claude_mem.storage.sqlite.memory.observations import (
     JSON_LIST_COLUMNS,
@@ -43,7 +44,7 @@ class TextTable:
     """A table with its key column and the columns that contain text.
 
     `plain`: columns with a text. `lists`: with a JSON list of texts. `columns`: with a JSON object of the columns of
-    another table's row.
+    another table's row. `label`: the name in the report, if it differs.
     """
 
     table: str
@@ -51,6 +52,7 @@ class TextTable:
     plain: Sequence[str] = ()
     lists: Sequence[str] = ()
     columns: Sequence[str] = ()
+    label: str = ""
 
 
 TEXT_TABLES = (
@@ -69,15 +71,15 @@ TEXT_TABLES = (
         lists=("files_read", "files_edited"),
     ),
     TextTable("sdk_sessions", "id", plain=("first_prompt", "title", "subtitle")),
-    TextTable("attic", "observation_id", columns=("content",)),
-    TextTable("put_away", "row_id", columns=("content",)),
+    TextTable("deleted_observations", "observation_id", columns=("content",), label="attic"),
+    TextTable("deleted_rows", "row_id", columns=("content",), label="put_away"),
     TextTable("history", "id", columns=("before",)),
     TextTable("ledger", "id", plain=("message",)),
     TextTable("jobs", "id", plain=("error",)),
     TextTable("imports", "id", plain=("error",), lists=("notes",)),
     TextTable("breakers", "provider", plain=("message",)),
     TextTable("notices", "key", plain=("text",)),
-    TextTable("tellings", "id", plain=("about",)),
+    TextTable("injections", "id", plain=("about",), label="tellings"),
     # Derived, but not always rebuilt: of a turn whose events were purged, only this remains.
     TextTable("passages", "id", plain=("title", "body", "hints", "around")),
     TextTable("signals", "document_id", plain=("value",)),
@@ -102,9 +104,10 @@ def redact_batch(
     conn: Connection, texts: TextTable, after: RowKey | None, *, clean: TextCleaner, write: bool
 ) -> RedactionStep:
     """Process the next batch of a table. Without `write`, changes are only counted."""
-    if not has_table(conn, texts.table):
+    stored = replace(texts, table=former_names.stored_table(conn, texts.table))
+    if not has_table(conn, stored.table):
         return RedactionStep(None, 0, 0)
-    batch = _next_batch(conn, texts, after)
+    batch = _next_batch(conn, stored, after)
     changed = 0
     for row in batch:
         changes = {
@@ -113,7 +116,7 @@ def redact_batch(
         if changes:
             changed += 1
             if write:
-                _WRITERS.get(texts.table, _update)(conn, texts, row, changes)
+                _WRITERS.get(texts.table, _update)(conn, stored, row, changes)
     more = len(batch) >= REDACTION_BATCH
     return RedactionStep(batch[-1][texts.key] if more else None, len(batch), changed)
 
@@ -191,8 +194,9 @@ def _update(conn: Connection, texts: TextTable, row: Row, changes: Row) -> None:
 
 def _update_event(conn: Connection, texts: TextTable, row: Row, changes: Row) -> None:
     _update(conn, texts, row, changes)
-    if row["turn_id"] is not None and has_table(conn, "stale"):
-        conn.execute("insert or ignore into stale values ('turn', ?)", (row["turn_id"],))
+    queue = former_names.stored_table(conn, "index_queue")
+    if row["turn_id"] is not None and has_table(conn, queue):
+        conn.execute(f"insert or ignore into {queue} values ('turn', ?)", (row["turn_id"],))
 
 
 def _update_observation(conn: Connection, texts: TextTable, row: Row, changes: Row) -> None:
@@ -213,17 +217,18 @@ def _update_observation(conn: Connection, texts: TextTable, row: Row, changes: R
     )
 
 
-def _update_attic(conn: Connection, texts: TextTable, row: Row, changes: Row) -> None:
+def _update_deleted_observation(conn: Connection, texts: TextTable, row: Row, changes: Row) -> None:
     content = msgspec.json.decode(changes["content"])
     kind = fetch_value(conn, "select type from observations where id = ?", (row["observation_id"],))
     content["hash"] = hash_observation({**content, "type": kind})
     _update(conn, texts, row, {"content": encode_json(content)})
 
 
-def _update_put_away(conn: Connection, _: TextTable, row: Row, changes: Row) -> None:
-    """Update a row of `put_away`, whose key has three columns."""
-    params = (changes["content"], row["kind"], row["row_id"], row["forgetting_id"])
-    conn.execute("update put_away set content = ? where kind = ? and row_id = ? and forgetting_id = ?", params)
+def _update_deleted_row(conn: Connection, texts: TextTable, row: Row, changes: Row) -> None:
+    """Update a row of `deleted_rows`, whose key has three columns."""
+    deletion_id = former_names.stored_column(conn, "deleted_rows", "deletion_id")
+    params = (changes["content"], row["kind"], row["row_id"], row[deletion_id])
+    conn.execute(f"update {texts.table} set content = ? where kind = ? and row_id = ? and {deletion_id} = ?", params)
 
 
 def _replace_signal(conn: Connection, _: TextTable, row: Row, changes: Row) -> None:
@@ -237,7 +242,7 @@ def _replace_signal(conn: Connection, _: TextTable, row: Row, changes: Row) -> N
 _WRITERS = {
     "events": _update_event,
     "observations": _update_observation,
-    "attic": _update_attic,
-    "put_away": _update_put_away,
+    "deleted_observations": _update_deleted_observation,
+    "deleted_rows": _update_deleted_row,
     "signals": _replace_signal,
 }

@@ -11,7 +11,7 @@ from typing import Any
 
 from claude_mem.domain.errors import InvalidRequest, NotFound
 from claude_mem.domain.text_pattern import MIN_CHARS, TextPattern
-from claude_mem.storage.sqlite import external_db
+from claude_mem.storage.sqlite import external_db, former_names
 from claude_mem.storage.sqlite.deletion.tombstones import (
     ITEM_ID_COLUMNS,
     ITEM_TABLES,
@@ -170,7 +170,9 @@ def find_affected_rows(conn: Connection, scope: DeletionScope, *, erase: bool) -
             whole_sessions=whole_sessions,
             injections=_matching_injections(conn, scope, whole_sessions, tables),
             sessions=_matching_sessions(conn, scope),
-            restorable=_matching_restorable(conn, scope) if erase and "put_away" in tables else [],
+            restorable=_matching_restorable(conn, scope)
+            if erase and former_names.stored_table(conn, "deleted_rows") in tables
+            else [],
             indexed_turns=_matching_indexed_turns(conn, scope, tables),
         ),
         tables,
@@ -189,7 +191,8 @@ def _matching_items(conn: Connection, kind: str, scope: DeletionScope, tables: A
 
 def _conditions(kind: str, scope: DeletionScope, tables: Any, *, erase: bool) -> Iterator[str]:
     if kind == "observation":
-        restorable = "i.id in (select observation_id from attic)" if erase and "attic" in tables else "false"
+        deleted = _deleted_observations(tables)
+        restorable = f"i.id in (select observation_id from {deleted})" if erase and deleted else "false"
         yield "true" if erase and (scope.ids or scope.matching) else f"(not i.forgotten or {restorable})"
     if scope.ids:
         yield "i.id in (select value from json_each(:ids))"
@@ -232,8 +235,8 @@ def _source_conditions(kind: str, source: str, columns: Iterable[str]) -> Iterat
 
 def _text_conditions(kind: str, tables: Any) -> Iterator[str]:
     yield from (f"holds(i.{name})" for name in _TEXT_COLUMNS[kind] if name in tables[ITEM_TABLES[kind]])
-    if kind == "observation" and "attic" in tables:
-        yield "exists (select 1 from attic a where a.observation_id = i.id and holds(a.content))"
+    if kind == "observation" and (deleted := _deleted_observations(tables)):
+        yield f"exists (select 1 from {deleted} a where a.observation_id = i.id and holds(a.content))"
         yield "exists (select 1 from history h where h.observation_id = i.id and holds(h.before))"
 
 
@@ -245,6 +248,11 @@ def _with_items_of_sessions(conn: Connection, kind: str, row_ids: list[int], ses
     where += " and not forgotten" if kind == "observation" else ""
     sql = f"select {ITEM_ID_COLUMNS[kind]} as n from {ITEM_TABLES[kind]} where {where}"
     return sorted({*row_ids, *(row["n"] for row in fetch_all(conn, sql, (encode_json(session_ids),)))})
+
+
+def _deleted_observations(tables: Any) -> str:
+    """Return the name of the table with the content of deleted observations; '' if the copy has none."""
+    return next((name for name in ("deleted_observations", "attic") if name in tables), "")
 
 
 def _whole_sessions(conn: Connection, scope: DeletionScope) -> list[int]:
@@ -272,7 +280,8 @@ def _matching_sessions(conn: Connection, scope: DeletionScope) -> list[int]:
 def _matching_injections(
     conn: Connection, scope: DeletionScope, whole_sessions: Sequence[int], tables: Any
 ) -> list[int]:
-    if "tellings" not in tables:
+    table = former_names.stored_table(conn, "injections")
+    if table not in tables:
         return []
     text_conditions = (
         ["holds(g.about) or holds(g.names)", *_session_conditions(scope, "g.at")] if scope.matching else ["false"]
@@ -280,7 +289,7 @@ def _matching_injections(
     injection_rows = fetch_all(
         conn,
         f"""
-        select g.id from tellings g
+        select g.id from {table} g
           left join sdk_sessions s on s.host = g.host and s.content_session_id = g.content_session_id
          where ({") and (".join(text_conditions)}) or s.id in (select value from json_each(:whole_sessions))
         """,
@@ -309,13 +318,16 @@ def _session_conditions(scope: DeletionScope, at: str, *, project: str = "s.proj
 
 
 def _matching_restorable(conn: Connection, scope: DeletionScope) -> list[tuple[str, int, int]]:
+    table = former_names.stored_table(conn, "deleted_rows")
+    deletion_id = former_names.stored_column(conn, "deleted_rows", "deletion_id")
     where = ["true", *_session_conditions(scope, "a.at", project="a.project_id")]
     where += ["holds(a.content)"] if scope.matching else []
     sql = f"""
-        select a.kind, a.row_id, a.forgetting_id from put_away a left join sdk_sessions s on s.id = a.session_id
+        select a.kind, a.row_id, a.{deletion_id} as deletion_id
+          from {table} a left join sdk_sessions s on s.id = a.session_id
          where {" and ".join(where)}
     """
-    return [(row["kind"], row["row_id"], row["forgetting_id"]) for row in fetch_all(conn, sql, _scope_params(scope))]
+    return [(row["kind"], row["row_id"], row["deletion_id"]) for row in fetch_all(conn, sql, _scope_params(scope))]
 
 
 def _matching_indexed_turns(conn: Connection, scope: DeletionScope, tables: Any) -> list[int]:
@@ -352,7 +364,7 @@ def add_derived_rows(conn: Connection, affected: AffectedRows, tables: Any) -> A
         "prompts": encode_json(affected.prompts),
         "whole_sessions": encode_json(affected.whole_sessions),
     }
-    purged_sql = "t.events_gone" if "events_gone" in tables["turns"] else "0"
+    purged_sql = next((f"t.{name}" for name in ("events_purged", "events_gone") if name in tables["turns"]), "0")
     turn_rows = fetch_all(
         conn,
         f"""

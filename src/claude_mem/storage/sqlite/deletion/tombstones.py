@@ -17,7 +17,7 @@ import msgspec
 from claude_mem.domain import ids
 from claude_mem.domain.records import Event, body_kind
 from claude_mem.domain.text import local_time
-from claude_mem.storage.sqlite import damage
+from claude_mem.storage.sqlite import damage, former_names
 from claude_mem.storage.sqlite.deletion import keyed_hash
 from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_value
 from claude_mem.system import data_directory
@@ -146,16 +146,15 @@ def read_uncheckable_tombstones(folder: Path) -> list[Tombstone]:
 def insert_tombstones(conn: Connection, tombstones: Iterable[Tombstone]) -> None:
     """Insert tombstones into the table."""
     conn.executemany(
-        "insert or replace into tombstones (mark, forgetting_id, since, until) values (?, ?, ?, ?)",
+        "insert or replace into tombstones (keyed_hash, deletion_id, since, until) values (?, ?, ?, ?)",
         [(tombstone.mark, tombstone.n, tombstone.since, tombstone.until) for tombstone in tombstones],
     )
 
 
 def find_missing_tombstones(conn: Connection, tombstones: Sequence[Tombstone]) -> list[Tombstone]:
     """Return the tombstones that this database does not have, as happens after an older database was restored."""
-    known_keys = {
-        (row["mark"], row["forgetting_id"]) for row in fetch_all(conn, "select mark, forgetting_id from tombstones")
-    }
+    columns = [former_names.stored_column(conn, "tombstones", name) for name in ("keyed_hash", "deletion_id")]
+    known_keys = {tuple(row.values()) for row in fetch_all(conn, f"select {', '.join(columns)} from tombstones")}
     return [tombstone for tombstone in tombstones if (tombstone.mark, tombstone.n) not in known_keys]
 
 
@@ -165,14 +164,14 @@ def delete_tombstones(conn: Connection, tombstones: Iterable[Tombstone]) -> None
     For a database that was assembled from a backup and the readable rows of a damaged database.
     """
     conn.executemany(
-        "delete from tombstones where mark = ? and forgetting_id = ?",
+        "delete from tombstones where keyed_hash = ? and deletion_id = ?",
         [(tombstone.mark, tombstone.n) for tombstone in tombstones],
     )
 
 
 def delete_tombstones_of_deletion(conn: Connection, deletion_id: int) -> None:
     """Remove the tombstones of a deletion that is undone."""
-    conn.execute("delete from tombstones where forgetting_id = ?", (deletion_id,))
+    conn.execute("delete from tombstones where deletion_id = ?", (deletion_id,))
 
 
 # --- a damaged file or a lost key ------------------------------------------------------------------------------------
@@ -201,8 +200,9 @@ def complete_tombstone_file(conn: Connection, folder: Path) -> str:
 
 def _database_tombstones(conn: Connection) -> list[Tombstone]:
     sql = """
-        select t.mark, t.forgetting_id as n, t.since, t.until, coalesce(f.erased, 0) as erased, coalesce(f.at, 0) as at
-          from tombstones t left join forgettings f on f.id = t.forgetting_id where f.undone_at is null
+        select t.keyed_hash as mark, t.deletion_id as n, t.since, t.until, coalesce(f.erased, 0) as erased,
+               coalesce(f.at, 0) as at
+          from tombstones t left join deletions f on f.id = t.deletion_id where f.undone_at is null
     """
     return [Tombstone(**{**row, "erased": bool(row["erased"])}) for row in fetch_all(conn, sql)]
 
@@ -234,7 +234,7 @@ def insert_match_all_tombstone(conn: Connection, folder: Path, *, now: int) -> s
         return ""
     insert_tombstones(conn, [lost])
     conn.execute(
-        "insert into forgettings (id, at, done_at) values (?, ?, ?) on conflict do update set undone_at = null",
+        "insert into deletions (id, at, done_at) values (?, ?, ?) on conflict do update set undone_at = null",
         (LOST_KEY_DELETION_ID, lost.at, now),
     )
     return (
@@ -278,7 +278,9 @@ def is_event_tombstoned(conn: Connection, event: Event, *, live: bool = False) -
 def is_time_uncheckable(conn: Connection, *, at: int) -> bool:
     """Return whether imported content from that time must be refused because its tombstones can't be checked."""
     return bool(
-        fetch_value(conn, "select 1 from tombstones where mark = ? and ? between since and until", (MATCH_ALL, at))
+        fetch_value(
+            conn, "select 1 from tombstones where keyed_hash = ? and ? between since and until", (MATCH_ALL, at)
+        )
     )
 
 
@@ -301,7 +303,7 @@ def is_session_tombstoned(conn: Connection, host: str, content_session_id: str, 
     """Return whether the whole session was forgotten, from its start to its end."""
     sql = """
         with s (host, content_session_id) as (values (?, ?))
-        select 1 from s, tombstones x where x.mark in (keyed_hash('session', s.host, s.content_session_id), '*')
+        select 1 from s, tombstones x where x.keyed_hash in (keyed_hash('session', s.host, s.content_session_id), '*')
            and x.since <= ? and ? <= x.until
     """
     return _has_tombstones(conn) and bool(fetch_value(conn, sql, (host, content_session_id, since, until)))
@@ -309,7 +311,7 @@ def is_session_tombstoned(conn: Connection, host: str, content_session_id: str, 
 
 def is_title_tombstoned(conn: Connection, host: str, content_session_id: str, text: str | None, *, at: int) -> bool:
     """Return whether this title, subtitle or first prompt of the session was forgotten."""
-    sql = "select 1 from tombstones where mark in (keyed_hash('titled', ?, ?, ?), '*') and ? <= until"
+    sql = "select 1 from tombstones where keyed_hash in (keyed_hash('titled', ?, ?, ?), '*') and ? <= until"
     return bool(text) and _has_tombstones(conn) and bool(fetch_value(conn, sql, (host, content_session_id, text, at)))
 
 
@@ -329,6 +331,7 @@ def _has_matching_tombstone(
 ) -> bool:
     sql = f"""
         {with_clause} select 1 from i, s, t, tombstones x
-         where x.mark in ({", ".join(hashes_sql)}) and i.{ITEM_TIME_COLUMNS[name]} between x.since and x.until limit 1
+         where x.keyed_hash in ({", ".join(hashes_sql)})
+           and i.{ITEM_TIME_COLUMNS[name]} between x.since and x.until limit 1
     """
     return bool(fetch_value(conn, sql, params))

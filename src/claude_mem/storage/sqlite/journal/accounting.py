@@ -1,8 +1,8 @@
 """Event accounting: captured = stored + queued + set aside + filtered, at every instant.
 
 `captured` is counted from the receipts and the spool, the other four from where the events are. The two sides are
-independent: if they ever differ, an event was lost or duplicated. Purged events were counted in `tally` when they were
-deleted.
+independent: if they ever differ, an event was lost or duplicated. Purged events were counted in `purged_counts` when they
+were deleted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PLACES = """
 _NOT_STORED = """
     select outcome, rule, sum(n) as n from (
         select outcome, rule, count(*) as n from receipts where outcome in ('filtered', 'set_aside') group by 1, 2
-        union all select outcome, rule, n from tally where outcome != 'stored')
+        union all select outcome, rule, n from purged_counts where outcome != 'stored')
      group by 1, 2
 """
 
@@ -50,7 +50,7 @@ def _totals(conn: Connection, *, in_spool: int) -> Row:
     set_aside = {row["rule"]: row["n"] for row in receipts if row["outcome"] == "set_aside"}
     purged = fetch_one(
         conn,
-        "select coalesce(sum(n), 0) as n, coalesce(sum(n) filter (where outcome = 'stored'), 0) as stored from tally",
+        "select coalesce(sum(n), 0) as n, coalesce(sum(n) filter (where outcome = 'stored'), 0) as stored from purged_counts",
     )
     assert purged is not None
     if places["dead"]:
@@ -70,7 +70,7 @@ def _totals(conn: Connection, *, in_spool: int) -> Row:
 def get_content_state(conn: Connection) -> str:
     """Return a text that changes with every added row and every correction; '' for an empty database."""
     sequences = fetch_all(
-        conn, "select name, seq from sqlite_sequence where name not in ('jobs', 'tellings') order by name"
+        conn, "select name, seq from sqlite_sequence where name not in ('jobs', 'injections') order by name"
     )
     return " ".join(f"{row['name']}:{row['seq']}" for row in sequences)
 

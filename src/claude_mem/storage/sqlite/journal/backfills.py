@@ -93,9 +93,7 @@ def _get_or_create_current(conn: Connection, *, now: int) -> int:
         fetch_value(conn, f"select coalesce(max({column}), 0) from {column.partition('.')[0]}")
         for column in _ID_COLUMNS.values()
     ]
-    insert = (
-        "insert into backfills (asked_at, sessions, turns, events, observations) values (?, ?, ?, ?, ?) returning id"
-    )
+    insert = "insert into backfills (requested_at, sessions, turns, events, observations) values (?, ?, ?, ?, ?) returning id"
     return int(fetch_value(conn, insert, (now, *high_water_marks)))
 
 
@@ -117,8 +115,9 @@ def _start_reading(conn: Connection, file: TranscriptFile, backfill_id: int, *, 
         """
         insert into backfill_files (backfill_id, path, size, changed_at, state) values (?, ?, ?, ?, 'waiting')
         on conflict (path) do update set backfill_id = excluded.backfill_id, size = excluded.size,
-               changed_at = excluded.changed_at, opened = iif(state = 'waiting', opened, 0), state = 'waiting',
-               host = '', session_id = null, problem = '', bad_lines = 0, agent = '', mark = '', offset = 0,
+               changed_at = excluded.changed_at, opened_session = iif(state = 'waiting', opened_session, 0),
+               state = 'waiting',
+               host = '', session_id = null, problem = '', bad_lines = 0, agent = '', cursor = '', offset = 0,
                parts = parts + 1
         returning id, parts
         """,
@@ -150,7 +149,7 @@ def find_backfill_file(conn: Connection, subject: str) -> BackfillFile | None:
     file_id, _, parts = subject.partition(".")
     row = fetch_one(
         conn,
-        "select id, path, host, size, session_id, opened, parts, agent, mark from backfill_files"
+        "select id, path, host, size, session_id, opened_session as opened, parts, agent, cursor as mark from backfill_files"
         " where id = ? and parts = ? and state = 'waiting'",
         (int(file_id), int(parts)),
     )
@@ -160,7 +159,7 @@ def find_backfill_file(conn: Connection, subject: str) -> BackfillFile | None:
 def set_backfill_session(conn: Connection, file: BackfillFile, *, host: str, session_id: int, opened: bool) -> None:
     """Record the agent and session of a file, and whether the back-fill created that session."""
     conn.execute(
-        "update backfill_files set host = ?, session_id = ?, opened = ? where id = ?",
+        "update backfill_files set host = ?, session_id = ?, opened_session = ? where id = ?",
         (host, session_id, int(opened), file.id),
     )
 
@@ -172,7 +171,7 @@ def enqueue_next_part(
     conn.execute(
         """
         update backfill_files
-           set host = ?, agent = ?, mark = ?, offset = ?, bad_lines = bad_lines + ?, parts = parts + 1
+           set host = ?, agent = ?, cursor = ?, offset = ?, bad_lines = bad_lines + ?, parts = parts + 1
          where id = ?
         """,
         (host, agent, mark, offset, bad_lines, file.id),
@@ -186,7 +185,7 @@ def finish_backfill_file(
     """Record that the file was read or skipped."""
     conn.execute(
         "update backfill_files set host = ?, state = ?, problem = iif(problem = '', ?, problem),"
-        " bad_lines = bad_lines + ?, mark = '', agent = '', offset = size where id = ?",
+        " bad_lines = bad_lines + ?, cursor = '', agent = '', offset = size where id = ?",
         (host, state, problem, bad_lines, file.id),
     )
 
@@ -223,7 +222,7 @@ def get_backfill_progress(conn: Connection) -> Row:
     """Return the state of the latest back-fill: files and bytes, new rows, remaining work and problems."""
     run = fetch_one(conn, "select * from backfills order by id desc limit 1")
     if run is None:
-        run = {"id": 0, "asked_at": None, **dict.fromkeys(_ID_COLUMNS, 0)}
+        run = {"id": 0, "requested_at": None, **dict.fromkeys(_ID_COLUMNS, 0)}
     files = fetch_one(
         conn,
         """
@@ -240,7 +239,7 @@ def get_backfill_progress(conn: Connection) -> Row:
     digesting = jobs.count_jobs(conn, jobs.DIGEST_BACKFILLED_JOB)
     return {
         "backfill": run["id"] or None,
-        "asked_at": run["asked_at"],
+        "asked_at": run["requested_at"],
         **files,
         "waiting": waiting,
         "digesting": digesting,

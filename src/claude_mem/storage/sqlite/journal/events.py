@@ -128,7 +128,9 @@ def has_event_of_kind(conn: Connection, turn_id: int, event_kind: str) -> bool:
     """Return whether the turn has an event of this kind. If its events were purged, assume it had one."""
     query = "select 1 from events where turn_id = ?1 and kind = ?2"
     return bool(
-        fetch_value(conn, f"{query} union all select 1 from turns where id = ?1 and events_gone", (turn_id, event_kind))
+        fetch_value(
+            conn, f"{query} union all select 1 from turns where id = ?1 and events_purged", (turn_id, event_kind)
+        )
     )
 
 
@@ -143,7 +145,7 @@ def is_message_from_transcript(conn: Connection, turn_id: int, message: str) -> 
 def find_first_live_event_at(conn: Connection, session_id: int) -> int | None:
     """Return when a hook or a client first reported the session, or None if it is only known from its transcript."""
     first_stored = "select min(at) from events where session_id = ?1 and source != 'transcript'"
-    first_purged = "select heard_at from sdk_sessions where id = ?1"
+    first_purged = "select first_purged_at from sdk_sessions where id = ?1"
     times = [at for sql in (first_stored, first_purged) if (at := fetch_value(conn, sql, (session_id,))) is not None]
     return min(times, default=None)
 
@@ -154,7 +156,7 @@ def has_closing_message(conn: Connection, turn_id: int) -> bool:
     If the events were purged, assume so.
     """
     query = "select 1 from events where turn_id = ?1 and kind = 'stop' and trim(json_extract(body, '$.message')) != ''"
-    return bool(fetch_value(conn, f"{query} union all select 1 from turns where id = ?1 and events_gone", (turn_id,)))
+    return bool(fetch_value(conn, f"{query} union all select 1 from turns where id = ?1 and events_purged", (turn_id,)))
 
 
 def list_live_stops(conn: Connection, session_id: int) -> list[Row]:

@@ -53,7 +53,8 @@ def create_import(
     row = fetch_one(
         conn,
         """
-        insert into imports (path, mark, source, project, untrusted, dry_run, started_at) values (?, ?, ?, ?, ?, ?, ?)
+        insert into imports (path, file_signature, source, project, untrusted, dry_run, started_at)
+        values (?, ?, ?, ?, ?, ?, ?)
         returning id
         """,
         (str(path), get_file_signature(path), source, project, int(untrusted), int(dry_run), now),
@@ -74,6 +75,7 @@ def get_import(conn: Connection, import_id: int) -> ImportRun:
     if row is None:
         raise NotFound(f"there is no import {import_id}")
     lists: dict[str, Any] = {name: msgspec.json.decode(row[name]) for name in ("counts", "notes")}
+    row["mark"] = row.pop("file_signature")
     return ImportRun(**{**row, **lists, "untrusted": bool(row["untrusted"]), "dry_run": bool(row["dry_run"])})
 
 

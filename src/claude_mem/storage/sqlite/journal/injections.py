@@ -27,7 +27,7 @@ def record_injected_items(
     """Record that a session was given these items."""
     for item in items:
         conn.execute(
-            "insert or ignore into told (host, content_session_id, what, moment, at) values (?, ?, ?, ?, ?)",
+            "insert or ignore into injected_items (host, content_session_id, item, trigger, at) values (?, ?, ?, ?, ?)",
             (host, content_session_id, item, trigger, now),
         )
 
@@ -35,14 +35,14 @@ def record_injected_items(
 def list_injected_items(conn: Connection, host: str, content_session_id: str) -> frozenset[str]:
     """Return the names of the items that a session was given."""
     item_rows = fetch_all(
-        conn, "select what from told where host = ? and content_session_id = ?", (host, content_session_id)
+        conn, "select item from injected_items where host = ? and content_session_id = ?", (host, content_session_id)
     )
-    return frozenset(row["what"] for row in item_rows)
+    return frozenset(row["item"] for row in item_rows)
 
 
 def clear_injected_items(conn: Connection, host: str, content_session_id: str) -> None:
     """Delete the record, because the session starts over with an empty conversation."""
-    conn.execute("delete from told where host = ? and content_session_id = ?", (host, content_session_id))
+    conn.execute("delete from injected_items where host = ? and content_session_id = ?", (host, content_session_id))
 
 
 # --- records ---------------------------------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ def add_injection_record(conn: Connection, host: str, content_session_id: str, i
     names = [name for name in injection.names if _RECORDED_NAME.match(name)]
     conn.execute(
         """
-        insert into tellings (host, content_session_id, moment, about, at, tokens, names)
+        insert into injections (host, content_session_id, trigger, about, at, tokens, names)
         values (?, ?, ?, ?, ?, ?, ?)
         """,
         (
@@ -84,8 +84,8 @@ def list_session_injections(conn: Connection, session_id: int) -> list[Row]:
     injection_rows = fetch_all(
         conn,
         """
-        select t.id, t.moment, t.about, t.at, t.tokens, t.names
-          from sdk_sessions s join tellings t on (t.host, t.content_session_id) = (s.host, s.content_session_id)
+        select t.id, t.trigger as moment, t.about, t.at, t.tokens, t.names
+          from sdk_sessions s join injections t on (t.host, t.content_session_id) = (s.host, s.content_session_id)
          where s.id = ? order by t.at, t.id
         """,
         (session_id,),

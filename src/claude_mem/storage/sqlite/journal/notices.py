@@ -17,14 +17,14 @@ def add_notice(conn: Connection, key: str, text: str, *, now: int) -> None:
 
 def list_unshown_notices(conn: Connection) -> dict[str, str]:
     """Return the notices that were not shown yet, by key."""
-    notice_rows = fetch_all(conn, "select key, text from notices where told_at is null order by at, key")
+    notice_rows = fetch_all(conn, "select key, text from notices where shown_at is null order by at, key")
     return {row["key"]: row["text"] for row in notice_rows}
 
 
 def mark_notices_shown(conn: Connection, keys: Iterable[str], *, now: int) -> None:
     """Mark notices as shown."""
     for key in keys:
-        conn.execute("update notices set told_at = ? where key = ? and told_at is null", (now, key))
+        conn.execute("update notices set shown_at = ? where key = ? and shown_at is null", (now, key))
 
 
 def clear_notices(conn: Connection, prefix: str) -> None:
@@ -46,12 +46,12 @@ def withdraw_merge_offers(conn: Connection, project_id: int) -> None:
 
 def get_greeted_at(conn: Connection) -> int:
     """Return when the greeting was last shown, or 0."""
-    return int(fetch_value(conn, "select told_at from notices where key = ?", (GREETING,)) or 0)
+    return int(fetch_value(conn, "select shown_at from notices where key = ?", (GREETING,)) or 0)
 
 
 def mark_greeted(conn: Connection, *, now: int) -> None:
     """Record that the greeting was shown now."""
-    conn.execute("insert or replace into notices (key, text, at, told_at) values (?, '', ?, ?)", (GREETING, now, now))
+    conn.execute("insert or replace into notices (key, text, at, shown_at) values (?, '', ?, ?)", (GREETING, now, now))
 
 
 # --- self-checks -----------------------------------------------------------------------------------------------------

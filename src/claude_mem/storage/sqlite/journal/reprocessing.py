@@ -20,7 +20,7 @@ OWNED_BY_PERSON, OWNED_BY_MODEL = "person", "model"
 _BEHIND = f"""t.writer < {WRITER_VERSION} and t.digested_at is not null and not t.private
     and exists (select 1 from session_summaries y where y.turn_id = t.id)"""
 _OUTDATED = f"{_BEHIND} and t.writer > -{WRITER_VERSION}"  # not those for which the current writer found no source
-_HAS_EVENTS = "not t.events_gone and exists (select 1 from events e where e.turn_id = t.id)"
+_HAS_EVENTS = "not t.events_purged and exists (select 1 from events e where e.turn_id = t.id)"
 _DEAD_JOB_TURNS = "select cast(subject as integer) from jobs where kind = :kind and dead"
 _SUBJECTS = (
     "select t.id || '.' || coalesce((select max(seq) from events where turn_id = t.id), 0) as subject from turns t"

@@ -1,8 +1,8 @@
 """Purge raw events, failed jobs and old receipts after their retention period.
 
-Each step adds the number of purged rows to `tally` in the same transaction, so that the event accounting still adds up.
-A few hashes of each purged event stay, eight bytes each, so that the event is recognized if a file delivers it again.
-The text of its turn stays in the search index, as do the observations and summaries derived from the event.
+Each step adds the number of purged rows to `purged_counts` in the same transaction, so that the event accounting still
+adds up. A few hashes of each purged event stay, eight bytes each, so that the event is recognized if a file delivers
+it again. The text of its turn stays in the search index, as do the observations and summaries derived from the event.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def purge_turn_events(conn: Connection, *, before: int, deadline: int, limit: in
         conn,
         f"""
         select t.id from turns t
-         where t.digested_at is not null and not t.events_gone and t.digested_at < :before and t.closed_at is not null
+         where t.digested_at is not null and not t.events_purged and t.digested_at < :before and t.closed_at is not null
            and exists (select 1 from events e where e.turn_id = t.id)
-           and not exists (select 1 from stale s where s.kind = 'turn' and s.row_id = t.id)
+           and not exists (select 1 from index_queue s where s.kind = 'turn' and s.row_id = t.id)
            and (t.digested_at < :deadline
                 or (not {_NEEDS_REPROCESSING} and t.id not in ({_TURNS_WITH_JOBS} and not dead)))
          order by t.digested_at limit :limit
@@ -52,7 +52,7 @@ def purge_turn_events(conn: Connection, *, before: int, deadline: int, limit: in
     )
     for row in turn_rows:
         purged_count = _purge(conn, fetch_all(conn, f"{_SELECT_EVENTS} where e.turn_id = ?", (row["id"],)))
-        conn.execute("update turns set events_gone = ? where id = ?", (purged_count, row["id"]))
+        conn.execute("update turns set events_purged = ? where id = ?", (purged_count, row["id"]))
     failpoint("retention.faded")
     return len(turn_rows)
 
@@ -71,11 +71,11 @@ _SELECT_EVENTS = """
 
 def _purge(conn: Connection, event_rows: Sequence[Row]) -> int:
     hashes = [(event_hash,) for row in event_rows for event_hash in _event_hashes(row)]
-    conn.executemany("insert into seen values (?) on conflict do nothing", hashes)
+    conn.executemany("insert into purged_event_hashes values (?) on conflict do nothing", hashes)
     for row in event_rows:
         if row["source"] != "transcript":
             conn.execute(
-                "update sdk_sessions set heard_at = min(coalesce(heard_at, ?1), ?1) where id = ?2",
+                "update sdk_sessions set first_purged_at = min(coalesce(first_purged_at, ?1), ?1) where id = ?2",
                 (row["at"], row["session_id"]),
             )
     event_ids = [row["event_id"] for row in event_rows]
@@ -88,7 +88,8 @@ def _purge(conn: Connection, event_rows: Sequence[Row]) -> int:
 def _add_to_tally(conn: Connection, outcome: str, rule: str, n: int) -> None:
     if n:
         conn.execute(
-            "insert into tally values (?, ?, ?) on conflict do update set n = n + excluded.n", (outcome, rule, n)
+            "insert into purged_counts values (?, ?, ?) on conflict do update set n = n + excluded.n",
+            (outcome, rule, n),
         )
 
 
@@ -135,7 +136,11 @@ def was_call_purged(conn: Connection, call: ToolCallKey, tool_input: Any, *, at:
 
 def _has_hash(conn: Connection, hashes: list[int]) -> bool:
     return bool(
-        fetch_value(conn, "select 1 from seen where mark in (select value from json_each(?))", (_to_json(hashes),))
+        fetch_value(
+            conn,
+            "select 1 from purged_event_hashes where hash in (select value from json_each(?))",
+            (_to_json(hashes),),
+        )
     )
 
 
@@ -158,7 +163,7 @@ def drop_old_dead_letters(conn: Connection, *, before: int, now: int) -> int:
 
 
 def compact_receipts(conn: Connection, *, before: int, limit: int = 10 * RETENTION_BATCH) -> tuple[int, list[str]]:
-    """Replace receipts of events filtered or set aside before `before` by counts in `tally`.
+    """Replace receipts of events filtered or set aside before `before` by counts in `purged_counts`.
 
     Return the number of receipts and the ids of the events that were set aside. Receipts of forgotten events that can
     still be restored are kept: after an undo these events count as stored again.
@@ -168,14 +173,14 @@ def compact_receipts(conn: Connection, *, before: int, limit: int = 10 * RETENTI
         """
         select event_id, outcome, rule from receipts where outcome != 'stored' and at < ?
            and not (rule = 'forgotten' and event_id in
-                    (select json_extract(content, '$.event_id') from put_away where kind = 'event')) limit ?
+                    (select json_extract(content, '$.event_id') from deleted_rows where kind = 'event')) limit ?
         """,
         (before, limit),
     )
     for row in receipt_rows:
         _add_to_tally(conn, "filtered", row["rule"] if row["outcome"] == "filtered" else EXPIRED_RULE, 1)
     conn.executemany(
-        "insert into seen values (?) on conflict do nothing",
+        "insert into purged_event_hashes values (?) on conflict do nothing",
         [(short_event_hash("id", row["event_id"]),) for row in receipt_rows],
     )
     conn.executemany("delete from receipts where event_id = ?", [(row["event_id"],) for row in receipt_rows])

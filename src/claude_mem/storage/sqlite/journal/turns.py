@@ -47,7 +47,7 @@ class TurnState:
 def _turn_state(row: Row | None) -> TurnState | None:
     if row is None:
         return None
-    closed, faded = row["closed_at"] is not None, bool(row["events_gone"])
+    closed, faded = row["closed_at"] is not None, bool(row["events_purged"])
     return TurnState(row["id"], row["number"], bool(row["private"]), closed, row["prompt_id"], faded)
 
 

@@ -1,8 +1,8 @@
 """What a person does to an observation: edit, pin, judge, merge and delete; and what is shown before that.
 
 Every change is recorded in `history` with the previous content, so that it can be undone for 30 days. Deleting clears
-the row immediately, so that nothing injects or finds it, and moves its content to `attic`; erasing leaves no copy
-anywhere. The page of an observation and the preview of its deletion show its origin and where else its words are
+the row immediately, so that nothing injects or finds it, and moves its content to `deleted_observations`; erasing leaves no
+copy anywhere. The page of an observation and the preview of its deletion show its origin and where else its words are
 stored.
 """
 
@@ -49,8 +49,8 @@ _UNDOABLE = ("edited", "merged", "wrong", "approved", "forgotten")
 _TABLES = {"observation": "observations", "summary": "session_summaries"}
 _SUMMARY_COLUMNS = (*SUMMARY_FIELDS, "closing")
 _PENDING_FROM = {
-    "observation": f"observations o indexed by observations_held where not o.forgotten and {PENDING_APPROVAL}",
-    "summary": f"session_summaries o indexed by session_summaries_held where {PENDING_APPROVAL}",
+    "observation": f"observations o indexed by observations_to_approve where not o.forgotten and {PENDING_APPROVAL}",
+    "summary": f"session_summaries o indexed by session_summaries_to_approve where {PENDING_APPROVAL}",
 }
 _BODY_DECODER: msgspec.json.Decoder[Body] = msgspec.json.Decoder(Body)
 _WORD = re.compile(r"\w{3,}")
@@ -213,7 +213,7 @@ def restore_observation(conn: Connection, row_id: int, *, now: int, by: str = PE
 
     Return False if it was restored or erased in the meantime.
     """
-    if not fetch_value(conn, "select 1 from attic where observation_id = ?", (row_id,)):
+    if not fetch_value(conn, "select 1 from deleted_observations where observation_id = ?", (row_id,)):
         return False
     _restore_content(conn, row_id, now=now)
     _mark_undone(conn, row_id, "forgotten")
@@ -222,10 +222,11 @@ def restore_observation(conn: Connection, row_id: int, *, now: int, by: str = PE
 
 
 def _soft_delete(conn: Connection, row: Row, *, into: int | None, now: int, by: str) -> None:
-    """Move the content to `attic`. The empty row stays, so that digesting its turn again does not recreate it."""
+    """Move the content to `deleted_observations`. The empty row stays, so that digesting its turn again does not
+    recreate it."""
     _add_history(conn, row["id"], "forgotten", {"into": into} if into else {}, now=now, by=by)
     content = {name: row[name] for name in (*_EMPTY_CONTENT, "hash")}
-    conn.execute("insert into attic values (?, ?, ?, ?)", (row["id"], encode_json(content), into, now))
+    conn.execute("insert into deleted_observations values (?, ?, ?, ?)", (row["id"], encode_json(content), into, now))
     _clear_content(conn, row["id"], now=now)
     failpoint("forget.put_away")
 
@@ -241,13 +242,16 @@ def list_ids_to_erase(conn: Connection, row_id: int) -> list[int]:
     These are its own and those of the observations merged into it, which have no other copy.
     """
     row = _get_stored(conn, row_id)
-    if row["forgotten"] and not fetch_value(conn, "select 1 from attic where observation_id = ?", (row_id,)):
+    if row["forgotten"] and not fetch_value(
+        conn, "select 1 from deleted_observations where observation_id = ?", (row_id,)
+    ):
         raise NotFound(f"observation {row_id} is erased already", hint="only its id is left; there is nothing to do")
     return [row_id, *list_merged_into(conn, row_id)]
 
 
 def erase_with_merged(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> list[int]:
-    """Erase an observation with every copy in the database: in `attic`, in `history`, and in those merged into it.
+    """Erase an observation with every copy in the database: in `deleted_observations`, in `history`, and in those
+    merged into it.
 
     Return the erased ids.
     """
@@ -269,7 +273,7 @@ def erase_observation(conn: Connection, row_id: int, *, now: int, by: str = PERS
 
 def _erase_content(conn: Connection, row_id: int, *, now: int, **overrides: str) -> None:
     _clear_content(conn, row_id, now=now, **overrides)
-    conn.execute("delete from attic where observation_id = ?", (row_id,))
+    conn.execute("delete from deleted_observations where observation_id = ?", (row_id,))
     conn.execute("update history set before = null where observation_id = ? and before is not null", (row_id,))
     failpoint("forget.erased")
 
@@ -280,8 +284,8 @@ def list_merged_into(conn: Connection, row_id: int) -> list[int]:
         conn,
         """
         with recursive gone (id) as (
-            select observation_id from attic where into_id = ?
-            union select a.observation_id from attic a join gone g on a.into_id = g.id)
+            select observation_id from deleted_observations where merged_into_id = ?
+            union select a.observation_id from deleted_observations a join gone g on a.merged_into_id = g.id)
         select id from gone order by id
         """,
         (row_id,),
@@ -291,16 +295,14 @@ def list_merged_into(conn: Connection, row_id: int) -> list[int]:
 
 def has_expired_deletions(conn: Connection, *, now: int) -> bool:
     """Return whether anything has passed its 30 days of being restorable."""
-    expired_sql = (
-        "select 1 from attic where at < ?1 union all select 1 from history where at < ?1 and before is not null"
-    )
+    expired_sql = "select 1 from deleted_observations where at < ?1 union all select 1 from history where at < ?1 and before is not null"
     return bool(fetch_value(conn, f"{expired_sql} limit 1", (now - UNDO_WINDOW_MS,)))
 
 
 def erase_expired_deletions(conn: Connection, *, now: int, limit: int = 500) -> int:
     """Erase deleted content that has passed its 30 days. Return how many rows changed."""
     expired_rows = fetch_all(
-        conn, "select observation_id from attic where at < ? limit ?", (now - UNDO_WINDOW_MS, limit)
+        conn, "select observation_id from deleted_observations where at < ? limit ?", (now - UNDO_WINDOW_MS, limit)
     )
     for row in expired_rows:
         _erase_content(conn, row["observation_id"], now=now)
@@ -359,14 +361,18 @@ def _last_undoable(conn: Connection, row_id: int) -> Row | None:
 
 
 def _is_merged_into(conn: Connection, row_id: int, *, into: int) -> bool:
-    return bool(fetch_value(conn, "select 1 from attic where observation_id = ? and into_id = ?", (row_id, into)))
+    return bool(
+        fetch_value(
+            conn, "select 1 from deleted_observations where observation_id = ? and merged_into_id = ?", (row_id, into)
+        )
+    )
 
 
 def _restore_content(conn: Connection, row_id: int, *, now: int) -> None:
-    attic_row = fetch_one(conn, "select content from attic where observation_id = ?", (row_id,))
-    assert attic_row is not None  # history entries lose their content together with the attic row
-    _update_columns(conn, row_id, {**msgspec.json.decode(attic_row["content"]), "forgotten": 0, "updated_at": now})
-    conn.execute("delete from attic where observation_id = ?", (row_id,))
+    saved_row = fetch_one(conn, "select content from deleted_observations where observation_id = ?", (row_id,))
+    assert saved_row is not None  # history entries lose their content together with this row
+    _update_columns(conn, row_id, {**msgspec.json.decode(saved_row["content"]), "forgotten": 0, "updated_at": now})
+    conn.execute("delete from deleted_observations where observation_id = ?", (row_id,))
 
 
 def _mark_undone(conn: Connection, row_id: int, action: str) -> None:
@@ -397,8 +403,9 @@ def find_deleted_observation(conn: Connection, row_id: int) -> Row | None:
         conn,
         """
         select o.id, 'observation' as kind, o.type, p.name as project, o.project_id, o.session_id, o.prompt_number,
-               o.created_at, a.at, a.into_id
-          from observations o join projects p on p.id = o.project_id left join attic a on a.observation_id = o.id
+               o.created_at, a.at, a.merged_into_id as into_id
+          from observations o join projects p on p.id = o.project_id
+          left join deleted_observations a on a.observation_id = o.id
          where o.id = ? and o.forgotten
         """,
         (row_id,),
@@ -411,7 +418,7 @@ def find_deleted_observation(conn: Connection, row_id: int) -> Row | None:
 
 def find_deleted_content(conn: Connection, row_id: int) -> Row | None:
     """Return the content of a deleted observation, while the deletion can be undone."""
-    content = fetch_value(conn, "select content from attic where observation_id = ?", (row_id,))
+    content = fetch_value(conn, "select content from deleted_observations where observation_id = ?", (row_id,))
     return None if content is None else decode_row(msgspec.json.decode(content))
 
 
@@ -461,7 +468,7 @@ def get_observation_origin(conn: Connection, row_id: int) -> Row:
         conn,
         """
         select o.sources, o.project_id, p.root, s.id as session_id, s.title, s.host, t.id as turn_id, t.number,
-               t.events_gone, u.id as prompt_id, u.text
+               t.events_purged as events_gone, u.id as prompt_id, u.text
           from observations o join projects p on p.id = o.project_id left join sdk_sessions s on s.id = o.session_id
           left join turns t on t.id = o.turn_id left join user_prompts u on u.turn_id = o.turn_id where o.id = ?
         """,

@@ -348,7 +348,7 @@ def _not_found_hint(conn: Connection, kind: str, row_id: int) -> str:
     A deleted observation counts as missing, but its hint says how to restore it.
     """
     is_restorable = kind == "observation" and fetch_value(
-        conn, "select 1 from attic where observation_id = ?", (row_id,)
+        conn, "select 1 from deleted_observations where observation_id = ?", (row_id,)
     )
     undo_hint = f"it was deleted; to restore it, run `claude-mem forget --undo {row_id}`"
     return undo_hint if is_restorable else "run `claude-mem list` to see the existing ones"

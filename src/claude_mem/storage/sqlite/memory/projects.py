@@ -241,7 +241,7 @@ def _count(conn: Connection, table: str, project_id: int) -> int:
 def merge_project_into(conn: Connection, source: int, target: int) -> Row:
     """Move everything of the source project to the target, including its identities, and delete the source."""
     preview = preview_project_merge(conn, source, target)
-    index_queue = fetch_all(conn, "select kind, row_id from stale")
+    index_queue = fetch_all(conn, "select kind, row_id from index_queue")
     for table in PROJECT_TABLES.values():
         conn.execute(f"update {table} set project_id = ? where project_id = ?", (target, source))
     _move_known_files(conn, source, target)
@@ -264,7 +264,7 @@ def _move_deleted_rows(conn: Connection, source: int, target: int) -> None:
     """Move deleted rows that can still be restored to the target as well."""
     conn.execute(
         """
-        update put_away set project_id = ?1,
+        update deleted_rows set project_id = ?1,
                content = iif(content like '{%' and json_extract(content, '$.project_id') is not null,
                              json_set(content, '$.project_id', ?1), content)
          where project_id = ?2
@@ -297,8 +297,10 @@ def _restore_index_queue(conn: Connection, target: int, index_queue: list[Row]) 
         ("summary", "session_summaries", "1"),
     ):
         moved_sql = f"select id from {table} where project_id = ? and {condition}"
-        conn.execute(f"delete from stale where kind = '{kind}' and row_id in ({moved_sql})", (target,))
-    conn.executemany("insert or ignore into stale values (?, ?)", [(row["kind"], row["row_id"]) for row in index_queue])
+        conn.execute(f"delete from index_queue where kind = '{kind}' and row_id in ({moved_sql})", (target,))
+    conn.executemany(
+        "insert or ignore into index_queue values (?, ?)", [(row["kind"], row["row_id"]) for row in index_queue]
+    )
 
 
 # --- moved and replaced repositories ---------------------------------------------------------------------------------
@@ -425,9 +427,9 @@ def _upsert_repository(conn: Connection, repository: Repository, project_id: int
     """
     conn.execute(
         """
-        insert into repositories (git_dir, project_id, made, root_commit, remote) values (?1, ?2, ?3, ?4, ?5)
-            on conflict (git_dir) do update set project_id = ?2, made = ?3, remote = ?5,
-               root_commit = iif(?4 = '' and made = ?3, root_commit, ?4)
+        insert into repositories (git_dir, project_id, creation_id, root_commit, remote) values (?1, ?2, ?3, ?4, ?5)
+            on conflict (git_dir) do update set project_id = ?2, creation_id = ?3, remote = ?5,
+               root_commit = iif(?4 = '' and creation_id = ?3, root_commit, ?4)
         """,
         (repository.git_dir, project_id, repository.creation_id, repository.root_commit, repository.remote),
     )
@@ -439,10 +441,12 @@ def _was_repository_replaced(conn: Connection, repository: Repository) -> bool:
     A repository restored from a backup has another inode but the same creation time; one that was cloned again has
     another time but the same first commit.
     """
-    previous = fetch_one(conn, "select made, root_commit from repositories where git_dir = ?", (repository.git_dir,))
+    previous = fetch_one(
+        conn, "select creation_id, root_commit from repositories where git_dir = ?", (repository.git_dir,)
+    )
     if previous is None:
         return False
-    previous_made_at, root_commit = git_files.creation_time(previous["made"]), previous["root_commit"]
+    previous_made_at, root_commit = git_files.creation_time(previous["creation_id"]), previous["root_commit"]
     if previous_made_at and previous_made_at == repository.made_at:
         return False
     if root_commit and root_commit == repository.root_commit:
@@ -456,7 +460,7 @@ def _is_repository_copy(conn: Connection, repository: Repository) -> bool:
     """Return whether the directory that this one appears to be still exists where it was last seen."""
     candidates = fetch_all(
         conn,
-        "select git_dir from repositories where made = ? and git_dir != ?",
+        "select git_dir from repositories where creation_id = ? and git_dir != ?",
         (repository.creation_id, repository.git_dir),
     )
     return any(git_files.has_copy_at(repository, row["git_dir"]) for row in candidates)
@@ -468,7 +472,7 @@ def _list_former_git_dirs(conn: Connection, repository: Repository, project_id: 
         return []
     candidates = fetch_all(
         conn,
-        "select git_dir from repositories where made = ? and project_id = ? and git_dir != ?",
+        "select git_dir from repositories where creation_id = ? and project_id = ? and git_dir != ?",
         (repository.creation_id, project_id, repository.git_dir),
     )
     return [row["git_dir"] for row in candidates if not git_files.is_repository_at(repository, row["git_dir"])]
@@ -480,9 +484,11 @@ def _delete_repository(conn: Connection, git_dir: str) -> None:
 
 def _has_present_repository(conn: Connection, project_id: int) -> bool:
     """Return whether any repository of the project is still where it was last seen, as far as is known."""
-    repository_rows = fetch_all(conn, "select git_dir, made from repositories where project_id = ?", (project_id,))
+    repository_rows = fetch_all(
+        conn, "select git_dir, creation_id from repositories where project_id = ?", (project_id,)
+    )
     return any(
-        git_files.is_repository_at(Repository(row["git_dir"], row["made"], ""), row["git_dir"])
+        git_files.is_repository_at(Repository(row["git_dir"], row["creation_id"], ""), row["git_dir"])
         for row in repository_rows
     )
 

@@ -1,6 +1,6 @@
 """The search index, and the rankings it answers with: by words, and by exact signals such as files, errors and commits.
 
-The table `stale` is the index queue; triggers fill it. Each ranking function returns scored documents and decides
+The table `index_queue` is the index queue; triggers fill it. Each ranking function returns scored documents and decides
 nothing: `recall/rank.py` weighs the rankings against each other.
 """
 
@@ -159,7 +159,7 @@ def list_index_queue(conn: Connection, *, limit: int) -> list[tuple[str, int]]:
     queue_rows = fetch_all(
         conn,
         """
-        select s.kind, s.row_id from stale s left join turns t on s.kind = 'turn' and t.id = s.row_id
+        select s.kind, s.row_id from index_queue s left join turns t on s.kind = 'turn' and t.id = s.row_id
          where s.kind != 'turn' or t.closed_at is not null order by s.row_id desc limit ?
         """,
         (limit,),
@@ -174,23 +174,23 @@ def has_index_queue(conn: Connection) -> bool:
 
 def remove_from_index_queue(conn: Connection, kind: str, row_id: int) -> None:
     """Remove a row from the index queue after it was indexed."""
-    conn.execute("delete from stale where kind = ? and row_id = ?", (kind, row_id))
+    conn.execute("delete from index_queue where kind = ? and row_id = ?", (kind, row_id))
 
 
 def queue_full_reindex(conn: Connection) -> None:
     """Queue everything for indexing (`claude-mem reindex`)."""
     rebuild_word_index(conn)  # because `upsert_document` does not write unchanged passages
-    conn.execute("insert or ignore into stale select 'observation', id from observations where not forgotten")
-    conn.execute("insert or ignore into stale select 'summary', id from session_summaries")
-    conn.execute("insert or ignore into stale select 'prompt', id from user_prompts")
-    conn.execute("insert or ignore into stale select 'turn', id from turns where not private")
+    conn.execute("insert or ignore into index_queue select 'observation', id from observations where not forgotten")
+    conn.execute("insert or ignore into index_queue select 'summary', id from session_summaries")
+    conn.execute("insert or ignore into index_queue select 'prompt', id from user_prompts")
+    conn.execute("insert or ignore into index_queue select 'turn', id from turns where not private")
 
 
 def count_index(conn: Connection, model: str) -> Row:
     """Return how complete the index is."""
     return {
         "documents": fetch_value(conn, "select count(*) from documents"),
-        "stale": fetch_value(conn, "select count(*) from stale"),
+        "stale": fetch_value(conn, "select count(*) from index_queue"),
         "vectors": fetch_value(conn, "select count(distinct document_id) from vectors where model = ?", (model,)),
     }
 
@@ -326,7 +326,7 @@ def list_neighbour_turns(conn: Connection, turn_id: int) -> list[tuple[int, str,
                coalesce((select json_extract(e.body, '$.message') from events e where e.turn_id = near.id
                             and e.kind = 'stop' order by e.seq desc limit 1),
                         (select p.body from documents d join passages p on p.id = d.id * 1000
-                          where near.events_gone and d.kind = 'turn' and d.row_id = near.id), '') as said
+                          where near.events_purged and d.kind = 'turn' and d.row_id = near.id), '') as said
           from turns t join turns near using (session_id) left join user_prompts u on u.turn_id = near.id
          where t.id = ? and near.number in (t.number - 1, t.number + 1) and not near.private order by near.number
         """,
@@ -688,7 +688,7 @@ def store_vector(conn: Connection, document_id: int, part: int, *, model: str, h
 
 def take_deleted_vectors(conn: Connection) -> list[int]:
     """Return, and clear, the documents whose vectors were deleted since the last call."""
-    return [row["document_id"] for row in fetch_all(conn, "delete from vectors_gone returning document_id")]
+    return [row["document_id"] for row in fetch_all(conn, "delete from deleted_vectors returning document_id")]
 
 
 def load_vectors(conn: Connection, model: str, *, after: tuple[int, int], limit: int) -> list[tuple[Any, ...]]:

@@ -10,7 +10,7 @@ from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_o
 
 _COLUMNS = (
     "id, host, content_session_id, project_id, status, prompt_counter, cwd, transcript_path, transcript_offset,"
-    " host_pid, informed_upto, last_event_at"
+    " host_pid, newest_injected_id as informed_upto, last_event_at"
 )
 _LIST_QUERY = """
     select s.id, s.host, s.content_session_id, s.memory_session_id, s.project_id, p.name as project, s.first_prompt,
@@ -215,7 +215,8 @@ def set_transcript_offset(conn: Connection, session_id: int, offset: int) -> Non
 def record_informed_up_to(conn: Connection, session_id: int, observation_id: int) -> None:
     """Record that the session was given everything up to this observation."""
     conn.execute(
-        "update sdk_sessions set informed_upto = max(informed_upto, ?) where id = ?", (observation_id, session_id)
+        "update sdk_sessions set newest_injected_id = max(newest_injected_id, ?) where id = ?",
+        (observation_id, session_id),
     )
 
 

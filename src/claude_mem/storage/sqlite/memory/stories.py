@@ -59,7 +59,7 @@ def _counts(conn: Connection, session_id: int) -> Row:
         "observations": "observations where session_id = ? and not forgotten",
     }
     counts = {name: fetch_value(conn, f"select count(*) from {where}", (session_id,)) for name, where in tables.items()}
-    purged_sql = "select coalesce(sum(events_gone), 0) from turns where session_id = ?"
+    purged_sql = "select coalesce(sum(events_purged), 0) from turns where session_id = ?"
     return {**counts, "events_gone": fetch_value(conn, purged_sql, (session_id,))}
 
 
@@ -68,7 +68,9 @@ def list_story_turns(conn: Connection, session_id: int) -> list[Row]:
     return fetch_all(
         conn,
         """
-        select id, number, private, opened_at, last_at, closed_at, closed_by, digested_at, events_gone from turns
+        select id, number, private, opened_at, last_at, closed_at, closed_by, digested_at,
+               events_purged as events_gone
+          from turns
          where session_id = ? order by opened_at, number
         """,
         (session_id,),
