@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 CLIENT := build/claude-code
-CLIENT_VERSION := $(shell cat tests/client/version.txt)
+CLIENT_VERSION := $(shell cat tests/agents/client/version.txt)
 AXE_VERSION := $(shell cat tests/viewer/axe-version.txt)
 JS     := build/js
 VIEWER := src/claude_mem/data/viewer tests/viewer/js
@@ -46,7 +46,7 @@ test-long: test
 
 # Every agent that can be had from a registry, the real program, against scripted models.
 test-hosts: $(READY) client agents
-	$(BIN)/python -m pytest -n 2 --dist loadgroup tests/hosts tests/client
+	$(BIN)/python -m pytest -n 2 --dist loadgroup tests/agents tests/agents/client
 
 # Kills, power cuts, failing disks, turned clocks, races: more than 600 kills in about four minutes; 3,000 in the long one.
 CRASH_SUITES := kills io_errors powerloss clock processes
@@ -54,8 +54,8 @@ test-crash: export CLAUDE_MEM_PROOF := $(CURDIR)/build/proof
 test-crash: export CLAUDE_MEM_KILL_ROUNDS ?= 3
 test-crash: $(READY)
 	rm -f $(CRASH_SUITES:%=build/proof/%.json)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -o timeout=900 tests/test_kills.py tests/test_chores.py \
-	  tests/test_io_errors.py tests/test_powerloss.py tests/test_clock.py tests/test_processes.py
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -o timeout=900 tests/reliability/test_kills.py tests/reliability/test_chores.py \
+	  tests/reliability/test_io_errors.py tests/reliability/test_powerloss.py tests/reliability/test_clock.py tests/reliability/test_processes.py
 
 test-crash-long: export CLAUDE_MEM_KILL_ROUNDS := 15
 test-crash-long: test-crash
@@ -63,11 +63,15 @@ test-crash-long: test-crash
 # What takes minutes, not seconds: the suites measure what they promise and leave the figures in build/proof, of which
 # docs/proof.md is written: about 40 minutes. It fails if a test does, or if a goal is missed of which docs/goals.toml does
 # not say why.
-PROOF_SUITES := $(wildcard $(addprefix tests/,test_port.py test_wire.py test_box.py test_schema.py test_fuzz.py \
-  test_damage.py test_keeping.py test_secrets.py test_withheld.py test_scrub.py poison test_forget.py test_audit.py \
-  test_egress.py test_hook_fuzz.py test_bad_input.py test_patterns.py test_search.py test_projects.py test_paths.py \
-  test_privacy.py test_visits.py test_context.py viewer/test_xss.py test_upgrades.py test_disk.py test_room.py \
-  models/test_faults.py models/test_spending.py test_crowd.py test_large_transcripts.py))
+PROOF_SUITES := $(wildcard $(addprefix tests/,security/test_port.py security/test_wire.py security/test_box.py worker/test_schema.py \
+  security/test_fuzz.py reliability/test_damage.py reliability/test_keeping.py \
+  security/test_secrets.py security/test_withheld.py security/test_scrub.py security/poison \
+  storage/test_forget.py worker/test_audit.py security/test_egress.py security/test_hook_fuzz.py \
+  security/test_bad_input.py security/test_patterns.py storage/test_search.py storage/test_projects.py \
+  security/test_paths.py security/test_privacy.py security/test_visits.py unit/test_context.py \
+  viewer/test_xss.py storage/test_upgrades.py reliability/test_disk.py reliability/test_room.py \
+  models/test_faults.py models/test_spending.py reliability/test_crowd.py \
+  security/test_large_transcripts.py))
 # Of these suites only what has figures: the rest of them is in `make test`.
 PROOF_TESTS := tests/models/test_conformance.py tests/models/test_claude.py
 proof: export CLAUDE_MEM_PROOF := $(CURDIR)/build/proof
@@ -86,7 +90,7 @@ FUZZ_SECONDS ?= 60
 fuzz: export CLAUDE_MEM_PROOF := $(CURDIR)/build/proof
 fuzz: $(READY)
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: atheris==3.0.0
-	for target in scanner parser reader renderer; do $(BIN)/python -m tests.fuzz_atheris $$target $(FUZZ_SECONDS) || exit 1; done
+	for target in scanner parser reader renderer; do $(BIN)/python -m tests.support.fuzz_atheris $$target $(FUZZ_SECONDS) || exit 1; done
 
 run: $(READY)
 	$(BIN)/claude-mem serve
@@ -134,7 +138,7 @@ bench: $(READY) browser
 
 # The real Claude Code, at the version the tests are written against. The native binary does not need node to run.
 client: $(CLIENT)/.$(CLIENT_VERSION)
-$(CLIENT)/.$(CLIENT_VERSION): tests/client/version.txt
+$(CLIENT)/.$(CLIENT_VERSION): tests/agents/client/version.txt
 	npm install --silent --no-fund --no-audit --ignore-scripts --prefix $(CLIENT) @anthropic-ai/claude-code@$(CLIENT_VERSION)
 	touch $@
 
@@ -148,9 +152,9 @@ build/axe/.$(AXE_VERSION): tests/viewer/axe-version.txt
 	touch $@
 
 # The other agents, each in a folder of its own.
-agents: $(patsubst %,build/agents/%/.ready,$(shell cut -d' ' -f1 tests/hosts/versions.txt))
-build/agents/%/.ready: tests/hosts/versions.txt
-	npm install --silent --no-fund --no-audit --prefix build/agents/$* $$(sed -n 's/^$* //p' tests/hosts/versions.txt)
+agents: $(patsubst %,build/agents/%/.ready,$(shell cut -d' ' -f1 tests/agents/versions.txt))
+build/agents/%/.ready: tests/agents/versions.txt
+	npm install --silent --no-fund --no-audit --prefix build/agents/$* $$(sed -n 's/^$* //p' tests/agents/versions.txt)
 	touch $@
 
 # Byte-compiled, because imports then cost half; from the lock, so that everyone tests the same.

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from claude_mem.privacy.secrets import redact  # noqa: E402
-from tests import secret_corpus  # noqa: E402
+from tests.support import secret_corpus  # noqa: E402
 
 Redact = Callable[[str], str]
 

@@ -27,9 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from claude_mem.domain.text import estimate_tokens, estimate_tokens_high
 from claude_mem.system import process
-from tests.lab import Lab
 from tests.models.server import Hang, Say, Server
-from tests.refining import GOOD, spool_turn
+from tests.support.lab import Lab
+from tests.support.refining import GOOD, spool_turn
 
 RESULTS = Path(__file__).with_name("results")
 OLD_CALLS, OLD_TOKENS = 124, 5_000_000  # the old system's newest version, for the same events

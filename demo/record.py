@@ -12,8 +12,8 @@ import tempfile
 from pathlib import Path
 
 from claude_mem.agents.claude import EVENTS
-from tests.client.harness import find_client, open_lab
-from tests.client.model_server import Reply, Text, Tool
+from tests.agents.client.harness import find_client, open_lab
+from tests.agents.client.model_server import Reply, Text, Tool
 
 HERE = Path(__file__).parent
 RECORDER = "import sys; open(sys.argv[1], 'a').write(sys.argv[2] + ' ' + sys.stdin.read().strip() + chr(10))"

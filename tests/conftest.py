@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from claude_mem.config import Config, load
-from tests import kills, signals, waiting
-from tests.lab import Lab
+from tests.support import kills, signals, waiting
+from tests.support.lab import Lab
 
 signals.give_back()
 waiting.raise_limits()
@@ -37,7 +37,7 @@ def _nobody_is_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    from tests.scheduling import Scheduling
+    from tests.support.scheduling import Scheduling
 
     return Scheduling(config, log)
 

@@ -20,7 +20,7 @@ from typing import Any, Self
 
 import httpcore2
 
-from tests.waiting import SECONDS
+from tests.support.waiting import SECONDS
 
 Json = dict[str, Any]
 

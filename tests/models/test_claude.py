@@ -33,13 +33,13 @@ from claude_mem.digest.models.claude import Claude, build_environment, delete_se
 from claude_mem.digest.models.claude_child import ChildMessage, ProgramRun, classify_error
 from claude_mem.digest.models.claude_program import ProgramRequest
 from claude_mem.domain.errors import OperationFailed
-from tests import forks, proof
-from tests.amounts import LONG
-from tests.client.harness import alive, find_client, running
-from tests.client.model_server import Handler, Hold, Json, ModelServer, Text, message, usage
-from tests.client.model_server import Reply as Scripted
-from tests.lab import HOOK
-from tests.waiting import SECONDS, wait_for
+from tests.agents.client.harness import alive, find_client, running
+from tests.agents.client.model_server import Handler, Hold, Json, ModelServer, Text, message, usage
+from tests.agents.client.model_server import Reply as Scripted
+from tests.support import forks, proof
+from tests.support.amounts import LONG
+from tests.support.lab import HOOK
+from tests.support.waiting import SECONDS, wait_for
 
 T = TypeVar("T")
 BINARY, NO_CLIENT = find_client()

@@ -16,11 +16,11 @@ import pytest
 
 from claude_mem.digest.models.base import Verdict
 from claude_mem.digest.models.claude import Claude
-from tests.client.harness import alive
-from tests.lab import Lab
+from tests.agents.client.harness import alive
 from tests.models.test_claude import BAD, LOGGED_OUT, RESULT, SPENT, limit, printing, program
-from tests.refining import GOOD, Place, place, spool_turn
-from tests.waiting import wait_for
+from tests.support.lab import Lab
+from tests.support.refining import GOOD, Place, place, spool_turn
+from tests.support.waiting import wait_for
 
 Story = Callable[[Place], Coroutine[Any, Any, None]]
 INIT = {"type": "system", "subtype": "init", "session_id": "mem-1", "apiKeySource": "none"}

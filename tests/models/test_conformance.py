@@ -28,8 +28,7 @@ from claude_mem.digest.models.chain import ProviderChain
 from claude_mem.digest.models.fake import FakeModel
 from claude_mem.digest.models.http import HttpClient
 from claude_mem.digest.models.openai import PRESETS, OpenAI, Preset
-from tests import proof
-from tests.client.model_server import Text, strings
+from tests.agents.client.model_server import Text, strings
 from tests.models import test_claude as claude
 from tests.models.server import (
     ANTHROPIC,
@@ -57,7 +56,8 @@ from tests.models.server import (
     same_tls_context,
     unreachable,
 )
-from tests.waiting import wait_for
+from tests.support import proof
+from tests.support.waiting import wait_for
 
 T = TypeVar("T")
 SAID = "<observation><title>Zebras have stripes</title></observation>"

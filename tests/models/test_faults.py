@@ -30,8 +30,6 @@ from claude_mem.domain import ids
 from claude_mem.domain.text import estimate_tokens_high
 from claude_mem.storage.sqlite.journal import ledger
 from claude_mem.storage.sqlite.journal.ledger import Breaker
-from tests import proof
-from tests.lab import Lab
 from tests.models.server import (
     ANTHROPIC,
     BLANK,
@@ -57,7 +55,9 @@ from tests.models.server import (
     same_tls_context,
     unreachable,
 )
-from tests.refining import GOOD, Place, place
+from tests.support import proof
+from tests.support.lab import Lab
+from tests.support.refining import GOOD, Place, place
 
 SECOND, HOUR, DAY = 1000, 3_600_000, 86_400_000
 TITLE = "Basket totals are rounded once, at the end"  # of `GOOD`

@@ -18,9 +18,9 @@ from claude_mem.digest.models.base import Reply, Request, SessionCallback, Usage
 from claude_mem.digest.models.fake import FakeModel
 from claude_mem.domain import ids
 from claude_mem.storage.sqlite.memory import sessions
-from tests.client.model_server import ModelServer, Text
+from tests.agents.client.model_server import ModelServer, Text
 from tests.models.test_claude import BINARY, NO_CLIENT, NO_SDK
-from tests.refining import GOOD, Place, place
+from tests.support.refining import GOOD, Place, place
 
 Story = Callable[[Place], Coroutine[Any, Any, None]]
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from claude_mem.system import process
-from tests import proof
-from tests.lab import Lab
 from tests.models.server import Hang, Hold, Say, Server, Trickle
-from tests.refining import GOOD, spool_turn
-from tests.waiting import SECONDS, wait_for
+from tests.support import proof
+from tests.support.lab import Lab
+from tests.support.refining import GOOD, spool_turn
+from tests.support.waiting import SECONDS, wait_for
 
 pytestmark = pytest.mark.kills
 

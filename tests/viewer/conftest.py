@@ -16,10 +16,10 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request, expect, sync_playwright
 
-from tests import login
-from tests.lab import Lab
+from tests.support import login
+from tests.support.lab import Lab
+from tests.support.waiting import SECONDS
 from tests.viewer import history
-from tests.waiting import SECONDS
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (

@@ -8,8 +8,8 @@ from typing import Any
 from claude_mem.client import Client
 from demo import story
 from demo.story import Changed, Ran, Session, Turn
-from tests.lab import Lab
-from tests.waiting import wait_for
+from tests.support.lab import Lab
+from tests.support.waiting import wait_for
 
 SESSIONS = (
     Session("totals", "shop", "claude", 13, (

@@ -17,11 +17,11 @@ from playwright.sync_api import Page, Response, expect
 
 from claude_mem.system import process
 from claude_mem.worker.http.routes import viewer
-from tests.lab import Lab
+from tests.support.lab import Lab
+from tests.support.waiting import SECONDS, wait_for
 from tests.viewer import views
 from tests.viewer.conftest import Faults, OpenPage
 from tests.viewer.views import VIEWS
-from tests.waiting import SECONDS, wait_for
 
 ROOT = Path(__file__).parent.parent.parent
 AXE = ROOT / "build" / "axe" / "node_modules" / "axe-core" / "axe.min.js"

@@ -17,11 +17,11 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from claude_mem.cli import viewer
 from claude_mem.system import process
-from tests import login
-from tests.lab import Lab
+from tests.support import login
+from tests.support.lab import Lab
+from tests.support.waiting import SECONDS, wait_for
 from tests.viewer import views
 from tests.viewer.conftest import Faults, OpenPage
-from tests.waiting import SECONDS, wait_for
 
 # What a page on another port can try: all of it is sent with whatever the browser gives along by itself.
 PROBE = """<!doctype html><title>other</title>

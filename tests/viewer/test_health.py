@@ -9,7 +9,7 @@ import apsw
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.lab import Lab
+from tests.support.lab import Lab
 from tests.viewer.conftest import Faults, OpenPage
 
 DAY = 86_400_000

@@ -8,7 +8,7 @@ import time
 from playwright.sync_api import Page, Route, expect
 
 from claude_mem import hook
-from tests.lab import Lab
+from tests.support.lab import Lab
 from tests.viewer import views
 from tests.viewer.conftest import Faults
 from tests.viewer.history import settled

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import SECONDS
+from tests.support.waiting import SECONDS
 
 TESTS = sorted((Path(__file__).parent / "js").glob("*.test.mjs"))
 

@@ -10,8 +10,8 @@ from playwright.sync_api import Page, expect
 
 from claude_mem.domain import export_format
 from claude_mem.domain.errors import NotFound
-from tests.lab import Lab
-from tests.moving import write
+from tests.support.lab import Lab
+from tests.support.moving import write
 from tests.viewer.conftest import Faults
 
 

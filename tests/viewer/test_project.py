@@ -10,7 +10,7 @@ import apsw
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.lab import Lab
+from tests.support.lab import Lab
 from tests.viewer.conftest import Faults
 
 ANEW = "ERR_CONNECTION_RESET|ERR_INCOMPLETE_CHUNKED|ERR_EMPTY_RESPONSE|ERR_CONNECTION_REFUSED"  # it opens anew

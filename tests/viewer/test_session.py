@@ -10,10 +10,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from claude_mem import hook
-from tests.lab import Lab
+from tests.support.lab import Lab
+from tests.support.waiting import SECONDS
 from tests.viewer.conftest import OpenPage
 from tests.viewer.history import settled
-from tests.waiting import SECONDS
 
 
 def number(memory: Lab, name: str) -> int:

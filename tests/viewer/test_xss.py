@@ -12,8 +12,8 @@ import apsw
 import pytest
 from playwright.sync_api import Page
 
-from tests import proof
-from tests.lab import Lab
+from tests.support import proof
+from tests.support.lab import Lab
 from tests.viewer import history, views
 from tests.viewer.conftest import Faults
 from tests.viewer.payloads import PAYLOADS

@@ -4,7 +4,7 @@ A repository, an unpacked archive or another user may put anything at a path tha
 `/dev/zero`, a FIFO that blocks its reader, a sparse file of many gigabytes, a file of another user. So a path is
 checked before it is opened (opening a device or a FIFO has side effects), opened without blocking, checked again
 through the descriptor, and read up to a limit. Every file that claude-mem did not write itself is opened here;
-`tests/test_reading.py` lists the exceptions.
+`tests/security/test_reading.py` lists the exceptions.
 """
 
 from __future__ import annotations

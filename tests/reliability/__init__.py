@@ -1,0 +1,1 @@
+"""Kills, power loss, I/O errors, clocks, damage, full disks, processes."""

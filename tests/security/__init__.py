@@ -1,0 +1,1 @@
+"""The port, private text, secrets, hostile files and texts."""

@@ -1,0 +1,1 @@
+"""Tests that mirror the source: no process of ours, no network."""

@@ -1,0 +1,257 @@
+"""A title that can be understood alone: headings, subjects and verbs, and the steps that wait for a person."""
+
+from __future__ import annotations
+
+import pytest
+
+from claude_mem.digest import candidates, prose
+from claude_mem.digest.writer import build_story, compose_digest
+from claude_mem.domain.records import Body, Stopped
+from tests.unit.test_writer import bash, edit, title, turn
+
+CHANGED = edit("src/cart.py", "total = 1", "total = 2")
+
+
+def steps(prompt: str, *bodies: Body) -> str:
+    summary = compose_digest(turn(prompt, *bodies)).summary
+    assert summary
+    return summary.next_steps
+
+
+def planned(heading: str, message: str) -> str:
+    prompt = f"Implement the following plan:\n\n# {heading}\n\n## Context\n\nText."
+    return title(prompt, CHANGED, Stopped(message))
+
+
+# --- a plan's heading ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("heading", "message", "expected"),
+    [
+        (  # a side fix
+            "Add a discount column to the order table of the shop",
+            "All three parts are done.\n\n- Updated `is_blank()` to accept tabs in `words.py`\n- Added the column",
+            "Added a discount column to the order table of the shop (cart.py)",
+        ),
+        (  # a step
+            "Add a discount column to the order table of the shop",
+            "- `src/api.py`: Registered the route `GET /discounts` before the others",
+            "Added a discount column to the order table of the shop (cart.py)",
+        ),
+        (  # the heading again, with more: the sentence alone
+            "Change the default report format to json",
+            "The change is done — the default report format is now `json` instead of `text`.",
+            "The default report format is now `json` instead of `text` (cart.py)",
+        ),
+        (  # a label and a verb
+            "Fix: Add `--trust` flag to the agent's command line",
+            "All tests pass.",
+            "Added `--trust` flag to the agent's command line (cart.py)",
+        ),
+        (  # the effect, in other words
+            "Correct the totals of the shopping cart",
+            "The cart showed cents twice because `Decimal` was never rounded.",
+            "Corrected the totals of the shopping cart: The cart showed cents twice because `Decimal` was never rounded",
+        ),
+        (  # something people can do, not something that was done
+            "Upload price lists in the browser",
+            "All done.",
+            "Implemented: Upload price lists in the browser (cart.py)",
+        ),
+        (  # a heading that says little, with what was done
+            "Improve prompt quality",
+            "Changes:\n\n- **Snippet deduplication**: `a()` keeps one\n- **Role line fix**: `b()` names the agent",
+            "Improved prompt quality: Snippet deduplication, Role line fix (cart.py)",
+        ),
+    ],
+)
+def test_a_plans_heading_takes_only_what_explains_it(heading: str, message: str, expected: str) -> None:
+    assert planned(heading, message) == expected
+
+
+# --- subjects --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Both are injectable at build time",
+        "Both now use `Decimal`",
+        "The fix now uses `Decimal` for sums",
+        "The key change is in `cart.py`",
+        "After: The code now uses `Decimal`",
+        "Passes the string to internal functions",
+        "Returns a list of totals",
+        "Applies the discount twice",
+    ],
+)
+def test_a_sentence_without_a_subject_is_known(sentence: str) -> None:
+    assert prose.lacks_subject(sentence)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        'Both "Pay" buttons are blue now',
+        "The fixture now uses `Decimal`",
+        "`total()` returns a list",
+        "Tests for the cart were added",
+        "Changes in `cart.py` are undone on exit",
+        "Added the discount",
+    ],
+)
+def test_a_sentence_with_a_subject_is_not_mistaken(sentence: str) -> None:
+    assert not prose.lacks_subject(sentence)
+
+
+def test_another_line_titles_what_a_sentence_without_subject_would() -> None:
+    message = Stopped("Both are injectable at build time.")
+    told = title("one last thing, make the endpoint config injectable like the key", CHANGED, message)
+    assert told == "Made the endpoint config injectable like the key (cart.py)"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("The key fix was adding `replace` to the tools", "Added `replace` to the tools"),
+        ("The fix was to remove the second `flush()`", "Removed the second `flush()`"),
+        ("The real change was moving `total()` to `cart.py`", "Moved `total()` to `cart.py`"),
+        ("The fix was stopping the timer of `Cart`", "Stopped the timer of `Cart`"),
+        ("The fix was simple: changed `a` to `b`", "Changed `a` to `b`"),
+        ("The fix is to remove the second `flush()`", "The fix is to remove the second `flush()`"),  # not done yet
+        ("The fix was late", "The fix was late"),
+    ],
+)
+def test_a_fix_is_told_by_what_it_did(sentence: str, expected: str) -> None:
+    assert prose.as_title(sentence) == expected
+
+
+# --- verbs -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wish", "expected"),
+    [
+        ("Remove the line and make sure the box fits", "Removed the line and made sure the box fits"),
+        ("Test the release, but update package.json before", "Tested the release, but updated package.json before"),
+        ("Add a column, drop the old one", "Added a column, dropped the old one"),
+        ("Allow users to add rows and update the total", "Allowed users to add rows and update the total"),
+        ("Add tests and test coverage", "Added tests and test coverage"),
+        ("Fix: remove the cache", "Removed the cache"),
+        ("Fix: totals are wrong", "Fixed: totals are wrong"),
+        ("Bugfix: Cart loses items", "Fixed: Cart loses items"),
+    ],
+)
+def test_every_verb_of_a_wish_is_told_as_done(wish: str, expected: str) -> None:
+    assert prose.to_past_tense(wish) == expected
+
+
+@pytest.mark.parametrize("verb", ["Ensure", "Make sure", "Verify that", "Check if"])
+def test_what_changed_is_told_before_what_should_be_so(verb: str) -> None:
+    swapped = edit("src/view.py", 'label = "Cart"', 'label = "Shopping cart"')
+    told = title(f"{verb} the label of the cart is properly displayed", swapped, Stopped("Done."))
+    assert told == 'Changed "Cart" to "Shopping cart" in `view.py`'
+
+
+def test_a_question_is_dropped_before_a_change_that_stands_alone() -> None:
+    prompt = "does the README contain fitting rules to prevent wrong totals in the shop from happening again?"
+    told = title(prompt, CHANGED, Stopped("Added a `forbid` rule that flags float sums in `cart.py`."))
+    assert told.startswith("Added a `forbid` rule that flags float sums")
+
+
+def test_the_current_behaviour_answers_a_question_about_it() -> None:
+    message = Stopped("### Current behavior\n\n**Result:** The orders of `shop/ABC` are orphaned after the move.\n")
+    story = build_story(turn("What happens currently if I have an open cart but the shop moves?", message))
+    titles = [one.title for one in candidates.candidates(story)]
+    asked = "What happens currently if one has an open cart but the shop moves?"
+    assert any(one.startswith(asked) and "orphaned" in one for one in titles)
+
+
+def test_an_address_is_no_title() -> None:
+    command = bash('gh pr create --title "Round the totals of the cart"', "https://example.com/pull/6")
+    message = Stopped("PR created: https://example.com/pull/6")
+    made = compose_digest(turn("please round it and open a PR", CHANGED, command, message)).observations
+    assert made
+    assert not any("://" in one.title for one in made)
+
+
+# --- what waits for a person -----------------------------------------------------------------------------------------
+
+PLAN = "Implement the following plan:\n\n# Round the totals\n\n## Steps\n\n- Round\n\n## Verification\n\n"
+
+
+@pytest.mark.parametrize(
+    ("item", "expected"),
+    [
+        ("3. Visual check in browser: the totals line up", "Visual check in browser: the totals line up"),
+        ("- `bun run dev` — visually verify the totals", "`bun run dev` — visually verify the totals"),
+        ("- Manual: load an order, confirm the total", "Manual: load an order, confirm the total"),
+        (
+            "- Run `npm start` — verify in browser:\n  - The total has two digits",
+            "Run `npm start` — verify in browser: The total",
+        ),
+        (
+            "1. Open an order and click the total\n2. The total should blink",
+            "Open an order and click the total; The total should blink",
+        ),
+    ],
+)
+def test_a_look_that_nobody_took_is_open(item: str, expected: str) -> None:
+    assert steps(PLAN + item, CHANGED, Stopped("Rounded the totals.")).startswith(f"Not tried by hand yet: {expected}")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "bodies"),
+    [
+        (PLAN + "- `bun run dev` — visually verify the totals", [bash("bun run dev", "ready")]),
+        (PLAN + "- `bun run test` — no regressions", []),
+        (PLAN.replace("## Verification", "## Design") + "- Clicking the total opens a dialog", []),
+    ],
+)
+def test_what_was_run_or_is_no_look_is_not_open(prompt: str, bodies: list[Body]) -> None:
+    assert steps(prompt, CHANGED, *bodies, Stopped("Rounded the totals.")) == ""
+
+
+def test_what_was_tried_is_not_open() -> None:
+    message = Stopped("Rounded the totals. Verified in the browser that they line up.")
+    assert steps(f"{PLAN}- Visual check in browser: the totals line up", CHANGED, message) == ""
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (
+            "**Stale comment in `main.go`:** it says enabled.\n\nDo you want me to add updating this comment to the plan?",
+            "Add updating this comment to the plan: Stale comment in `main.go`",
+        ),
+        (
+            "**Quick fix:** Remove the `SessionEnd` hooks. Want me to do that, or would you prefer a check?",
+            "Quick fix: Remove the `SessionEnd` hooks (awaiting go-ahead)",
+        ),
+    ],
+)
+def test_an_offer_names_its_subject(message: str, expected: str) -> None:
+    assert steps("why are there two commits?", Stopped(message)).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (
+            "Signed.\n\n**Required secrets** (must be configured in the settings):\n- `CERT` - the certificate\n- `PASS` - its password",
+            "Required secrets (must be configured in the settings): `CERT`, `PASS`",
+        ),
+        (
+            "- Added `row()`\n- Handle archived orders (with placeholder description for now)",
+            "Only a stand-in yet: Handle archived orders (with placeholder description for now)",
+        ),
+        (
+            "Fixed. Give `shop list` another try - orders should now appear once.",
+            "Not confirmed yet: Give `shop list` another try - orders should now appear once",
+        ),
+    ],
+)
+def test_what_is_left_to_the_person_is_open(message: str, expected: str) -> None:
+    assert expected in steps("round the totals of the cart", CHANGED, Stopped(message))
+    assert expected not in steps("how are totals rounded in the cart?", Stopped(message))

@@ -1,0 +1,1 @@
+"""The worker, its routes, MCP and the command line."""
