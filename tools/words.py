@@ -76,7 +76,10 @@ def checked_files() -> Iterator[Path]:
 
 
 def main(arguments: list[str]) -> int:
-    files = [Path(name).resolve() for name in arguments] or list(checked_files())
+    named = [Path(name).resolve() for name in arguments]
+    files = [file for path in named for file in (sorted(path.rglob("*.py")) if path.is_dir() else [path])] or list(
+        checked_files()
+    )
     reports = [line for path in files if path.name not in SKIPPED for line in problems(path)]
     for line in reports:
         print(line)

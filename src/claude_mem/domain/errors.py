@@ -1,18 +1,18 @@
 """Every exception the package raises deliberately.
 
-MemError
-├── Misuse          the request itself is invalid (exit 2, HTTP 400)
-│   ├── BadSetting  a setting has an invalid value
-│   └── TooLarge    the request exceeds a size limit (HTTP 413)
-├── CannotDo        the request is valid but cannot be carried out now (exit 1, HTTP 409)
-│   ├── WorkerDown  no worker answers
-│   ├── WorkerHeld  another worker holds the lock of this data directory
-│   ├── TooNew      the database was written by a newer version
-│   └── Damaged     the database is corrupt; the worker moves it to quarantine and restores a backup
-├── NotFound        no such row (exit 1, HTTP 404)
-├── BadRecord       a spool file that cannot be ingested; it is set aside and counted
-│   └── Noise       a spool file without content worth storing; it is filtered and counted
-└── LeaseLost       another worker has claimed the job in the meantime; the caller must write nothing
+ClaudeMemError
+├── InvalidRequest          the request itself is invalid (exit 2, HTTP 400)
+│   ├── InvalidSetting      a setting has an invalid value
+│   └── RequestTooLarge     the request exceeds a size limit (HTTP 413)
+├── OperationFailed         the request is valid but cannot be carried out now (exit 1, HTTP 409)
+│   ├── WorkerNotRunning    no worker answers
+│   ├── DataDirLocked       another worker holds the lock of this data directory
+│   ├── DatabaseTooNew      the database was written by a newer version
+│   └── DatabaseDamaged     the database is corrupt; the worker moves it to quarantine and restores a backup
+├── NotFound                no such row (exit 1, HTTP 404)
+├── UnreadableEvent         a spool file that cannot be ingested; it is set aside and counted
+│   └── IgnoredEvent        a spool file without content worth storing; it is filtered and counted
+└── LeaseLost               another worker has claimed the job in the meantime; the caller must write nothing
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ _ADDED_AFTER = "--- Content from referenced files ---"
 
 
 def strip_gemini_additions(prompt: str) -> str:
-    """Return the user's own text from a prompt as Gemini reports it. Apply this before calling `hides_all`."""
+    """Return the user's own text from a prompt as Gemini reports it. Apply this before calling `is_entirely_private`."""
     prefix = _ADDED_BEFORE.match(prompt)
     text, separator, _ = prompt[prefix.end() if prefix else 0 :].partition(_ADDED_AFTER)
     return text.removesuffix("\n") if separator else text

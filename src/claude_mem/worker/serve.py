@@ -73,7 +73,7 @@ class HttpServer(uvicorn.Server):
 
 
 def serve(config: Config) -> None:
-    """Run the worker until SIGTERM or SIGINT. Raise `WorkerHeld` if another worker holds the lock."""
+    """Run the worker until SIGTERM or SIGINT. Raise `DataDirLocked` if another worker holds the lock."""
     os.umask(0o077)
     lock = take_lock(config.data_dir)
     if process.was_stopped_since_spawn(config.data_dir):

@@ -45,7 +45,6 @@ from claude_mem.storage.sqlite.memory.observations import MACHINE_OWNED, encode_
 from claude_mem.system.failpoints import failpoint
 
 FORGOTTEN_RULE = "forgotten"  # the filter rule in the receipts of forgotten events
-_TURN_JOBS = ("compress", jobs.DIGEST_BACKFILLED_JOB, jobs.REFINE_JOB, jobs.REPROCESS_JOB)
 # Columns that may quote erased content: table, key column, column, and the SQL of its empty value.
 _MESSAGE_COLUMNS = (
     ("ledger", "id", "message", "null"),
@@ -502,7 +501,7 @@ def _queue_reindex(conn: Connection, turn_ids: Sequence[int]) -> None:
 
 def _drop_jobs(conn: Connection, turn_id: int) -> None:
     """Drop the turn's jobs: their subject names the turn as it was before the deletion."""
-    kinds = ", ".join(f"'{kind}'" for kind in _TURN_JOBS)
+    kinds = ", ".join(f"'{kind}'" for kind in jobs.TURN_JOBS)
     conn.execute(f"delete from jobs where kind in ({kinds}) and subject like ?", (f"{turn_id}.%",))
 
 

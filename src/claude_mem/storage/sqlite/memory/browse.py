@@ -52,7 +52,6 @@ _TURNS = "turns t join sdk_sessions s on s.id = t.session_id where s.project_id 
 _OBSERVATIONS = "from observations where project_id = ? and not forgotten"
 ACTIVE_SESSION_MS = 5 * 60_000  # a session with an event this recent counts as active
 MAX_ACTIVE_SESSIONS, MAX_LISTED_ERRORS = 50, 20
-_TURN_JOBS = ("compress", jobs.DIGEST_BACKFILLED_JOB, jobs.REFINE_JOB, jobs.REPROCESS_JOB)
 
 
 # --- the feed --------------------------------------------------------------------------------------------------------
@@ -454,7 +453,7 @@ def describe_running_jobs(conn: Connection, claimed_jobs: Iterable[Job]) -> list
 def _subject(conn: Connection, job: Job) -> Row:
     number = int(head) if (head := job.subject.partition(".")[0]).isdigit() else 0
     subject: Row | None = None
-    if job.kind in _TURN_JOBS:
+    if job.kind in jobs.TURN_JOBS:
         subject = fetch_one(conn, "select session_id, number as turn from turns where id = ?", (number,))
     elif job.kind == "reconcile":
         subject = {"session_id": number, "turn": None}
