@@ -223,7 +223,7 @@ def test_a_turn_that_turns_out_to_be_private_takes_what_it_was_told_with_it(desk
     turn_id = desk.story(session)["turns"][0]["id"]
     assert len(notes(desk)) > 1
     desk.db.write_now(turns.make_turn_private, turn_id)
-    assert [row["moment"] for row in notes(desk)] == ["start"]
+    assert [row["trigger"] for row in notes(desk)] == ["start"]
     found = desk.story(session)
     assert found["turns"][0]["told"] == []
     assert found["told_at_start"], "what came before it is not private"
