@@ -47,7 +47,9 @@ def test_what_a_runner_ignores_the_programs_that_tests_start_do_not() -> None:
 
 
 def test_whoever_ignored_a_signal_goes_on_ignoring_it() -> None:
-    code = "import os, signal; from tests.support import signals; signals.give_back(); os.kill(os.getpid(), signal.SIGHUP)"
+    code = (
+        "import os, signal; from tests.support import signals; signals.give_back(); os.kill(os.getpid(), signal.SIGHUP)"
+    )
     command = ["/bin/sh", "-c", 'trap "" HUP; exec "$@"', "sh", sys.executable, "-c", code]
     subprocess.run(command, cwd=ROOT, check=True)
 
