@@ -20,10 +20,10 @@ quick: $(READY) lint types
 	$(BIN)/python -m pytest -q -n 2 tests/unit </dev/null
 
 # Line coverage of `src` by the same tests. The floor is raised when the figure rises, never lowered.
-COVERAGE_FLOOR := 40
+COVERAGE_FLOOR := 53
 coverage: $(READY)
 	$(BIN)/python -m coverage run --source src/claude_mem -m pytest -q tests/unit </dev/null
-	$(BIN)/python -m coverage report --skip-covered --fail-under $(COVERAGE_FLOOR) | tail -n 1
+	$(BIN)/python -m coverage report --format=total --fail-under $(COVERAGE_FLOOR)
 
 # Figures about the code base beside two projects we learn from.
 figures: $(READY)
