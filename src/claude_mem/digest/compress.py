@@ -7,10 +7,13 @@ from dataclasses import replace
 from functools import partial
 
 from claude_mem.digest import markdown
+from claude_mem.digest.line_anchors import TurnLines, collect_lines, find_anchors
 from claude_mem.digest.models.base import Compressor
 from claude_mem.domain import ids
+from claude_mem.domain.anchors import Outcome
 from claude_mem.domain.records import (
     Digest,
+    Draft,
     Job,
     ObservationType,
     Stopped,
@@ -24,7 +27,7 @@ from claude_mem.privacy.trust import BURST_MS, BURST_RECORDS, EXTERNAL, TRUSTED
 from claude_mem.storage.base import Commit, write_nothing
 from claude_mem.storage.sqlite.engine import Connection, Database
 from claude_mem.storage.sqlite.journal import jobs, ledger, turns
-from claude_mem.storage.sqlite.memory import observations, sessions
+from claude_mem.storage.sqlite.memory import anchors, observations, sessions
 from claude_mem.system.failpoints import failpoint
 
 LONG_ANSWER = 400
@@ -81,6 +84,7 @@ def _sentences(text: str) -> str:
 def store_digest(conn: Connection, turn: Turn, digest: Digest, *, now: int, past: bool = False) -> list[StreamEvent]:
     """Store a digest, replacing all records written earlier for the turn."""
     news = []
+    lines = collect_lines(turn)
     if digest.summary is not None:
         if summary_id := observations.upsert_summary(conn, turn, digest.summary, by=digest.author, now=now):
             news.append(StreamEvent("new_summary", {"id": summary_id, "session_id": turn.session_id}))
@@ -96,6 +100,7 @@ def store_digest(conn: Connection, turn: Turn, digest: Digest, *, now: int, past
         if draft.type == ObservationType.RULE and observations.is_rule_stated(conn, turn, draft):
             continue
         if row_id := observations.upsert_observation(conn, turn, draft, by=digest.author, now=now):
+            _store_anchors(conn, turn, row_id, draft, lines, outcome=digest.summary.outcome if digest.summary else "")
             payload = {"id": row_id, "session_id": turn.session_id, "obs_type": draft.type, "title": draft.title}
             news.append(StreamEvent("new_observation", payload))
     for reason in {draft.why for draft in digest.observations if draft.trust == EXTERNAL}:
@@ -107,3 +112,23 @@ def store_digest(conn: Connection, turn: Turn, digest: Digest, *, now: int, past
         return []  # publish once, after the last back-filled turn of the project
     jobs.enqueue_job(conn, "render", f"{turn.project_id}.{turn.id}.{turn.newest_seq}", now=now)
     return [StreamEvent("backfilled", {"project_id": turn.project_id})] if past else news
+
+
+def _store_anchors(conn: Connection, turn: Turn, row_id: int, draft: Draft, lines: TurnLines, *, outcome: str) -> None:
+    """Store the lines that an observation speaks of, and link the observations whose lines the turn removed."""
+    found = find_anchors(draft, lines)
+    anchors.replace_anchors(
+        conn,
+        row_id,
+        found,
+        blob_ids={anchor.path: lines.blob_id(anchor.path) for anchor in found},
+        outcome=Outcome.FAILED if outcome == Outcome.FAILED else Outcome.TRIED,
+        head="",
+        branch="",
+        now=turn.ended_at,
+    )
+    removed = {
+        path: hashes for path in draft.files_modified if path in lines.files if (hashes := lines.removed_hashes(path))
+    }
+    if removed and draft.trust in TRUSTED:
+        anchors.supersede(conn, turn.project_id, row_id, removed)

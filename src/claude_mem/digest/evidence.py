@@ -17,8 +17,8 @@ from claude_mem.domain.records import Body, Stopped, SubagentStopped, ToolUsed, 
 from claude_mem.domain.text import shorten
 from claude_mem.privacy import injection_rules, shell
 
-_EDITS = ("Edit", "Write", "MultiEdit", "NotebookEdit")
-_READS = ("Read", "NotebookRead")
+EDIT_TOOLS = ("Edit", "Write", "MultiEdit", "NotebookEdit")
+READ_TOOLS = ("Read", "NotebookRead")
 _SEARCHES = ("Grep", "Glob")
 _LOOKUPS = ("WebSearch", "WebFetch")
 _AGENTS = ("Task", "Agent")
@@ -232,7 +232,9 @@ def gather_evidence(turn: Turn, *, symbols: bool = True) -> Evidence:
         message=message,
         message_seq=message_seq if message else 0,
         reads=tuple(
-            FoundText(path, seq) for seq, body in successes if body.name in _READS and (path := _path(body, turn))
+            FoundText(path, seq)
+            for seq, body in successes
+            if body.name in READ_TOOLS and (path := path_in_project(body, turn))
         ),
         edits=tuple(
             sorted(
@@ -479,7 +481,7 @@ def _edits(seq: int, body: ToolUsed, turn: Turn, with_symbols: bool) -> Iterator
             change = symbols.change_of_lines(patch.lines) if with_symbols else Change()
             yield Edit(_inside(where, turn), change, seq, created=patch.kind == "add")
             yield from (Edit(_inside(path, turn), Change(), seq) for path in before)
-    elif body.name in _EDITS and (path := _path(body, turn)):
+    elif body.name in EDIT_TOOLS and (path := path_in_project(body, turn)):
         created = isinstance(body.output, dict) and body.output.get("type") == "create"
         yield Edit(path, symbols.change_of_call(body) if with_symbols else Change(), seq, created)
 
@@ -509,7 +511,8 @@ def _shell_edits(command: Command, turn: Turn) -> Iterator[Edit]:
                 yield Edit(path, symbols.change_of_lines(lines) if lines else Change(), command.seq)
 
 
-def _path(body: ToolUsed, turn: Turn) -> str:
+def path_in_project(body: ToolUsed, turn: Turn) -> str:
+    """Return the file that a tool call names, relative to the project; "" if it names none."""
     path = body.input.get("file_path") or body.input.get("notebook_path")
     return _inside(path, turn) if isinstance(path, str) else ""
 

@@ -133,7 +133,12 @@ class Change:
 def change_of_call(body: ToolUsed) -> Change:
     """Return the effect of an Edit, MultiEdit or Write call: from the patch the agent reports, else from the tool's
     input."""
-    return change_of_lines(list(_patch_lines(body.output)) or list(_input_lines(body.input)))
+    return change_of_lines(diff_lines(body))
+
+
+def diff_lines(body: ToolUsed) -> list[str]:
+    """Return the lines of an edit as a diff: from the patch the agent reports, else from the tool's input."""
+    return list(_patch_lines(body.output)) or list(_input_lines(body.input))
 
 
 def change_of_lines(lines: Sequence[str]) -> Change:

@@ -8,7 +8,7 @@ from claude_mem import answers, hook
 from claude_mem.config import Config
 from claude_mem.digest import modes
 from claude_mem.domain.records import Job
-from claude_mem.inject import brief
+from claude_mem.inject import brief, freshness
 from claude_mem.storage.base import Commit, write_nothing
 from claude_mem.storage.sqlite.engine import Database
 from claude_mem.storage.sqlite.memory import projects
@@ -40,6 +40,9 @@ async def write_briefs(project_id: int, *, db: Database, config: Config, icons: 
 
     Delete it where memory is switched off: the hook would still inject it.
     """
+    project = await db.read(projects.find_project_row, project_id)
+    if project is not None:
+        await freshness.refresh_project(db, project_id, project["root"] or "")
     memory = await db.read(brief.gather_memory, [project_id], limit=config.context_observations)
     folders = await db.read(projects.list_project_folders, project_id)
     failpoint("render.read")

@@ -17,7 +17,7 @@ from claude_mem.digest import modes
 from claude_mem.domain import ids
 from claude_mem.domain.records import Session
 from claude_mem.domain.text import estimate_tokens
-from claude_mem.inject import brief, triggers
+from claude_mem.inject import brief, freshness, triggers
 from claude_mem.inject.brief import ComposedContext
 from claude_mem.inject.triggers import Injection
 from claude_mem.maintain.audit import AuditRecorder
@@ -131,11 +131,17 @@ class ContextService:
                 return ComposedContext("")
             return await asyncio.to_thread(brief.compose_update, news, budget_tokens=budget, icons=self.icons)
         project_id = await self.db.read(projects.find_project_id, project)
-        return await self.compose_start(project_id, project.name, budget=budget, limit=limit)
+        return await self.compose_start(project_id, project.name, budget=budget, limit=limit, root=project.root)
 
-    async def compose_start(self, project_id: int | None, name: str, *, budget: int, limit: int) -> ComposedContext:
-        """Compose the start context for a new session of this project."""
-        memory = await self.db.read(brief.gather_memory, [project_id], limit=limit) if project_id else None
+    async def compose_start(
+        self, project_id: int | None, name: str, *, budget: int, limit: int, root: str = ""
+    ) -> ComposedContext:
+        """Compose the start context for a new session of this project, in the work tree at `root`."""
+        memory = None
+        if project_id:
+            looks = await freshness.refresh_at_start(self.db, project_id, root)
+            gather = partial(brief.gather_memory, limit=limit, root=root, looks=looks)
+            memory = await self.db.read(gather, [project_id])
         memory = memory or brief.ProjectMemory(name)
         return await asyncio.to_thread(brief.compose_brief, memory, budget_tokens=budget, icons=self.icons)
 
@@ -154,25 +160,30 @@ class ContextService:
         entry = self.injection_cache.get(trigger.host, trigger.content_session_id)
         async with entry.lock:
             injection = await self._compose(
-                trigger, row, frozenset(await self._injected_ids(trigger, row["id"], entry))
+                trigger, row, frozenset(await self._injected_ids(trigger, row["id"], entry)), project.root
             )
             entry.injected_ids.update(injection.item_names)
         return injection
 
-    async def _compose(self, trigger: Trigger, project: Row, seen_ids: frozenset[str]) -> Injection:
+    async def _compose(self, trigger: Trigger, project: Row, seen_ids: frozenset[str], root: str) -> Injection:
         if trigger.kind == "file":
-            return await self.db.read(
-                triggers.inject_at_file, trigger, project, injected_names=seen_ids, icons=self.icons
-            )
+            at_file = partial(triggers.inject_at_file, injected_names=seen_ids, icons=self.icons, root=root)
+            return await self.db.read(at_file, trigger, project)
         session = await self.db.read(sessions.find_session, trigger.host, trigger.content_session_id)
         own = session.id if session else 0
         if trigger.kind == "failure":
             at_failure = partial(triggers.inject_at_failure, injected_names=seen_ids, icons=self.icons, session_id=own)
             return await self.db.read(at_failure, trigger, project["id"])
-        return await self.at_prompt(trigger, project["id"], seen_ids, session_id=own)
+        return await self.at_prompt(trigger, project["id"], seen_ids, session_id=own, root=root)
 
     async def at_prompt(
-        self, trigger: Trigger, project_id: int, seen_ids: frozenset[str] = frozenset(), *, session_id: int = 0
+        self,
+        trigger: Trigger,
+        project_id: int,
+        seen_ids: frozenset[str] = frozenset(),
+        *,
+        session_id: int = 0,
+        root: str = "",
     ) -> Injection:
         """Return the injection for a prompt, without items of `seen_ids` or of the session itself."""
         return await triggers.inject_at_prompt(
@@ -183,6 +194,7 @@ class ContextService:
             injected_names=seen_ids,
             icons=self.icons,
             session_id=session_id,
+            root=root,
         )
 
     async def _injected_ids(self, trigger: Trigger, project_id: int, entry: SessionInjections) -> set[str]:

@@ -11,27 +11,27 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from claude_mem.agents.payload import Trigger
 from claude_mem.digest.evidence import error_line, is_specific
 from claude_mem.digest.modes import Icons
 from claude_mem.domain import words
-from claude_mem.domain.text import estimate_tokens, shorten
-from claude_mem.inject.brief import fenced, is_user_approved, which_may_be_injected
+from claude_mem.domain.anchors import STALE, UNDONE, Outcome
+from claude_mem.domain.text import estimate_tokens, local_time, shorten
+from claude_mem.inject.brief import fenced, is_user_approved, state_note, which_may_be_injected, with_states
 from claude_mem.privacy.display import defuse_links
 from claude_mem.privacy.injection_rules import is_name
 from claude_mem.recall import rank
 from claude_mem.recall.matrix import Indexer
 from claude_mem.storage.sqlite.engine import Connection, Database, Row
-from claude_mem.storage.sqlite.memory import observations, search
+from claude_mem.storage.sqlite.memory import anchors, observations, search
+from claude_mem.storage.sqlite.memory.anchors import UNKNOWN_STATE
 from claude_mem.storage.sqlite.memory.search import SearchFilter
 
 PROMPT_ITEMS, PROMPT_FILES, PROMPT_TOKENS = 5, 10, 600
 FILE_ITEMS, FILE_TOKENS = 4, 250
 FAILURE_ITEMS, FAILURE_TOKENS = 2, 250
 MIN_WORDS = 4
-GRACE_MS = 60_000  # a file is written shortly before the turn that changed it ends
 _COMMAND = re.compile(r"/[a-z][\w:-]*(?:\s|$)|[!<]")  # commands of the agent, and text that it inserts itself
 _INJECTED_KINDS = ("observation", "summary")
 FILE_PREFIX = "known:"  # of the item name that stands for the memories of a file
@@ -70,15 +70,20 @@ async def inject_at_prompt(
     injected_names: frozenset[str],
     icons: Icons,
     session_id: int = 0,
+    root: str = "",
 ) -> Injection:
-    """Return the memories and files that concern a prompt."""
+    """Return the memories and files that concern a prompt. What no longer holds in the work tree at `root` is left
+    out."""
     if not is_searchable(trigger.text):
         return NO_INJECTION
     where = SearchFilter(project_ids=(project_id,), exclude_session_id=session_id)
     hits, files = await rank.find_for_prompt(
         db, indexer, trigger.text, where, items=4 * PROMPT_ITEMS, files=PROMPT_FILES
     )
-    new_hits = [hit for hit in hits if _may_inject(hit) and item_name(hit.kind, hit.id) not in injected_names]
+    candidates = [hit for hit in hits if _may_inject(hit) and item_name(hit.kind, hit.id) not in injected_names]
+    row_ids = [hit.id for hit in candidates if hit.kind == "observation"]
+    states = await db.read(anchors.load_states, row_ids, root)
+    new_hits = [hit for hit in candidates if hit.kind != "observation" or states.get(hit.id, UNKNOWN_STATE).holds]
     new_files = [path for path in files if f"file:{path}" not in injected_names]
     return _compose_for_prompt(new_hits[:PROMPT_ITEMS], new_files, icons)
 
@@ -134,23 +139,31 @@ def _compose(head: str, lines: Iterable[tuple[str, list[str], bool]], budget: in
 
 
 def inject_at_file(
-    conn: Connection, trigger: Trigger, project: Row, *, injected_names: frozenset[str], icons: Icons
+    conn: Connection,
+    trigger: Trigger,
+    project: Row,
+    *,
+    injected_names: frozenset[str],
+    icons: Icons,
+    root: str = "",
 ) -> Injection:
-    """Return what is known about a file, once per session."""
+    """Return what is known about a file, once per session.
+
+    Memories whose code is gone are left out. Work that was dropped, reverted or failed is only a warning.
+    """
     path = _relative_path(trigger.text, (project["root"], trigger.cwd))
     if not path or f"{FILE_PREFIX}{path}" in injected_names:
         return NO_INJECTION
     rows = observations.list_observations_by_file(
-        conn, project["id"], path, exclude_content_session_id=trigger.content_session_id, limit=FILE_ITEMS
+        conn, project["id"], path, exclude_content_session_id=trigger.content_session_id, limit=3 * FILE_ITEMS
     )
-    fresh = [row for row in rows if item_name("observation", row["id"]) not in injected_names]
-    if not fresh:
+    new_rows = [row for row in rows if item_name("observation", row["id"]) not in injected_names]
+    states = anchors.load_states(conn, [row["id"] for row in new_rows], root or project["root"] or "")
+    known = [row for row in with_states(new_rows, states) if row["state"].freshness not in STALE][:FILE_ITEMS]
+    if not known:
         return NO_INJECTION
-    old = _changed_since(Path(trigger.text), rows[0]["created_at"])
-    head = f"# claude-mem: known about {defuse_links(path) if is_name(path) else 'this file'}" + (
-        "; it has changed since, so this may be outdated" if old else ""
-    )
-    lines = [(_row_line(row, icons), [item_name("observation", row["id"])], is_user_approved(row)) for row in fresh]
+    head = f"# claude-mem: known about {defuse_links(path) if is_name(path) else 'this file'}"
+    lines = [(_row_line(row, icons), [item_name("observation", row["id"])], is_user_approved(row)) for row in known]
     injection = _compose(head, lines, FILE_TOKENS)
     if not injection.text:
         return NO_INJECTION
@@ -170,18 +183,20 @@ def _relative_path(path: str, roots: Sequence[str]) -> str:
     return ""
 
 
-def _changed_since(path: Path, at: int) -> bool:
-    try:
-        return path.stat().st_mtime * 1000 > at + GRACE_MS
-    except OSError:
-        return False
-
-
 def _row_line(row: Row, icons: Icons) -> str:
     icon = icons.get(row["type"], icons["change"])
     detail = shorten(row["narrative"] or row["subtitle"] or "", 200)
-    line = f"{row['id']} {icon} {defuse_links(shorten(row['title'] or '', 140))}"
+    line = f"{row['id']} {icon} {_warning(row)}{defuse_links(shorten(row['title'] or '', 140))}{state_note(row)}"
     return f"{line} — {defuse_links(detail)}" if detail else line
+
+
+def _warning(row: Row) -> str:
+    """Return how a line begins whose work did not last: `tried on 3 Feb, reverted: `."""
+    outcome = row.get("state", UNKNOWN_STATE).outcome
+    if outcome not in (*UNDONE, Outcome.FAILED):
+        return ""
+    at = local_time(row["created_at"])
+    return f"tried on {at.day} {at:%b}, {outcome}: "
 
 
 # --- after a command failed ------------------------------------------------------------------------------------------

@@ -668,7 +668,7 @@ def link_rules(conn: Connection, project_id: int) -> None:
     links = rules.find_superseded([(row["id"], row["title"] or "") for row in rule_rows])
     linked_rows = fetch_all(
         conn,
-        "select id, superseded_by from observations where project_id = ? and superseded_by is not null",
+        "select id, superseded_by from observations where project_id = ? and type = 'rule' and superseded_by is not null",
         (project_id,),
     )
     stored_links = {row["id"]: row["superseded_by"] for row in linked_rows}

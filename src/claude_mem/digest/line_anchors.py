@@ -1,0 +1,116 @@
+"""Find the lines of code that the observations of a turn speak of."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from claude_mem.digest import symbols
+from claude_mem.digest.evidence import EDIT_TOOLS, READ_TOOLS, output_text, path_in_project
+from claude_mem.domain import anchors, patches
+from claude_mem.domain.anchors import Anchor
+from claude_mem.domain.records import Draft, ToolUsed, Turn
+
+MAX_READ_LINES = 4_000
+# Names that look like code: `in_backticks`, snake_case, camelCase, CONSTANT_CASE, calls().
+_QUOTED = re.compile(r"`([^`\n]{3,60})`")
+_CODE_NAME = re.compile(r"\b(?:[A-Za-z]\w*_\w+|[a-z]+[A-Z]\w+|[A-Z][a-z]+[A-Z]\w+|\w{3,}(?=\())")
+_NUMBERED = re.compile(r"^ *\d+[→\t|:]")  # agents number the lines of a file they show
+
+
+@dataclass(slots=True)
+class FileLines:
+    """The lines that a turn added to a file, removed from it, and saw in it. `whole`: the file as it was written."""
+
+    added: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    shown: list[str] = field(default_factory=list)
+    whole: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnLines:
+    """The lines of a turn's tool calls, by path."""
+
+    files: dict[str, FileLines]
+
+    def removed_hashes(self, path: str) -> frozenset[bytes]:
+        """Return the hashes of the lines that the turn removed from a file and added to no other."""
+        added = {anchors.hash_line(line) for lines in self.files.values() for line in lines.added}
+        return frozenset(map(anchors.hash_line, self.files[path].removed)) - added
+
+    def blob_id(self, path: str) -> str:
+        """Return git's id of the file as the turn left it; "" if the turn did not write the whole file."""
+        whole = self.files[path].whole if path in self.files else None
+        if whole is None:
+            return ""
+        content = whole.encode("utf-8", "replace")
+        return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
+
+def collect_lines(turn: Turn) -> TurnLines:
+    """Return the lines that the turn's tool calls added, removed and showed, in the order of the calls.
+
+    A line that a later call of the turn removed again does not count as added.
+    """
+    files: defaultdict[str, FileLines] = defaultdict(FileLines)
+    for body in turn.bodies:
+        if not isinstance(body, ToolUsed) or body.failed:
+            continue
+        for path, lines in _changed_lines(body, turn):
+            _apply(files[path], lines)
+        if body.name == "Write" and isinstance(content := body.input.get("content"), str):
+            files[path_in_project(body, turn)].whole = content
+        elif body.name in READ_TOOLS and (path := path_in_project(body, turn)):
+            files[path].shown += _shown_lines(body.output)
+    return TurnLines({path: lines for path, lines in files.items() if path})
+
+
+def _changed_lines(body: ToolUsed, turn: Turn) -> Iterator[tuple[str, Sequence[str]]]:
+    if body.name == patches.PATCH_TOOL:
+        for patch in patches.stored_patches(body.input):
+            yield path_in_project(ToolUsed("Edit", {"file_path": patch.paths[0]}), turn), patch.lines
+    elif body.name in EDIT_TOOLS and (path := path_in_project(body, turn)):
+        yield path, symbols.diff_lines(body)
+
+
+def _apply(file: FileLines, lines: Sequence[str]) -> None:
+    added = [line[1:] for line in lines if line.startswith("+")]
+    removed = [line[1:] for line in lines if line.startswith("-")]
+    gone = {line.strip() for line in removed} - {line.strip() for line in added}
+    file.added = [line for line in file.added if line.strip() not in gone] + added
+    file.removed += removed
+    file.whole = None
+
+
+def _shown_lines(output: Any) -> list[str]:
+    """Return the lines of a file that a tool showed, without line numbers."""
+    content = output.get("file") if isinstance(output, dict) else None
+    text = content.get("content") if isinstance(content, dict) else output_text(output)
+    return [_NUMBERED.sub("", line) for line in str(text or "").splitlines()[:MAX_READ_LINES]]
+
+
+def find_anchors(draft: Draft, lines: TurnLines) -> tuple[Anchor, ...]:
+    """Return the anchors of an observation: of the files it changed, else of the lines it read and speaks of."""
+    edited = [path for path in draft.files_modified if path in lines.files and lines.files[path].added]
+    if edited or draft.files_modified:
+        chosen = [Anchor(path, "edit", anchors.choose_lines(lines.files[path].added)) for path in edited]
+    else:
+        names = mentioned_names(draft)
+        read = [path for path in draft.files_read if path in lines.files and names]
+        shown = [(path, anchors.mention_lines(lines.files[path].shown, names)) for path in read]
+        chosen = [Anchor(path, "read", anchors.choose_lines(found)) for path, found in shown]
+        chosen = [anchor for anchor in chosen if len(anchor.lines) >= anchors.MIN_LINES]
+    fullest = sorted((anchor for anchor in chosen if anchor.lines), key=lambda anchor: -len(anchor.lines))
+    return tuple(fullest[: anchors.MAX_FILES])
+
+
+def mentioned_names(draft: Draft) -> frozenset[str]:
+    """Return the names in an observation's text that look like code."""
+    text = "\n".join((draft.title, draft.narrative, *(fact.text for fact in draft.facts)))
+    names = {*_QUOTED.findall(text), *_CODE_NAME.findall(text)}
+    return frozenset(name.removesuffix("()") for name in names if "/" not in name)

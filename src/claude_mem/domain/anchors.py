@@ -1,0 +1,138 @@
+"""Line anchors: the lines of code that a memory speaks of, and what their survival says about the memory.
+
+Whether a file or a symbol has changed says little: most files change every week, and most of what was remembered about
+them still holds. The lines themselves decide. An anchor holds hashes of up to twelve lines that a turn added or read;
+the share of them that is still in the file gives the freshness of the memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+MAX_LINES = 12  # hashes per anchor
+MAX_FILES = 4  # anchors per observation
+MIN_CHARS = 15  # shorter lines occur in many places
+MIN_LINES = 3  # with fewer lines, the reformatting of one would look like a rewrite
+HASH_BYTES = 8
+CURRENT_SHARE, OUTDATED_SHARE = 0.8, 0.5
+_WORD = re.compile(r"[A-Za-z]\w{2,}")
+_PLAIN = re.compile(r"(?:import|from|using|package|#include|use|require)\b|[-=*#/_\s]+$|[\"']use ")
+
+
+class Freshness(StrEnum):
+    """What a memory's code looks like in a work tree now."""
+
+    CURRENT = "current"
+    PARTLY = "partly"  # some of the lines have changed
+    MOVED = "moved"  # the lines are in a file of another name
+    OUTDATED = "outdated"  # most of the lines are gone
+    GONE = "gone"  # the files are gone
+    UNKNOWN = ""  # the memory cites no code, or nobody has looked
+
+
+class Outcome(StrEnum):
+    """What became of the work that a memory describes."""
+
+    TRIED = "tried"  # edited, in no commit yet
+    COMMITTED = "committed"
+    LANDED = "landed"  # in the default branch
+    DROPPED = "dropped"  # gone without a commit
+    REVERTED = "reverted"  # taken back after it was committed
+    FAILED = "failed"  # the last check failed
+    UNKNOWN = ""
+
+
+STALE = (Freshness.OUTDATED, Freshness.GONE)
+UNDONE = (Outcome.DROPPED, Outcome.REVERTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The telling lines of one file."""
+
+    path: str
+    kind: str  # edit | read
+    lines: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """How many lines of an anchor a look at the work tree found. `exists`: the file is there, under any name."""
+
+    total: int
+    present: int
+    exists: bool = True
+    moved_to: str = ""
+
+
+def hash_line(line: str) -> bytes:
+    """Hash a line without its indentation, so that moving it into a block does not change it."""
+    return hashlib.blake2b(line.strip().encode("utf-8", "replace"), digest_size=HASH_BYTES).digest()
+
+
+def hash_lines(text: str) -> frozenset[bytes]:
+    """Return the hashes of all lines of a file that are long enough to be telling."""
+    return frozenset(hash_line(line) for line in text.splitlines() if len(line.strip()) >= MIN_CHARS)
+
+
+def choose_lines(lines: Iterable[str], *, most: int = MAX_LINES) -> tuple[bytes, ...]:
+    """Return the hashes of the most telling lines: those that occur once, taken evenly from all of them.
+
+    A sample from one place would say nothing about the rest of an edit.
+    """
+    stripped = [line.strip() for line in lines]
+    counts = Counter(stripped)
+    telling = list(dict.fromkeys(line for line in stripped if is_telling(line)))
+    once = [line for line in telling if counts[line] == 1]
+    telling = once if len(once) >= MIN_LINES else telling
+    step = max(1.0, len(telling) / most)
+    return tuple(hash_line(telling[int(index * step)]) for index in range(min(most, len(telling))))
+
+
+def is_telling(line: str) -> bool:
+    """Return whether a stripped line is likely to occur only where it was written."""
+    return len(line) >= MIN_CHARS and len(_WORD.findall(line)) >= 2 and not _PLAIN.match(line)
+
+
+def mention_lines(lines: Iterable[str], names: Collection[str]) -> list[str]:
+    """Return the lines that contain one of the names."""
+    return [line for line in lines if any(name in line for name in names)]
+
+
+def judge(sightings: Sequence[Sighting], *, is_edit: bool = True) -> Freshness:
+    """Return the freshness of a memory from a look at each of its anchors.
+
+    The lines of what was only read are a sample of its surroundings: their change is reported as partial, and only a
+    missing file makes such a memory stale.
+    """
+    total, present = sum(item.total for item in sightings), sum(item.present for item in sightings)
+    if not total:
+        return Freshness.UNKNOWN
+    if not any(item.exists for item in sightings):
+        return Freshness.GONE
+    share = present / total
+    if share < OUTDATED_SHARE and is_edit and total >= MIN_LINES:
+        return Freshness.OUTDATED
+    if share < CURRENT_SHARE:
+        return Freshness.PARTLY
+    return Freshness.MOVED if any(item.moved_to for item in sightings) else Freshness.CURRENT
+
+
+def has_most(lines: Collection[bytes], present: Collection[bytes]) -> bool:
+    """Return whether at least half of the lines are present."""
+    return bool(lines) and sum(line in present for line in lines) * 2 >= len(lines)
+
+
+def pack_lines(lines: Sequence[bytes]) -> bytes:
+    """Return the hashes as one value for a column."""
+    return b"".join(lines)
+
+
+def unpack_lines(packed: bytes) -> tuple[bytes, ...]:
+    """Return the hashes of a column."""
+    return tuple(packed[at : at + HASH_BYTES] for at in range(0, len(packed), HASH_BYTES))

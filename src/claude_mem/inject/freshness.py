@@ -1,0 +1,317 @@
+"""Find out whether the code that memories speak of still stands, and what became of the work they describe.
+
+A look compares the telling lines of each anchor with the files of one work tree; a file whose time and size are the
+same as at the last look is not read again. At the start of a session only files are looked at, within a few
+milliseconds. After each turn git's objects are read as well, for renames and outcomes. Files and repositories are
+untrusted: see `untrusted_files` and `git_objects`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from claude_mem.domain import anchors, ids
+from claude_mem.domain.anchors import Outcome
+from claude_mem.storage.sqlite.engine import Connection, Database
+from claude_mem.storage.sqlite.memory import anchors as store
+from claude_mem.storage.sqlite.memory.anchors import Look, StoredAnchor, StoredOutcome
+from claude_mem.system import git_files, untrusted_files
+from claude_mem.system.git_objects import CommitInfo, GitObjects
+
+MAX_FILE_BYTES = 2 << 20
+START_RECORDS, START_SECONDS = 400, 0.015
+MAX_RECORDS, MAX_SECONDS = 5_000, 20.0
+MAX_HISTORY_CHECKS, MAX_COMMITS = 60, 400  # of observations whose lines are nowhere; commits searched for each
+MAX_RENAME_CANDIDATES = 40
+DAY_MS = 86_400_000
+REVERT_MS = 7 * DAY_MS  # lines that leave the branch within this time were taken back, not replaced
+COMMIT_MS = 14 * DAY_MS  # work that is in no commit after this time was dropped
+_ENDED = (Outcome.DROPPED, Outcome.REVERTED)
+
+
+# --- files of a work tree --------------------------------------------------------------------------------------------
+
+
+def look_at_files(
+    root: str, items: Iterable[StoredAnchor], *, seconds: float, paths: Collection[str] = ()
+) -> list[Look]:
+    """Compare anchors with the files of a work tree and return what changed since the last look.
+
+    `paths` are the files of the commit that is checked out: missing files are searched among them.
+    """
+    deadline = time.monotonic() + seconds
+    by_path: defaultdict[str, list[StoredAnchor]] = defaultdict(list)
+    for item in items:
+        by_path[item.path].append(item)
+    real_root = os.path.realpath(root)
+    names = _RenameIndex(paths)
+    looks: list[Look] = []
+    for path, group in by_path.items():
+        if time.monotonic() > deadline:
+            break
+        looks += _look_at_path(real_root, path, group, names)
+    return looks
+
+
+def _look_at_path(root: str, path: str, group: Sequence[StoredAnchor], names: _RenameIndex) -> Iterator[Look]:
+    stamp = _stamp(root, path)
+    if stamp:
+        changed = [item for item in group if item.stamp != stamp or item.moved_to]
+        lines = _read_hashes(root, path) if changed else None
+        if lines is not None:
+            yield from (Look(item.id, stamp, _count(item.lines, lines)) for item in changed)
+        return
+    for item in group:
+        moved_stamp = _stamp(root, item.moved_to) if item.moved_to else ""
+        if moved_stamp and moved_stamp == item.stamp:
+            continue
+        look = _find_moved(root, item, names)
+        if item.stamp is None or (look.stamp, look.moved_to) != (item.stamp, item.moved_to):
+            yield look
+
+
+def _find_moved(root: str, item: StoredAnchor, names: _RenameIndex) -> Look:
+    """Return a look at the file that now contains most lines of an anchor whose file is missing."""
+    known = (item.moved_to,) if item.moved_to else ()
+    best = Look(item.id, "", 0)
+    for path in (*known, *names.candidates(item.path)):
+        stamp = _stamp(root, path)
+        lines = _read_hashes(root, path) if stamp else None
+        if lines and anchors.has_most(item.lines, lines) and (present := _count(item.lines, lines)) > best.present:
+            best = Look(item.id, stamp, present, path)
+    return best
+
+
+class _RenameIndex:
+    """The files of a tree by name and by directory, to find where a missing file may be now."""
+
+    def __init__(self, paths: Collection[str]) -> None:
+        self._paths = paths
+        self._by_name: defaultdict[str, list[str]] | None = None
+        self._by_folder: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+
+    def candidates(self, path: str) -> list[str]:
+        """Return files with the same name, then files with the same suffix in the same directory."""
+        if self._by_name is None:
+            self._by_name = defaultdict(list)
+            for other in self._paths:
+                folder, _, name = other.rpartition("/")
+                self._by_name[name].append(other)
+                self._by_folder[folder, Path(name).suffix].append(other)
+        folder, _, name = path.rpartition("/")
+        same_name = [other for other in self._by_name.get(name, ()) if other != path]
+        beside = self._by_folder.get((folder, Path(name).suffix), ())
+        return list(dict.fromkeys((*same_name, *beside)))[:MAX_RENAME_CANDIDATES]
+
+
+def _stamp(root: str, path: str) -> str:
+    """Return the modification time and size of a regular file inside the work tree; "" if there is none."""
+    if not _is_inside(root, path):
+        return ""
+    try:
+        status = os.lstat(f"{root}/{path}")
+    except (OSError, ValueError):
+        return ""
+    return f"{status.st_mtime_ns}:{status.st_size}" if status.st_mode & 0o170000 == 0o100000 else ""
+
+
+def _is_inside(root: str, path: str) -> bool:
+    """Return whether a stored path is a file of the work tree, without passing through links or `.git`."""
+    parts = path.split("/")
+    if path.startswith(("/", "~")) or not path or ".." in parts or ".git" in parts or "\0" in path:
+        return False
+    folder = f"{root}/{path}".rpartition("/")[0]
+    return os.path.realpath(folder) == folder
+
+
+def _read_hashes(root: str, path: str) -> frozenset[bytes] | None:
+    """Return the hashes of a file's lines; None if the file can't be read or is too large."""
+    try:
+        content = untrusted_files.read(Path(root, path), most=MAX_FILE_BYTES)
+    except OSError:
+        return None
+    return anchors.hash_lines(content.decode("utf-8", "replace"))
+
+
+def _count(lines: Sequence[bytes], present: Collection[bytes]) -> int:
+    return sum(line in present for line in lines)
+
+
+# --- outcomes --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of an observation's work, and the commit that shows it."""
+
+    observation_id: int
+    outcome: Outcome
+    commit: str = ""
+
+
+def judge_outcomes(
+    git: GitObjects, items: Sequence[StoredAnchor], outcomes: Sequence[StoredOutcome], *, head: str, now: int
+) -> list[Verdict]:
+    """Return the outcomes that changed, by comparing the lines with HEAD, the default branch and recent history."""
+    by_observation: defaultdict[int, list[StoredAnchor]] = defaultdict(list)
+    for item in items:
+        if item.kind == "edit":
+            by_observation[item.observation_id].append(item)
+    open_items = [outcome for outcome in outcomes if outcome.outcome not in _ENDED]
+    default = git.default_branch() or head
+    paths = {item.moved_to or item.path for group in by_observation.values() for item in group}
+    blobs = git.read_blobs([f"{commit}:{path}" for commit in dict.fromkeys((default, head)) for path in sorted(paths)])
+    hashes = {spec: anchors.hash_lines(content.decode("utf-8", "replace")) for spec, content in blobs.items()}
+    verdicts: list[Verdict] = []
+    checks = 0
+    for outcome in open_items:
+        group = by_observation.get(outcome.observation_id, [])
+        if not group:
+            continue
+        state, commit = _present_outcome(group, hashes, default=default, head=head)
+        if not state and not _is_in_work_tree(group) and checks < MAX_HISTORY_CHECKS:
+            checks += 1
+            state, commit = _past_outcome(git, group, outcome, now=now)
+        if state and state != outcome.outcome:
+            verdicts.append(Verdict(outcome.observation_id, state, commit))
+    return verdicts
+
+
+def _present_outcome(
+    group: Sequence[StoredAnchor], hashes: dict[str, frozenset[bytes]], *, default: str, head: str
+) -> tuple[Outcome, str]:
+    lines = [line for item in group for line in item.lines]
+    for commit, outcome in ((default, Outcome.LANDED), (head, Outcome.COMMITTED)):
+        present = frozenset().union(*(hashes.get(f"{commit}:{item.moved_to or item.path}", ()) for item in group))
+        if anchors.has_most(lines, present):
+            return outcome, commit
+    return Outcome.UNKNOWN, ""
+
+
+def _is_in_work_tree(group: Sequence[StoredAnchor]) -> bool:
+    return sum(item.present for item in group) * 2 >= sum(len(item.lines) for item in group)
+
+
+def _past_outcome(
+    git: GitObjects, group: Sequence[StoredAnchor], outcome: StoredOutcome, *, now: int
+) -> tuple[Outcome, str]:
+    """Return the outcome of lines that are neither in the work tree nor in the newest commits.
+
+    If some commit had them, they were replaced later, or taken back if that happened soon. If none had them, the work
+    was dropped.
+    """
+    since, until = outcome.created_at - DAY_MS, outcome.created_at + COMMIT_MS + REVERT_MS
+    commits = git.list_commits("--all", f"--since=@{since // 1000}", f"--until=@{until // 1000}", most=MAX_COMMITS)
+    holders = _commits_with(git, group, commits)
+    if not holders:
+        return _unfound_outcome(commits, outcome, now=now)
+    first, last = min(holders, key=_time), max(holders, key=_time)
+    later = [commit for commit in commits if commit.at > last.at]
+    taken_back = min(later, key=_time) if later else None
+    reverting = next((commit for commit in later if _reverts(commit, holders)), None)
+    if reverting:
+        return Outcome.REVERTED, reverting.id
+    if taken_back and taken_back.at - first.at <= REVERT_MS // 7 and outcome.outcome == Outcome.LANDED:
+        return Outcome.REVERTED, taken_back.id
+    return Outcome.COMMITTED if outcome.outcome != Outcome.LANDED else Outcome.LANDED, last.id
+
+
+def _unfound_outcome(commits: Sequence[CommitInfo], outcome: StoredOutcome, *, now: int) -> tuple[Outcome, str]:
+    """Return "dropped" if the history was searched in full; with too many commits or none, nothing is claimed."""
+    if outcome.outcome in (Outcome.COMMITTED, Outcome.LANDED) or len(commits) >= MAX_COMMITS:
+        return Outcome.UNKNOWN, ""
+    is_known = bool(commits) or now - outcome.created_at < COMMIT_MS
+    return (Outcome.DROPPED, "") if is_known else (Outcome.UNKNOWN, "")
+
+
+def _commits_with(git: GitObjects, group: Sequence[StoredAnchor], commits: Sequence[CommitInfo]) -> list[CommitInfo]:
+    """Return the commits in whose trees most of the lines are."""
+    lines = [line for item in group for line in item.lines]
+    paths = [item.path for item in group]
+    blobs = git.read_blobs([f"{commit.id}:{path}" for commit in commits for path in paths])
+    hashed: dict[bytes, frozenset[bytes]] = {}
+    holders = []
+    for commit in commits:
+        contents = [blobs[spec] for path in paths if (spec := f"{commit.id}:{path}") in blobs]
+        for content in contents:
+            if content not in hashed:
+                hashed[content] = anchors.hash_lines(content.decode("utf-8", "replace"))
+        if anchors.has_most(lines, frozenset().union(*(hashed[content] for content in contents))):
+            holders.append(commit)
+    return holders
+
+
+def _reverts(commit: CommitInfo, holders: Sequence[CommitInfo]) -> bool:
+    subject = commit.subject
+    return subject.lower().startswith("revert") and any(
+        holder.subject and holder.subject in subject for holder in holders
+    )
+
+
+def _time(commit: CommitInfo) -> int:
+    return commit.at
+
+
+# --- the two moments -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Inspection:
+    head: str
+    branch: str
+    looks: list[Look]
+    verdicts: list[Verdict]
+
+
+async def refresh_at_start(db: Database, project_id: int, root: str) -> list[Look]:
+    """Look at the files that the newest memories speak of, within a few milliseconds, and return what changed.
+
+    The caller stores the result after the session was answered.
+    """
+    if not root:
+        return []
+    observation_ids = await db.read(store.list_anchored_ids, project_id, limit=START_RECORDS)
+    items = await db.read(store.list_anchors, observation_ids, root)
+    return await asyncio.to_thread(look_at_files, root, items, seconds=START_SECONDS)
+
+
+async def refresh_project(db: Database, project_id: int, root: str) -> int:
+    """Look at all files that a project's memories speak of, and at its commits. Return the number of changed states."""
+    if not root or not await asyncio.to_thread(os.path.isdir, root):
+        return 0
+    observation_ids = await db.read(store.list_anchored_ids, project_id, limit=MAX_RECORDS)
+    items = await db.read(store.list_anchors, observation_ids, root)
+    outcomes = await db.read(store.list_outcomes, observation_ids)
+    if not items:
+        return 0
+    found = await asyncio.to_thread(_inspect, root, items, outcomes)
+    if not (found.looks or found.verdicts or found.head):
+        return 0
+    await db.write(_store_inspection, root, found, project_id=project_id, now=ids.now_ms())
+    return len(found.looks) + len(found.verdicts)
+
+
+def _inspect(root: str, items: Sequence[StoredAnchor], outcomes: Sequence[StoredOutcome]) -> _Inspection:
+    tree = git_files.find_work_tree(Path(os.path.realpath(root)))
+    git = GitObjects(str(tree.root)) if tree and tree.git_dir else None
+    head, branch = git.head() if git else ("", "")
+    is_missing = any(not _stamp(os.path.realpath(root), item.path) for item in items)
+    paths = git.list_paths(head) if git and head and is_missing else ()
+    looks = look_at_files(root, items, seconds=MAX_SECONDS, paths=paths)
+    seen = store.apply_looks(items, looks)
+    verdicts = judge_outcomes(git, seen, outcomes, head=head, now=ids.now_ms()) if git and head else []
+    return _Inspection(head, branch, looks, verdicts)
+
+
+def _store_inspection(conn: Connection, root: str, found: _Inspection, *, project_id: int, now: int) -> None:
+    store.record_looks(conn, root, found.looks, commit=found.head)
+    for verdict in found.verdicts:
+        store.record_outcome(conn, verdict.observation_id, verdict.outcome, commit=verdict.commit, now=now)
+    if found.head:
+        store.record_head(conn, project_id, head=found.head, branch=found.branch, since=now - 10 * 60_000)

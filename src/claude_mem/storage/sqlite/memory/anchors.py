@@ -1,0 +1,313 @@
+"""Anchors of observations, what became of the work, and what looks at work trees have found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from claude_mem.domain import anchors
+from claude_mem.domain.anchors import Anchor, Freshness, Outcome, Sighting
+from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_one
+from claude_mem.storage.sqlite.memory.observations import encode_json
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAnchor:
+    """An anchor with what the last look at a work tree found. `stamp` is None if nobody has looked."""
+
+    id: int
+    observation_id: int
+    path: str
+    kind: str
+    lines: tuple[bytes, ...]
+    stamp: str | None = None
+    present: int = 0
+    moved_to: str = ""
+
+    @property
+    def sighting(self) -> Sighting:
+        return Sighting(len(self.lines), self.present, bool(self.stamp), self.moved_to)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a look at a work tree found of one anchor."""
+
+    anchor_id: int
+    stamp: str
+    present: int
+    moved_to: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOutcome:
+    """What became of the work that an observation describes."""
+
+    observation_id: int
+    outcome: str
+    head: str
+    created_at: int
+    commit_id: str = ""
+    branch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryState:
+    """The state of an observation, as far as it is known."""
+
+    freshness: Freshness = Freshness.UNKNOWN
+    outcome: Outcome = Outcome.UNKNOWN
+    commit_id: str = ""
+    paths: tuple[str, ...] = ()
+    moved_to: tuple[str, ...] = ()
+    superseded_by: int | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the observation may be shown as something that is true now."""
+        return self.freshness not in anchors.STALE and self.outcome not in anchors.UNDONE
+
+
+UNKNOWN_STATE = MemoryState()
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def replace_anchors(
+    conn: Connection,
+    observation_id: int,
+    found: Sequence[Anchor],
+    *,
+    blob_ids: dict[str, str],
+    outcome: Outcome,
+    head: str,
+    branch: str,
+    now: int,
+) -> None:
+    """Store the anchors of an observation in place of earlier ones. Anchors that did not change keep their rows."""
+    before = {
+        (row["path"], row["kind"], bytes(row["lines"])): row["id"]
+        for row in fetch_all(
+            conn, "select id, path, kind, lines from anchors where observation_id = ?", (observation_id,)
+        )
+    }
+    wanted = {(item.path, item.kind, anchors.pack_lines(item.lines)) for item in found}
+    outdated = [row_id for key, row_id in before.items() if key not in wanted]
+    conn.execute("delete from anchors where id in (select value from json_each(?))", (encode_json(outdated),))
+    for path, kind, lines in sorted(wanted - before.keys()):
+        conn.execute(
+            "insert into anchors (observation_id, path, kind, lines, blob_id) values (?, ?, ?, ?, ?)",
+            (observation_id, path, kind, lines, blob_ids.get(path, "")),
+        )
+    if any(item.kind == "edit" for item in found):
+        conn.execute(
+            "insert into outcomes (observation_id, outcome, head, branch, judged_at) values (?, ?, ?, ?, ?)"
+            " on conflict do nothing",
+            (observation_id, outcome, head, branch, now),
+        )
+    elif not found:
+        conn.execute("delete from outcomes where observation_id = ?", (observation_id,))
+
+
+def supersede(conn: Connection, project_id: int, successor: int, removed: dict[str, frozenset[bytes]]) -> list[int]:
+    """Link the earlier observations of a project at least half of whose lines were removed to their successor.
+
+    Observations that a person wrote, judged or pinned are left alone. Return the ids of those that were linked.
+    """
+    rows = fetch_all(
+        conn,
+        """
+        select a.observation_id, a.path, a.lines
+          from anchors a join observations o on o.id = a.observation_id
+          join observations n on n.id = :successor
+         where a.kind = 'edit' and o.project_id = :project and o.superseded_by is null and not o.forgotten
+           and o.trust != 'user' and o.verdict = '' and not o.pinned and o.type != 'rule'
+           and o.turn_id is not n.turn_id and (o.created_at, o.id) < (n.created_at, n.id)
+           and o.id in (select observation_id from anchors where path in (select value from json_each(:paths)))
+        """,
+        {"project": project_id, "successor": successor, "paths": encode_json(sorted(removed))},
+    )
+    totals: dict[int, list[int]] = {}
+    for row in rows:
+        lines = anchors.unpack_lines(bytes(row["lines"]))
+        counts = totals.setdefault(row["observation_id"], [0, 0])
+        counts[0] += len(lines)
+        counts[1] += sum(line in removed.get(row["path"], ()) for line in lines)
+    superseded = [row_id for row_id, (total, gone) in totals.items() if gone * 2 >= total and gone >= min(total, 2)]
+    conn.execute(
+        "update observations set superseded_by = ? where id in (select value from json_each(?))",
+        (successor, encode_json(superseded)),
+    )
+    return superseded
+
+
+def record_looks(conn: Connection, root: str, looks: Iterable[Look], *, commit: str = "") -> None:
+    """Store what a look at a work tree found, replacing the last one. Anchors that are gone meanwhile are skipped."""
+    for look in looks:
+        conn.execute(
+            """
+            insert into sightings (anchor_id, root, stamp, present, moved_to, commit_id)
+            select id, ?, ?, ?, ?, ? from anchors where id = ?
+            on conflict do update set stamp = excluded.stamp, present = excluded.present,
+                moved_to = excluded.moved_to, commit_id = excluded.commit_id
+            """,
+            (root, look.stamp, look.present, look.moved_to, commit, look.anchor_id),
+        )
+
+
+def record_outcome(conn: Connection, observation_id: int, outcome: Outcome, *, commit: str, now: int) -> None:
+    """Store what became of an observation's work."""
+    conn.execute(
+        "update outcomes set outcome = ?, commit_id = ?, judged_at = ? where observation_id = ? and outcome != ?",
+        (outcome, commit, now, observation_id, outcome),
+    )
+
+
+def record_head(conn: Connection, project_id: int, *, head: str, branch: str, since: int) -> None:
+    """Store the commit and branch of the work tree with the work that was just done there."""
+    conn.execute(
+        """
+        update outcomes set head = :head, branch = :branch
+         where head = '' and observation_id in
+               (select id from observations where project_id = :project and created_at > :since)
+        """,
+        {"head": head, "branch": branch, "project": project_id, "since": since},
+    )
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def list_anchors(conn: Connection, observation_ids: Sequence[int], root: str) -> list[StoredAnchor]:
+    """Return the anchors of these observations with what the last look at this work tree found."""
+    rows = fetch_all(
+        conn,
+        """
+        select a.id, a.observation_id, a.path, a.kind, a.lines, s.stamp, s.present, s.moved_to
+          from anchors a left join sightings s on s.anchor_id = a.id and s.root = ?
+         where a.observation_id in (select value from json_each(?)) order by a.observation_id, a.id
+        """,
+        (root, encode_json(list(observation_ids))),
+    )
+    return [
+        StoredAnchor(
+            row["id"], row["observation_id"], row["path"], row["kind"], anchors.unpack_lines(bytes(row["lines"])),
+            row["stamp"], row["present"] or 0, row["moved_to"] or "",
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def list_anchored_ids(conn: Connection, project_id: int, *, limit: int) -> list[int]:
+    """Return the newest observations of a project that have anchors and are not superseded."""
+    rows = fetch_all(
+        conn,
+        """
+        select o.id from observations o
+         where o.project_id = ? and not o.forgotten and o.superseded_by is null
+           and exists (select 1 from anchors a where a.observation_id = o.id)
+         order by o.created_at desc, o.id desc limit ?
+        """,
+        (project_id, limit),
+    )
+    return [row["id"] for row in rows]
+
+
+def list_outcomes(conn: Connection, observation_ids: Sequence[int]) -> list[StoredOutcome]:
+    """Return the outcomes of these observations."""
+    rows = fetch_all(
+        conn,
+        """
+        select u.observation_id, u.outcome, u.head, o.created_at, u.commit_id, u.branch
+          from outcomes u join observations o on o.id = u.observation_id
+         where u.observation_id in (select value from json_each(?))
+        """,
+        (encode_json(list(observation_ids)),),
+    )
+    return [StoredOutcome(**row) for row in rows]
+
+
+def apply_looks(items: Sequence[StoredAnchor], looks: Iterable[Look]) -> list[StoredAnchor]:
+    """Return the anchors with what a new look found."""
+    by_id = {look.anchor_id: look for look in looks}
+    return [
+        replace(item, stamp=look.stamp, present=look.present, moved_to=look.moved_to)
+        if (look := by_id.get(item.id))
+        else item
+        for item in items
+    ]
+
+
+def load_states(
+    conn: Connection, observation_ids: Sequence[int], root: str, looks: Iterable[Look] = ()
+) -> dict[int, MemoryState]:
+    """Return the states of these observations in a work tree, with looks that are not stored yet.
+
+    Observations without anchors are missing from the result.
+    """
+    by_observation: dict[int, list[StoredAnchor]] = {}
+    for anchor in apply_looks(list_anchors(conn, observation_ids, root), looks):
+        by_observation.setdefault(anchor.observation_id, []).append(anchor)
+    outcomes = {item.observation_id: item for item in list_outcomes(conn, list(by_observation))}
+    links = fetch_all(
+        conn,
+        "select id, superseded_by from observations where id in (select value from json_each(?))",
+        (encode_json(list(by_observation)),),
+    )
+    successors = {row["id"]: row["superseded_by"] for row in links}
+    return {
+        row_id: _state(items, outcomes.get(row_id), successors.get(row_id)) for row_id, items in by_observation.items()
+    }
+
+
+def _state(items: Sequence[StoredAnchor], outcome: StoredOutcome | None, successor: int | None) -> MemoryState:
+    sightings = [item.sighting for item in items if item.stamp is not None]
+    return MemoryState(
+        anchors.judge(sightings, is_edit=items[0].kind == "edit")
+        if len(sightings) == len(items)
+        else Freshness.UNKNOWN,
+        Outcome(outcome.outcome) if outcome else Outcome.UNKNOWN,
+        outcome.commit_id if outcome else "",
+        tuple(item.path for item in items),
+        tuple(item.moved_to for item in items if item.moved_to),
+        successor,
+    )
+
+
+def find_line_authors(conn: Connection, project_id: int, paths: Sequence[str], line: bytes) -> list[int]:
+    """Return the observations of a project whose anchors at one of these paths contain a line, newest first.
+
+    With an empty `line`, all observations that are anchored at these paths.
+    """
+    rows = fetch_all(
+        conn,
+        """
+        select a.observation_id, a.lines, a.kind from anchors a join observations o on o.id = a.observation_id
+         where o.project_id = ? and not o.forgotten and a.path in (select value from json_each(?))
+         order by a.kind, o.created_at desc, o.id desc
+        """,
+        (project_id, encode_json(list(paths))),
+    )
+    return [row["observation_id"] for row in rows if not line or line in anchors.unpack_lines(bytes(row["lines"]))]
+
+
+def count_states(conn: Connection, project_id: int) -> dict[str, int]:
+    """Count the outcomes of a project's anchored observations."""
+    rows = fetch_all(
+        conn,
+        "select u.outcome, count(*) as n from outcomes u join observations o on o.id = u.observation_id"
+        " where o.project_id = ? and not o.forgotten group by u.outcome",
+        (project_id,),
+    )
+    return {row["outcome"]: row["n"] for row in rows}
+
+
+def anchors_size(conn: Connection) -> tuple[int, int]:
+    """Return the bytes of all anchors and the number of observations that have any."""
+    row = fetch_one(
+        conn,
+        "select coalesce(sum(length(path) + length(lines) + length(blob_id) + 16), 0) as bytes,"
+        " count(distinct observation_id) as observations from anchors",
+    )
+    return (int(row["bytes"]), int(row["observations"])) if row else (0, 0)

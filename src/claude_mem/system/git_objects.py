@@ -1,0 +1,173 @@
+"""Read commits, trees and blobs of a repository by git's plumbing, without running anything that the repository names.
+
+Commands that look at a work tree (`git status`, `git diff`) run filters, hooks and file system monitors that the
+repository's own settings name. The commands used here (`cat-file`, `rev-list`, `ls-tree`, `rev-parse`) only read
+objects. Settings that could still run a program are switched off: missing objects of a partial clone are not fetched,
+and the user's and the system's settings are not read. Everything is bounded in time and size; where git is missing, too
+slow or fails, the answer is "nothing known".
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from claude_mem.system.untrusted_files import is_owned_by_user_or_root
+
+PROGRAM_FOLDERS = ("/usr/bin", "/usr/local/bin", "/opt/homebrew/bin", "/opt/local/bin", "/bin")
+TIMEOUT_SECONDS = 5.0
+MAX_OUTPUT_BYTES = 64 << 20
+MAX_BLOB_BYTES = 1 << 20
+_SWITCHED_OFF = (
+    "core.fsmonitor=false",
+    "core.hooksPath=/dev/null",
+    "core.sshCommand=false",
+    "core.pager=cat",
+    "protocol.allow=never",
+    "gc.auto=0",
+)
+DEFAULT_BRANCHES = ("refs/remotes/origin/HEAD", "refs/heads/main", "refs/heads/master", "refs/heads/trunk")
+
+
+@dataclass(frozen=True, slots=True)
+class CommitInfo:
+    """A commit: its id, its time in milliseconds, and its subject."""
+
+    id: str
+    at: int
+    subject: str
+
+
+def find_git() -> str:
+    """Return the path of the installed git; "" if there is none. A project's PATH has no say."""
+    for folder in PROGRAM_FOLDERS:
+        path = Path(folder, "git")
+        if path.is_file() and os.access(path, os.X_OK) and is_owned_by_user_or_root(path):
+            return str(path)
+    return ""
+
+
+class GitObjects:
+    """The objects of the repository that a work tree belongs to. The caller has checked that `.git` is trusted."""
+
+    def __init__(self, root: str, program: str | None = None) -> None:
+        self.git_dir = f"{root}/.git"
+        self.program = find_git() if program is None else program
+
+    def resolve(self, *names: str) -> list[str]:
+        """Return the commit that each name stands for; "" if there is none."""
+        lines = self._batch("--batch-check=%(objectname) %(objecttype)", [f"{name}^{{commit}}" for name in names])
+        words = [line.split(b" ") for line in lines.splitlines()]
+        ids = [parts[0].decode() if parts[-1] == b"commit" else "" for parts in words]
+        return ids if len(ids) == len(names) else [""] * len(names)
+
+    def head(self) -> tuple[str, str]:
+        """Return the commit and the branch of the work tree; "" for what is unknown."""
+        (commit,) = self.resolve("HEAD")
+        branch = self._run("rev-parse", "--abbrev-ref", "HEAD").decode("utf-8", "replace").strip() if commit else ""
+        return commit, "" if branch == "HEAD" else branch[:200]
+
+    def default_branch(self) -> str:
+        """Return the newest commit of the default branch; "" if it is unknown."""
+        return next((commit for commit in self.resolve(*DEFAULT_BRANCHES) if commit), "")
+
+    def read_blobs(self, specs: Sequence[str]) -> dict[str, bytes]:
+        """Return the content of each blob (`COMMIT:PATH`) that exists and is not too large."""
+        specs = [spec for spec in dict.fromkeys(specs) if "\n" not in spec]
+        lines = self._batch("--batch-check=%(objectname) %(objecttype) %(objectsize)", specs).splitlines()
+        if len(lines) != len(specs):
+            return {}
+        wanted: dict[str, str] = {}
+        total = 0
+        for spec, line in zip(specs, lines, strict=True):
+            parts = line.decode("utf-8", "replace").rsplit(" ", 2)
+            if len(parts) == 3 and parts[1] == "blob" and int(parts[2]) <= MAX_BLOB_BYTES:
+                total += int(parts[2]) if parts[0] not in wanted.values() else 0
+                if total > MAX_OUTPUT_BYTES // 2:
+                    break
+                wanted[spec] = parts[0]
+        blobs = self._contents(list(dict.fromkeys(wanted.values())))
+        return {spec: blobs[name] for spec, name in wanted.items() if name in blobs}
+
+    def _contents(self, names: Sequence[str]) -> dict[str, bytes]:
+        data = self._batch("--batch", names)
+        contents: dict[str, bytes] = {}
+        at = 0
+        while at < len(data):
+            end = data.find(b"\n", at)
+            header = data[at:end].split(b" ")
+            if end < 0 or len(header) != 3:
+                break
+            size = int(header[2])
+            contents[header[0].decode()] = data[end + 1 : end + 1 + size]
+            at = end + 2 + size
+        return contents
+
+    def list_commits(self, *revisions: str, most: int) -> list[CommitInfo]:
+        """Return the newest commits that `git rev-list` finds for these arguments."""
+        output = self._run("rev-list", f"--max-count={most}", "--format=%H %ct %s", *revisions)
+        lines = [line.split(" ", 2) for line in output.decode("utf-8", "replace").splitlines()]
+        return [
+            CommitInfo(parts[0], int(parts[1]) * 1000, parts[2] if len(parts) > 2 else "")
+            for parts in lines
+            if parts[0] != "commit" and len(parts) > 1 and parts[1].isdigit()
+        ]
+
+    def list_paths(self, commit: str) -> list[str]:
+        """Return the files of a commit's tree."""
+        output = self._run("ls-tree", "-r", "-z", "--name-only", "--full-tree", commit)
+        return [path.decode("utf-8", "replace") for path in output.split(b"\0") if path]
+
+    def _batch(self, option: str, names: Sequence[str]) -> bytes:
+        return self._run("cat-file", option, stdin="".join(f"{name}\n" for name in names)) if names else b""
+
+    def _run(self, *args: str, stdin: str = "") -> bytes:
+        """Return what a git command prints; nothing if it fails, takes too long or prints too much."""
+        if not self.program:
+            return b""
+        settings = [word for setting in _SWITCHED_OFF for word in ("-c", setting)]
+        command = [self.program, "--no-pager", "--no-replace-objects", f"--git-dir={self.git_dir}", *settings, *args]
+        with tempfile.TemporaryFile() as source:
+            source.write(stdin.encode("utf-8", "replace"))
+            source.seek(0)
+            try:
+                return _read_output(command, source.fileno())
+            except OSError:
+                return b""
+
+
+def _environment() -> dict[str, str]:
+    return {
+        "PATH": "/usr/bin:/bin",
+        "HOME": "/nonexistent",
+        "LC_ALL": "C",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_ALLOW_PROTOCOL": "none",  # no transport: a missing object is missing, not fetched
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_ASKPASS": "false",
+    }
+
+
+def _read_output(command: Sequence[str], stdin: int) -> bytes:
+    with subprocess.Popen(
+        command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environment(), cwd="/"
+    ) as process:
+        timer = threading.Timer(TIMEOUT_SECONDS, process.kill)
+        timer.start()
+        try:
+            assert process.stdout is not None
+            output = process.stdout.read(MAX_OUTPUT_BYTES + 1)
+            if len(output) > MAX_OUTPUT_BYTES:
+                process.kill()
+                output = b""
+            return output if process.wait() == 0 else b""
+        finally:
+            timer.cancel()
