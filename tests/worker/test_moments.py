@@ -195,13 +195,24 @@ def test_a_file_that_the_start_did_not_tell_of_is_spoken_of(known: Lab) -> None:
     assert estimate_tokens(text) <= 250
 
 
-def test_a_file_that_has_changed_since_is_said_to_be(known: Lab) -> None:
+def test_a_file_whose_remembered_lines_have_changed_is_said_to_have(known: Lab) -> None:
+    start(known, "b")
+    work(known, "c")
+    known.wait_digested()
+    assert "its code has changed in part since" in touch(known, "b"), "the file never had the line"
+
+
+def test_a_newer_file_with_the_same_lines_is_not_said_to_have_changed(known: Lab) -> None:
+    path = known.project / "src" / "basket.py"
+    path.write_text("# rounding\n    def total(lines): return quantize(sum(lines))\n")
     start(known, "b")
     work(known, "c")
     known.wait_digested()
     later = time.time() + 3600
-    os.utime(known.project / "src" / "basket.py", (later, later))
-    assert "it has changed since" in touch(known, "b")
+    os.utime(path, (later, later))
+    text = touch(known, "b")
+    assert "rounded once" in text
+    assert "changed" not in text
 
 
 def test_two_reads_at_once_are_told_once(known: Lab) -> None:

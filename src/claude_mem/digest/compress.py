@@ -116,12 +116,12 @@ def store_digest(conn: Connection, turn: Turn, digest: Digest, *, now: int, past
 
 def _store_anchors(conn: Connection, turn: Turn, row_id: int, draft: Draft, lines: TurnLines, *, outcome: str) -> None:
     """Store the lines that an observation speaks of, and link the observations whose lines the turn removed."""
-    found = find_anchors(draft, lines)
+    new_anchors = find_anchors(draft, lines)
     anchors.replace_anchors(
         conn,
         row_id,
-        found,
-        blob_ids={anchor.path: lines.blob_id(anchor.path) for anchor in found},
+        new_anchors,
+        blob_ids={anchor.path: lines.blob_id(anchor.path) for anchor in new_anchors},
         outcome=Outcome.FAILED if outcome == Outcome.FAILED else Outcome.TRIED,
         head="",
         branch="",

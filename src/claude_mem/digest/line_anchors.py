@@ -81,8 +81,8 @@ def _changed_lines(body: ToolUsed, turn: Turn) -> Iterator[tuple[str, Sequence[s
 def _apply(file: FileLines, lines: Sequence[str]) -> None:
     added = [line[1:] for line in lines if line.startswith("+")]
     removed = [line[1:] for line in lines if line.startswith("-")]
-    gone = {line.strip() for line in removed} - {line.strip() for line in added}
-    file.added = [line for line in file.added if line.strip() not in gone] + added
+    removed_texts = {line.strip() for line in removed} - {line.strip() for line in added}
+    file.added = [line for line in file.added if line.strip() not in removed_texts] + added
     file.removed += removed
     file.whole = None
 
@@ -98,14 +98,14 @@ def find_anchors(draft: Draft, lines: TurnLines) -> tuple[Anchor, ...]:
     """Return the anchors of an observation: of the files it changed, else of the lines it read and speaks of."""
     edited = [path for path in draft.files_modified if path in lines.files and lines.files[path].added]
     if edited or draft.files_modified:
-        chosen = [Anchor(path, "edit", anchors.choose_lines(lines.files[path].added)) for path in edited]
+        candidates = [Anchor(path, "edit", anchors.choose_lines(lines.files[path].added)) for path in edited]
     else:
         names = mentioned_names(draft)
         read = [path for path in draft.files_read if path in lines.files and names]
-        shown = [(path, anchors.mention_lines(lines.files[path].shown, names)) for path in read]
-        chosen = [Anchor(path, "read", anchors.choose_lines(found)) for path, found in shown]
-        chosen = [anchor for anchor in chosen if len(anchor.lines) >= anchors.MIN_LINES]
-    fullest = sorted((anchor for anchor in chosen if anchor.lines), key=lambda anchor: -len(anchor.lines))
+        mentions = [(path, anchors.mention_lines(lines.files[path].shown, names)) for path in read]
+        candidates = [Anchor(path, "read", anchors.choose_lines(mention)) for path, mention in mentions]
+        candidates = [anchor for anchor in candidates if len(anchor.lines) >= anchors.MIN_LINES]
+    fullest = sorted((anchor for anchor in candidates if anchor.lines), key=lambda anchor: -len(anchor.lines))
     return tuple(fullest[: anchors.MAX_FILES])
 
 

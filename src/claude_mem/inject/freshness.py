@@ -30,7 +30,6 @@ MAX_RECORDS, MAX_SECONDS = 5_000, 20.0
 MAX_HISTORY_CHECKS, MAX_COMMITS = 60, 400  # of observations whose lines are nowhere; commits searched for each
 MAX_RENAME_CANDIDATES = 40
 DAY_MS = 86_400_000
-REVERT_MS = 7 * DAY_MS  # lines that leave the branch within this time were taken back, not replaced
 COMMIT_MS = 14 * DAY_MS  # work that is in no commit after this time was dropped
 _ENDED = (Outcome.DROPPED, Outcome.REVERTED)
 
@@ -43,7 +42,8 @@ def look_at_files(
 ) -> list[Look]:
     """Compare anchors with the files of a work tree and return what changed since the last look.
 
-    `paths` are the files of the commit that is checked out: missing files are searched among them.
+    `paths` are the files of the commit that is checked out: missing files are searched among them. If not one of the
+    files is there, and none ever was, this is not the checkout that the memories speak of: nothing is known.
     """
     deadline = time.monotonic() + seconds
     by_path: defaultdict[str, list[StoredAnchor]] = defaultdict(list)
@@ -56,7 +56,8 @@ def look_at_files(
         if time.monotonic() > deadline:
             break
         looks += _look_at_path(real_root, path, group, names)
-    return looks
+    was_seen = any(item.stamp for group in by_path.values() for item in group)
+    return looks if was_seen or any(look.stamp for look in looks) else []
 
 
 def _look_at_path(root: str, path: str, group: Sequence[StoredAnchor], names: _RenameIndex) -> Iterator[Look]:
@@ -78,9 +79,9 @@ def _look_at_path(root: str, path: str, group: Sequence[StoredAnchor], names: _R
 
 def _find_moved(root: str, item: StoredAnchor, names: _RenameIndex) -> Look:
     """Return a look at the file that now contains most lines of an anchor whose file is missing."""
-    known = (item.moved_to,) if item.moved_to else ()
+    last_path = (item.moved_to,) if item.moved_to else ()
     best = Look(item.id, "", 0)
-    for path in (*known, *names.candidates(item.path)):
+    for path in (*last_path, *names.candidates(item.path)):
         stamp = _stamp(root, path)
         lines = _read_hashes(root, path) if stamp else None
         if lines and anchors.has_most(item.lines, lines) and (present := _count(item.lines, lines)) > best.present:
@@ -206,19 +207,19 @@ def _past_outcome(
     If some commit had them, they were replaced later, or taken back if that happened soon. If none had them, the work
     was dropped.
     """
-    since, until = outcome.created_at - DAY_MS, outcome.created_at + COMMIT_MS + REVERT_MS
-    commits = git.list_commits("--all", f"--since=@{since // 1000}", f"--until=@{until // 1000}", most=MAX_COMMITS)
+    since, until = outcome.created_at - DAY_MS, outcome.created_at + COMMIT_MS
+    period = (f"--since=@{since // 1000}", f"--until=@{until // 1000}")
+    commits = git.list_commits("--all", "--topo-order", *period, most=MAX_COMMITS)  # the newest first
     holders = _commits_with(git, group, commits)
     if not holders:
         return _unfound_outcome(commits, outcome, now=now)
-    first, last = min(holders, key=_time), max(holders, key=_time)
-    later = [commit for commit in commits if commit.at > last.at]
-    taken_back = min(later, key=_time) if later else None
+    first, last = holders[-1], holders[0]
+    later = commits[: commits.index(last)]
     reverting = next((commit for commit in later if _reverts(commit, holders)), None)
     if reverting:
         return Outcome.REVERTED, reverting.id
-    if taken_back and taken_back.at - first.at <= REVERT_MS // 7 and outcome.outcome == Outcome.LANDED:
-        return Outcome.REVERTED, taken_back.id
+    if later and later[-1].at - first.at <= DAY_MS and outcome.outcome == Outcome.LANDED:
+        return Outcome.REVERTED, later[-1].id
     return Outcome.COMMITTED if outcome.outcome != Outcome.LANDED else Outcome.LANDED, last.id
 
 
@@ -254,10 +255,6 @@ def _reverts(commit: CommitInfo, holders: Sequence[CommitInfo]) -> bool:
     )
 
 
-def _time(commit: CommitInfo) -> int:
-    return commit.at
-
-
 # --- the two moments -------------------------------------------------------------------------------------------------
 
 
@@ -290,11 +287,11 @@ async def refresh_project(db: Database, project_id: int, root: str) -> int:
     outcomes = await db.read(store.list_outcomes, observation_ids)
     if not items:
         return 0
-    found = await asyncio.to_thread(_inspect, root, items, outcomes)
-    if not (found.looks or found.verdicts or found.head):
+    inspection = await asyncio.to_thread(_inspect, root, items, outcomes)
+    if not (inspection.looks or inspection.verdicts or inspection.head):
         return 0
-    await db.write(_store_inspection, root, found, project_id=project_id, now=ids.now_ms())
-    return len(found.looks) + len(found.verdicts)
+    await db.write(_store_inspection, root, inspection, project_id=project_id, now=ids.now_ms())
+    return len(inspection.looks) + len(inspection.verdicts)
 
 
 def _inspect(root: str, items: Sequence[StoredAnchor], outcomes: Sequence[StoredOutcome]) -> _Inspection:
@@ -304,14 +301,14 @@ def _inspect(root: str, items: Sequence[StoredAnchor], outcomes: Sequence[Stored
     is_missing = any(not _stamp(os.path.realpath(root), item.path) for item in items)
     paths = git.list_paths(head) if git and head and is_missing else ()
     looks = look_at_files(root, items, seconds=MAX_SECONDS, paths=paths)
-    seen = store.apply_looks(items, looks)
-    verdicts = judge_outcomes(git, seen, outcomes, head=head, now=ids.now_ms()) if git and head else []
+    anchors_now = store.apply_looks(items, looks)
+    verdicts = judge_outcomes(git, anchors_now, outcomes, head=head, now=ids.now_ms()) if git and head else []
     return _Inspection(head, branch, looks, verdicts)
 
 
-def _store_inspection(conn: Connection, root: str, found: _Inspection, *, project_id: int, now: int) -> None:
-    store.record_looks(conn, root, found.looks, commit=found.head)
-    for verdict in found.verdicts:
+def _store_inspection(conn: Connection, root: str, inspection: _Inspection, *, project_id: int, now: int) -> None:
+    store.record_looks(conn, root, inspection.looks, commit=inspection.head)
+    for verdict in inspection.verdicts:
         store.record_outcome(conn, verdict.observation_id, verdict.outcome, commit=verdict.commit, now=now)
-    if found.head:
-        store.record_head(conn, project_id, head=found.head, branch=found.branch, since=now - 10 * 60_000)
+    if inspection.head:
+        store.record_head(conn, project_id, head=inspection.head, branch=inspection.branch, since=now - 10 * 60_000)

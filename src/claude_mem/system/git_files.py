@@ -1,8 +1,9 @@
 """Reads git's own files: where a repository is, whether its `.git` can be trusted, and what distinguishes it.
 
-Git itself is never run: two calls per event would cost more than everything else, and a repository's own settings can
-make git run programs. Everything read here may come from an archive or from another user, so a `.git` that points
-elsewhere is trusted only if its target points back and all files involved belong to this user.
+Git itself is not run here (see `git_objects` for commits and trees): two calls per event would cost more than
+everything else, and a repository's own settings can make git run programs. Everything read here may come from an
+archive or from another user, so a `.git` that points elsewhere is trusted only if its target points back and all files
+involved belong to this user.
 """
 
 from __future__ import annotations

@@ -82,17 +82,17 @@ class GitObjects:
         lines = self._batch("--batch-check=%(objectname) %(objecttype) %(objectsize)", specs).splitlines()
         if len(lines) != len(specs):
             return {}
-        wanted: dict[str, str] = {}
+        blob_ids: dict[str, str] = {}
         total = 0
         for spec, line in zip(specs, lines, strict=True):
             parts = line.decode("utf-8", "replace").rsplit(" ", 2)
             if len(parts) == 3 and parts[1] == "blob" and int(parts[2]) <= MAX_BLOB_BYTES:
-                total += int(parts[2]) if parts[0] not in wanted.values() else 0
+                total += int(parts[2]) if parts[0] not in blob_ids.values() else 0
                 if total > MAX_OUTPUT_BYTES // 2:
                     break
-                wanted[spec] = parts[0]
-        blobs = self._contents(list(dict.fromkeys(wanted.values())))
-        return {spec: blobs[name] for spec, name in wanted.items() if name in blobs}
+                blob_ids[spec] = parts[0]
+        blobs = self._contents(list(dict.fromkeys(blob_ids.values())))
+        return {spec: blobs[name] for spec, name in blob_ids.items() if name in blobs}
 
     def _contents(self, names: Sequence[str]) -> dict[str, bytes]:
         data = self._batch("--batch", names)

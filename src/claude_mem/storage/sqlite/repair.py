@@ -37,7 +37,7 @@ REPAIRED_FROM_ITSELF = "itself"  # only the end of the WAL was lost
 _SALVAGE_PREFIX = ".salvaging-"
 # Rebuilt by the indexer, by triggers and by checks; `words` and its shadow tables are the index itself.
 _DERIVED_TABLES = (
-    "documents", "passages", "signals", "vectors", "deleted_vectors", "index_queue", "known_files", "checksums",
+    "documents", "passages", "signals", "vectors", "deleted_vectors", "index_queue", "known_files", "sightings", "checksums",
     "checksum_queue", "checks",
 )  # fmt: skip
 _APPEND_ONLY_TABLES = ("events", "ledger", "injections")  # rarely updated, so only newer rows are read

@@ -77,7 +77,7 @@ UNKNOWN_STATE = MemoryState()
 def replace_anchors(
     conn: Connection,
     observation_id: int,
-    found: Sequence[Anchor],
+    new_anchors: Sequence[Anchor],
     *,
     blob_ids: dict[str, str],
     outcome: Outcome,
@@ -92,21 +92,21 @@ def replace_anchors(
             conn, "select id, path, kind, lines from anchors where observation_id = ?", (observation_id,)
         )
     }
-    wanted = {(item.path, item.kind, anchors.pack_lines(item.lines)) for item in found}
-    outdated = [row_id for key, row_id in before.items() if key not in wanted]
+    new_keys = {(item.path, item.kind, anchors.pack_lines(item.lines)) for item in new_anchors}
+    outdated = [row_id for key, row_id in before.items() if key not in new_keys]
     conn.execute("delete from anchors where id in (select value from json_each(?))", (encode_json(outdated),))
-    for path, kind, lines in sorted(wanted - before.keys()):
+    for path, kind, lines in sorted(new_keys - before.keys()):
         conn.execute(
             "insert into anchors (observation_id, path, kind, lines, blob_id) values (?, ?, ?, ?, ?)",
             (observation_id, path, kind, lines, blob_ids.get(path, "")),
         )
-    if any(item.kind == "edit" for item in found):
+    if any(item.kind == "edit" for item in new_anchors):
         conn.execute(
             "insert into outcomes (observation_id, outcome, head, branch, judged_at) values (?, ?, ?, ?, ?)"
             " on conflict do nothing",
             (observation_id, outcome, head, branch, now),
         )
-    elif not found:
+    elif not new_anchors:
         conn.execute("delete from outcomes where observation_id = ?", (observation_id,))
 
 
@@ -134,7 +134,11 @@ def supersede(conn: Connection, project_id: int, successor: int, removed: dict[s
         counts = totals.setdefault(row["observation_id"], [0, 0])
         counts[0] += len(lines)
         counts[1] += sum(line in removed.get(row["path"], ()) for line in lines)
-    superseded = [row_id for row_id, (total, gone) in totals.items() if gone * 2 >= total and gone >= min(total, 2)]
+    superseded = [
+        row_id
+        for row_id, (total, removed_count) in totals.items()
+        if removed_count * 2 >= total and removed_count >= min(total, 2)
+    ]
     conn.execute(
         "update observations set superseded_by = ? where id in (select value from json_each(?))",
         (successor, encode_json(superseded)),

@@ -1,0 +1,178 @@
+"""Line anchors: which lines are chosen, what their survival says, and what a look at files finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from claude_mem.digest.line_anchors import collect_lines, find_anchors
+from claude_mem.domain import anchors
+from claude_mem.domain.anchors import Freshness, Sighting
+from claude_mem.domain.records import Draft, ToolUsed, Turn
+from claude_mem.inject import freshness
+from claude_mem.storage.sqlite.memory.anchors import StoredAnchor, apply_looks
+
+CODE = "\n".join(f"def step_{number}(basket): return basket.total({number})" for number in range(30)) + "\n"
+
+
+def turn(*bodies: ToolUsed) -> Turn:
+    return Turn(
+        id=1, session_id=1, project_id=1, number=1, prompt="", root="/p", started_at=0, ended_at=0, bodies=bodies, seqs=()
+    )  # fmt: skip
+
+
+def write(path: str, content: str) -> ToolUsed:
+    return ToolUsed("Write", {"file_path": path, "content": content}, {"type": "create"})
+
+
+def edit(path: str, old: str, new: str) -> ToolUsed:
+    return ToolUsed("Edit", {"file_path": path, "old_string": old, "new_string": new}, {})
+
+
+def test_at_most_twelve_lines_are_chosen_from_the_whole_edit() -> None:
+    lines = anchors.choose_lines(CODE.splitlines())
+    assert len(lines) == anchors.MAX_LINES
+    assert lines[0] == anchors.hash_line("def step_0(basket): return basket.total(0)")
+    later = {anchors.hash_line(line) for line in CODE.splitlines()[20:]}
+    assert len(later & set(lines)) >= 3, "the end of the edit counts as well"
+
+
+@pytest.mark.parametrize("line", ["}", "return nil", "import os.path as path", "// -----------------", "else:", ""])
+def test_lines_that_occur_everywhere_are_not_chosen(line: str) -> None:
+    assert anchors.choose_lines([line]) == ()
+
+
+def test_indentation_does_not_matter() -> None:
+    assert anchors.hash_line("    total = sum(basket.lines)  ") == anchors.hash_line("\ttotal = sum(basket.lines)")
+
+
+@pytest.mark.parametrize(
+    ("sightings", "state"),
+    [
+        ([Sighting(10, 10)], Freshness.CURRENT),
+        ([Sighting(10, 8)], Freshness.CURRENT),
+        ([Sighting(10, 6)], Freshness.PARTLY),
+        ([Sighting(10, 4)], Freshness.OUTDATED),
+        ([Sighting(10, 0, exists=False)], Freshness.GONE),
+        ([Sighting(10, 10), Sighting(2, 0, exists=False)], Freshness.CURRENT),
+        ([Sighting(10, 10, moved_to="b.py")], Freshness.MOVED),
+        ([Sighting(2, 0)], Freshness.PARTLY),  # two lines that were reformatted are not a rewrite
+        ([], Freshness.UNKNOWN),
+    ],
+)
+def test_the_share_of_lines_that_are_still_there_gives_the_freshness(
+    sightings: list[Sighting], state: Freshness
+) -> None:
+    assert anchors.judge(sightings) == state
+
+
+def test_what_was_only_read_is_never_called_outdated_for_its_surroundings() -> None:
+    assert anchors.judge([Sighting(10, 1)], is_edit=False) == Freshness.PARTLY
+
+
+def test_a_line_that_the_same_turn_removed_again_is_no_anchor() -> None:
+    lines = collect_lines(turn(write("/p/a.py", CODE), edit("/p/a.py", CODE, "total = sum(basket.lines)")))
+    (anchor,) = find_anchors(Draft(key="work", type="feature", title="t", files_modified=("a.py",)), lines)
+    assert anchor.lines == (anchors.hash_line("total = sum(basket.lines)"),)
+    assert lines.blob_id("a.py") == "", "the file is no longer what was written"
+
+
+def test_the_id_of_a_written_file_is_the_one_git_gives_it() -> None:
+    assert collect_lines(turn(write("/p/a", "hello\n"))).blob_id("a") == "ce013625030ba8dba906f756967f9e9ca394464a"
+
+
+def test_lines_that_only_moved_to_another_file_do_not_count_as_removed() -> None:
+    lines = collect_lines(turn(edit("/p/a.py", CODE, ""), write("/p/b.py", CODE)))
+    assert lines.removed_hashes("a.py") == frozenset()
+
+
+def test_a_failed_edit_leaves_no_anchor() -> None:
+    body = ToolUsed("Write", {"file_path": "/p/a.py", "content": CODE}, failed=True)
+    assert collect_lines(turn(body)).files == {}
+
+
+def test_a_discovery_is_anchored_at_the_lines_it_names() -> None:
+    text = "\n".join([*(f"value_{n} = compute(other_{n})" for n in range(20)), *CODE.splitlines()[:3]])
+    read = ToolUsed("Read", {"file_path": "/p/a.py"}, {"file": {"content": text}})
+    said = Draft(key="a", type="discovery", title="`basket.total` rounds twice", files_read=("a.py",))
+    (anchor,) = find_anchors(said, collect_lines(turn(read)))
+    assert anchor.kind == "read"
+    assert set(anchor.lines) == {anchors.hash_line(line) for line in CODE.splitlines()[:3]}
+    vague = Draft(key="a", type="discovery", title="Totals are rounded twice", files_read=("a.py",))
+    assert find_anchors(vague, collect_lines(turn(read))) == (), "what names nothing cannot be checked"
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def stored(path: str, code: str = CODE, number: int = 1) -> StoredAnchor:
+    return StoredAnchor(number, number, path, "edit", anchors.choose_lines(code.splitlines()))
+
+
+def look(root: Path, *items: StoredAnchor, paths: tuple[str, ...] = ()) -> list[StoredAnchor]:
+    looks = freshness.look_at_files(str(root), items, seconds=60, paths=paths)
+    return apply_looks(items, looks)
+
+
+def state(item: StoredAnchor) -> Freshness:
+    return anchors.judge([item.sighting]) if item.stamp is not None else Freshness.UNKNOWN
+
+
+def test_a_file_is_compared_line_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_text("# a new comment on top of the file\n" + CODE.replace("\n", "\r\n"))
+    (item,) = look(tmp_path, stored("a.py"))
+    assert state(item) == Freshness.CURRENT
+    path.write_text("\n".join(CODE.splitlines()[:10]))
+    (item,) = look(tmp_path, item)
+    assert state(item) == Freshness.OUTDATED
+    path.unlink()
+    (item,) = look(tmp_path, item)
+    assert state(item) == Freshness.GONE
+
+
+def test_a_file_that_has_not_changed_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.py").write_text(CODE)
+    (item,) = look(tmp_path, stored("a.py"))
+    monkeypatch.setattr(freshness, "_read_hashes", lambda *_: pytest.fail("read again"))
+    assert freshness.look_at_files(str(tmp_path), [item], seconds=60) == []
+
+
+def test_a_renamed_file_and_a_renamed_folder_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "a.py").write_text(CODE)
+    (tmp_path / "new" / "c.py").write_text(CODE.replace("step", "stage"))
+    paths = ("new/a.py", "new/c.py")
+    (moved,) = look(tmp_path, stored("old/a.py"), stored("new/c.py", CODE.replace("step", "stage"), 2), paths=paths)[:1]
+    assert (state(moved), moved.moved_to) == (Freshness.MOVED, "new/a.py")
+    (renamed,) = look(tmp_path, stored("new/b.py"), stored("new/a.py", number=2), paths=paths)[:1]
+    assert renamed.moved_to == "new/a.py"
+    assert freshness.look_at_files(str(tmp_path), [moved], seconds=60, paths=paths) == [], "known already"
+
+
+def test_a_folder_without_any_of_the_files_is_not_the_checkout(tmp_path: Path) -> None:
+    assert [state(item) for item in look(tmp_path, stored("a.py"), stored("b.py", number=2))] == [Freshness.UNKNOWN] * 2
+
+
+@pytest.mark.parametrize("path", ["../a.py", "/etc/passwd", "link/a.py", ".git/config", "a\0b", "", "~/a.py"])
+def test_nothing_outside_the_work_tree_is_read(tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    root.mkdir()
+    outside.mkdir()
+    (outside / "a.py").write_text(CODE)
+    (tmp_path / "a.py").write_text(CODE)
+    (root / "link").symlink_to(outside)
+    (root / "there.py").write_text(CODE)
+    (item, _) = look(root, stored(path), stored("there.py", number=2))
+    assert item.present == 0
+
+
+def test_files_that_can_not_be_read_change_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.py").mkdir()
+    (tmp_path / "big.py").write_bytes(b"x" * (freshness.MAX_FILE_BYTES + 1))
+    (tmp_path / "binary.py").write_bytes(bytes(range(256)) * 10)
+    folder, large, binary = look(tmp_path, stored("a.py"), stored("big.py", number=2), stored("binary.py", number=3))
+    assert state(folder) == Freshness.GONE, "a folder stands where the file was"
+    assert state(large) == Freshness.UNKNOWN
+    assert state(binary) == Freshness.OUTDATED

@@ -1,0 +1,278 @@
+"""Living memory, with real repositories: what became of the work, what is still true, and that nothing of a repository
+is ever run."""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from claude_mem.domain import anchors
+from claude_mem.domain.anchors import Outcome
+from claude_mem.inject import freshness
+from claude_mem.storage.sqlite.memory.anchors import StoredAnchor, StoredOutcome, apply_looks
+from claude_mem.system import git_objects
+from claude_mem.system.git_objects import GitObjects
+from tests.support.lab import Lab
+
+CODE = "\n".join(f"def step_{number}(basket): return basket.total({number})" for number in range(9)) + "\n"
+OTHER = "\n".join(f"class Basket{number}: total = compute_total({number})" for number in range(9)) + "\n"
+NOW = time.time_ns() // 1_000_000
+
+
+class Repository:
+    """A real repository in a temporary directory."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        root.mkdir(exist_ok=True)
+        self.git("init", "-q", "-b", "main")
+        self.put("README", "A shop with baskets and totals.\n")
+        self.commit("Begin")
+
+    def git(self, *arguments: str) -> str:
+        names = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+        done = subprocess.run(
+            ["git", "-C", str(self.root), *names, *arguments], check=True, capture_output=True, text=True
+        )
+        return done.stdout.strip()
+
+    def put(self, path: str, text: str) -> None:
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).write_text(text)
+
+    def commit(self, subject: str) -> None:
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", subject)
+
+    def outcome(self, before: Outcome = Outcome.TRIED, *, path: str = "a.py") -> str:
+        """Return what became of an edit that added `CODE` to a file."""
+        item = StoredAnchor(1, 1, path, "edit", anchors.choose_lines(CODE.splitlines()))
+        git = GitObjects(str(self.root))
+        head, _ = git.head()
+        paths = git.list_paths(head)
+        seen = apply_looks([item], freshness.look_at_files(str(self.root), [item], seconds=60, paths=paths))
+        stored = StoredOutcome(1, before, "", NOW)
+        verdicts = freshness.judge_outcomes(git, seen, [stored], head=head, now=NOW)
+        return verdicts[0].outcome if verdicts else before
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return Repository(tmp_path / "shop")
+
+
+def test_work_is_tried_then_committed_then_landed(repository: Repository) -> None:
+    repository.git("checkout", "-q", "-b", "feature")
+    repository.put("a.py", CODE)
+    assert repository.outcome() == Outcome.TRIED
+    repository.commit("Add the steps")
+    assert repository.outcome() == Outcome.COMMITTED
+    repository.git("checkout", "-q", "main")
+    repository.git("merge", "-q", "feature")
+    assert repository.outcome() == Outcome.LANDED
+
+
+@pytest.mark.parametrize("command", [("checkout", "-q", "--", "a.py"), ("stash", "-q"), ("reset", "-q", "--hard")])
+def test_edits_that_git_discarded_were_dropped(repository: Repository, command: tuple[str, ...]) -> None:
+    repository.put("a.py", OTHER)
+    repository.commit("Add baskets")
+    repository.put("a.py", OTHER + CODE)
+    assert repository.outcome() == Outcome.TRIED
+    repository.git(*command)
+    if command[0] == "stash":
+        repository.git("stash", "drop", "-q")
+    assert repository.outcome() == Outcome.DROPPED
+
+
+def test_a_reverted_commit_is_reverted(repository: Repository) -> None:
+    repository.put("a.py", OTHER)
+    repository.commit("Add baskets")
+    repository.put("a.py", OTHER + CODE)
+    repository.commit("Add the steps")
+    assert repository.outcome() == Outcome.LANDED
+    repository.git("revert", "--no-edit", "HEAD")
+    assert repository.outcome(Outcome.LANDED) == Outcome.REVERTED
+
+
+def test_committed_work_that_was_replaced_later_is_not_called_dropped(repository: Repository) -> None:
+    repository.put("a.py", CODE)
+    repository.commit("Add the steps")
+    repository.put("a.py", OTHER)
+    repository.commit("Use classes")
+    assert repository.outcome() in (Outcome.COMMITTED, Outcome.LANDED)
+
+
+def test_work_in_a_renamed_folder_has_landed(repository: Repository) -> None:
+    repository.put("old/a.py", CODE)
+    repository.commit("Add the steps")
+    repository.git("mv", "old", "new")
+    repository.commit("Rename the folder")
+    assert repository.outcome(path="old/a.py") == Outcome.LANDED
+
+
+def test_history_that_was_rewritten_is_read_as_it_is_now(repository: Repository) -> None:
+    repository.put("a.py", CODE)
+    repository.commit("Add the steps")
+    repository.git("commit", "-q", "--amend", "-m", "Add all steps")
+    repository.git("gc", "-q", "--prune=now")
+    assert repository.outcome() == Outcome.LANDED
+
+
+# --- git as a tool ---------------------------------------------------------------------------------------------------
+
+
+def test_nothing_that_a_repository_names_is_run(repository: Repository, tmp_path: Path) -> None:
+    trap, mark = tmp_path / "trap.sh", tmp_path / "ran"
+    trap.write_text(f"#!/bin/sh\necho ran >> {mark}\n")
+    trap.chmod(trap.stat().st_mode | stat.S_IXUSR)
+    repository.put("a.py", CODE)
+    repository.put(".gitattributes", "* filter=trap diff=trap\n")
+    repository.commit("Add the steps")
+    for name in ("core.fsmonitor", "filter.trap.clean", "filter.trap.smudge", "diff.trap.command", "diff.trap.textconv",
+                 "core.sshCommand", "core.pager", "core.editor", "gpg.program", "uploadpack.packObjectsHook",
+                 "core.alternateRefsCommand", "alias.cat-file", "alias.rev-list"):  # fmt: skip
+        repository.git("config", name, f"!{trap}" if name.startswith("alias") else str(trap))
+    repository.git("config", "log.showSignature", "true")
+    hooks = repository.root / ".git" / "hooks"
+    hooks.mkdir(exist_ok=True)
+    for name in ("post-checkout", "post-index-change", "reference-transaction", "pre-auto-gc"):
+        (hooks / name).write_text(trap.read_text())
+        (hooks / name).chmod(0o755)
+    mark.unlink(missing_ok=True)  # git itself ran some of them while the trap was set up
+    assert repository.outcome() == Outcome.LANDED
+    git = GitObjects(str(repository.root))
+    assert git.list_commits("--all", most=5)
+    assert not mark.exists()
+
+
+def test_missing_objects_of_a_partial_clone_are_not_fetched(repository: Repository, tmp_path: Path) -> None:
+    trap, mark = tmp_path / "upload", tmp_path / "ran"
+    trap.write_text(f"#!/bin/sh\necho ran > {mark}\n")
+    trap.chmod(0o755)
+    repository.put("a.py", CODE)
+    repository.commit("Add the steps")
+    blob = repository.git("rev-parse", "HEAD:a.py")
+    (repository.root / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    for name, value in {
+        "core.repositoryformatversion": "1",
+        "extensions.partialClone": "origin",
+        "remote.origin.url": f"ext::{trap}",
+        "remote.origin.promisor": "true",
+        "remote.origin.uploadpack": str(trap),
+        "protocol.ext.allow": "always",
+        "protocol.allow": "always",
+    }.items():
+        repository.git("config", name, value)
+    (commit, *_) = GitObjects(str(repository.root)).resolve("HEAD")
+    assert commit
+    assert GitObjects(str(repository.root)).read_blobs([f"{commit}:a.py"]) == {}
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("script", ["sleep 60", "exit 3", "echo nonsense; echo more nonsense", "yes"])
+def test_a_git_that_hangs_fails_or_babbles_says_nothing(
+    repository: Repository, tmp_path: Path, script: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "git"
+    program.write_text(f"#!/bin/sh\nexec 2>&1\n{'exec ' if script[0] in 'sy' else ''}{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(git_objects, "TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(git_objects, "MAX_OUTPUT_BYTES", 1 << 16)
+    git = GitObjects(str(repository.root), str(program))
+    assert git.resolve("HEAD") == [""]
+    assert git.default_branch() == ""
+    assert git.read_blobs(["HEAD:README"]) == {}
+    assert git.list_commits("HEAD", most=3) == []
+
+
+def test_without_git_or_a_repository_only_files_are_looked_at(tmp_path: Path) -> None:
+    assert GitObjects(str(tmp_path)).head() == ("", "")
+    assert GitObjects(str(tmp_path), "").list_paths("HEAD") == []
+
+
+# --- the story of a week ---------------------------------------------------------------------------------------------
+
+
+def work(lab: Lab, session: str, path: str, text: str, said: str, **fields: Any) -> None:
+    """A session that writes a file, for real, and reports it."""
+    target = lab.project / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    before = target.read_text() if target.exists() else None
+    target.write_text(text)
+    who = {"session_id": session, "prompt_id": f"{session}-1"}
+    lab.spool("UserPromptSubmit", prompt=f"Please change {path}: {said}", **who)
+    if before is None:
+        call = {"tool_name": "Write", "tool_input": {"file_path": str(target), "content": text}}
+        lab.spool("PostToolUse", **call, tool_response={"type": "create"}, **who)
+    else:
+        edit = {"file_path": str(target), "old_string": before, "new_string": text}
+        lab.spool("PostToolUse", tool_name="Edit", tool_input=edit, tool_response={}, **who)
+    lab.spool("Stop", last_assistant_message=said, **who, **fields)
+
+
+def start(lab: Lab, session: str) -> str:
+    answer = lab.hook("SessionStart", session_id=session, source="startup")
+    return str(answer.get("hookSpecificOutput", {}).get("additionalContext", ""))
+
+
+PRICES = CODE.replace("step", "price")
+TAXES = CODE.replace("step", "tax")
+PRICES_SAID = "Prices are now computed by nine price functions in the basket module, one for each customer group."
+TAXES_SAID = "Taxes are now looked up in a table of nine tax functions, so that a new country needs one more line."
+CLASS_SAID = "Replaced the nine price functions with basket classes, because groups differ in more than the price."
+
+
+def test_a_session_is_given_what_holds_and_not_what_does_not(lab: Lab) -> None:
+    Repository(lab.project)
+    repository = Repository.__new__(Repository)
+    repository.root = lab.project
+    work(lab, "a", "src/prices.py", PRICES, PRICES_SAID)
+    work(lab, "b", "src/taxes.py", TAXES, TAXES_SAID)
+    lab.start()
+    lab.wait_digested()
+    repository.commit("Add prices and taxes")
+    text = start(lab, "c")
+    assert "price functions" in text
+    assert "tax functions" in text
+
+    repository.git("mv", "src", "lib")
+    repository.commit("Rename the folder")
+    (lab.project / "lib" / "prices.py").write_text(OTHER)  # somebody else replaces it, outside of any session
+    repository.commit("Use classes")
+    work(lab, "d", "README", "A shop with taxes and totals, for nine countries and their currencies.\n", "Reworded it.")
+    lab.wait_digested()
+    text = start(lab, "e")
+    assert "tax functions" in text, "its lines have only moved"
+    assert "price functions" not in text, "its lines are gone"
+    lab.mem("stop")
+    states = dict(lab.rows("select o.title, u.outcome from outcomes u join observations o on o.id = u.observation_id"))
+    assert "landed" in {outcome for title, outcome in states.items() if "tax" in title.lower()}
+
+
+def test_a_later_edit_supersedes_the_memory_of_the_lines_it_removed(lab: Lab) -> None:
+    work(lab, "a", "src/prices.py", PRICES, PRICES_SAID)
+    work(lab, "b", "src/prices.py", OTHER, CLASS_SAID)
+    lab.start()
+    lab.wait_digested()
+    text = start(lab, "c")
+    assert "basket classes" in text
+    assert "one for each customer group" not in text
+    lab.mem("stop")
+    ((old, successor),) = lab.rows("select id, superseded_by from observations where superseded_by is not null")
+    assert successor > old
+
+
+def test_a_forgotten_observation_leaves_no_anchor(lab: Lab) -> None:
+    work(lab, "a", "src/prices.py", PRICES, PRICES_SAID)
+    client = lab.start()
+    lab.wait_digested()
+    (item,) = client.get("/api/observations")["items"]
+    lab.mem("forget", str(item["id"]), "--yes")
+    lab.mem("stop")
+    assert lab.rows("select * from anchors") == []
+    assert lab.rows("select * from outcomes") == []
