@@ -159,13 +159,11 @@ def inject_at_file(
     )
     new_rows = [row for row in rows if item_name("observation", row["id"]) not in injected_names]
     states = anchors.load_states(conn, [row["id"] for row in new_rows], root or project["root"] or "")
-    valid_rows = [row for row in with_states(new_rows, states) if row["state"].freshness not in STALE][:FILE_ITEMS]
-    if not valid_rows:
+    rows_now = [row for row in with_states(new_rows, states) if row["state"].freshness not in STALE][:FILE_ITEMS]
+    if not rows_now:
         return NO_INJECTION
     head = f"# claude-mem: known about {defuse_links(path) if is_name(path) else 'this file'}"
-    lines = [
-        (_row_line(row, icons), [item_name("observation", row["id"])], is_user_approved(row)) for row in valid_rows
-    ]
+    lines = [(_row_line(row, icons), [item_name("observation", row["id"])], is_user_approved(row)) for row in rows_now]
     injection = _compose(head, lines, FILE_TOKENS)
     if not injection.text:
         return NO_INJECTION
