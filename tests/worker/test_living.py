@@ -3,6 +3,7 @@ is ever run."""
 
 from __future__ import annotations
 
+import json
 import stat
 import subprocess
 import time
@@ -276,3 +277,55 @@ def test_a_forgotten_observation_leaves_no_anchor(lab: Lab) -> None:
     lab.mem("stop")
     assert lab.rows("select * from anchors") == []
     assert lab.rows("select * from outcomes") == []
+
+
+# --- from a line to its reason ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asked(lab: Lab) -> Lab:
+    """A worker that knows who wrote two files of a repository."""
+    Repository(lab.project)
+    work(lab, "a", "src/prices.py", PRICES, PRICES_SAID)
+    work(lab, "b", "src/taxes.py", TAXES + "\n\n" + "x = 1\n" * 30, TAXES_SAID)
+    lab.start()
+    lab.wait_digested()
+    return lab
+
+
+def why(lab: Lab, place: str) -> dict[str, Any]:
+    done = lab.mem("why", str(lab.project / place), "--json")
+    return dict(json.loads(done.stdout))
+
+
+def test_a_line_leads_to_the_work_and_the_prompt_that_wrote_it(asked: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(asked.project)
+    result = why(asked, "src/prices.py:3")
+    assert (result["match"], result["file"]) == ("line", "src/prices.py")
+    (item,) = result["items"]
+    assert "price functions" in item["title"]
+    assert item["prompt"].startswith("Please change src/prices.py")
+    assert (item["freshness"], item["work_outcome"]) == ("current", "tried")
+    text = asked.mem("why", "src/prices.py:3").stdout
+    assert "Written by:" in text
+    assert "its code still stands" in text
+    assert "its code still stands" in asked.mem("show", str(item["id"])).stdout
+
+
+def test_a_line_without_an_anchor_is_explained_by_its_neighbours_or_its_file(
+    asked: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(asked.project)
+    assert why(asked, "src/taxes.py:11")["match"] == "near"
+    assert why(asked, "src/taxes.py:40")["match"] == "file"
+    assert why(asked, "src/taxes.py")["items"] != []
+    assert asked.mem("why", "README", ok=False).returncode == 1
+
+
+@pytest.mark.parametrize("place", ["src/prices.py:999", "src/missing.py:1", "/etc/passwd:1", "../outside.py"])
+def test_a_place_that_does_not_exist_is_a_clear_error(asked: Lab, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(asked.project)
+    done = asked.mem("why", place, ok=False)
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    assert "root:" not in done.stdout

@@ -1,4 +1,4 @@
-"""list, show, cost, compress: print memories and costs, and try a model on one turn."""
+"""list, show, why, cost, compress: print memories and costs, and try a model on one turn."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from claude_mem.cli import output, provenance
 from claude_mem.client import Client
 from claude_mem.config import load_lenient
 from claude_mem.domain.errors import InvalidRequest, NotFound
+from claude_mem.domain.text import shorten
+from claude_mem.recall import line_history
 from claude_mem.system import process
 
 GROUPS = ("day", "month", "project", "model", "session", "verdict")
@@ -21,7 +23,7 @@ KINDS = ("observations", "summaries", "prompts", "sessions", "projects")
 
 
 def add_commands(commands: Any) -> None:
-    """Add `list`, `show`, `cost` and `compress`."""
+    """Add `list`, `show`, `why`, `cost` and `compress`."""
     listing = commands.add_parser("list", help="list memories, sessions or projects, newest first")
     listing.add_argument("kind", nargs="?", choices=KINDS, default="observations", help="default: observations")
     listing.add_argument("--project", default="", metavar="P", help="only this project")
@@ -41,6 +43,15 @@ def add_commands(commands: Any) -> None:
     )
     show_.add_argument("--json", action="store_true", help="print one JSON object per line")
     show_.set_defaults(run=show)
+    why_ = commands.add_parser(
+        "why",
+        help="show which work wrote a line of code, and the prompt that asked for it",
+        epilog="Without a line, everything that is remembered about the file's code is shown. Lines are recognized by"
+        " their content, also after the file was renamed.",
+    )
+    why_.add_argument("place", metavar="FILE[:LINE]", help="a file of the current project, such as src/app.py:12")
+    why_.add_argument("--json", action="store_true", help="print one JSON object")
+    why_.set_defaults(run=why)
     cost_ = commands.add_parser("cost", help="show the requests to models, their tokens and their cost")
     cost_.add_argument("--by", choices=GROUPS, default="day", help="group by (default: day)")
     cost_.add_argument("--days", type=int, default=30, metavar="N", help="only the last N days (default: 30)")
@@ -168,9 +179,36 @@ def _show_observation(item: dict[str, Any]) -> None:
     for name in ("files_read", "files_modified", "concepts"):
         if item[name]:
             output.line(f"   {name.replace('_', ' ')}: {', '.join(item[name])}")
+    if state := line_history.describe_state(item):
+        output.line(f"   {state}")
     if item["summary_id"]:
         output.line(f"   closing message of the turn: claude-mem show S{item['summary_id']}")
     output.line()
+
+
+def why(options: argparse.Namespace) -> int:
+    """Print the observations whose work wrote a line of code, with the prompts that asked for it."""
+    file, _, number = options.place.rpartition(":")
+    file, line = (file, int(number)) if file and number.isdigit() else (options.place, 0)
+    params = {"cwd": str(Path.cwd()), "file": str(Path.cwd() / file), "line": str(line)}
+    result = _client().get("/api/why", **params)
+    if options.json:
+        output.json(result)
+        return 0
+    items = result["items"]
+    provenance.warn_if_held(items)
+    if not items:
+        output.line(f"No memory is anchored at {result['file']}.")
+        return 1
+    if line:
+        output.line(f"{result['file']}:{line} {result['text']}")
+        output.line(line_history.MATCHES[result["match"]])
+    output.line()
+    for item in items:
+        if item["prompt"]:
+            output.text(shorten(item["prompt"], 300), indent="   ", first=" ❯ ")
+        _show_observation(item)
+    return 0
 
 
 def _show_summary(item: dict[str, Any]) -> None:

@@ -32,7 +32,7 @@ ALSO_FOR_PEOPLE = ("context", "save")
 
 GROUPS = {
     "set up": ("install", "uninstall", "backfill", "config", "model"),
-    "find and read": ("search", "list", "show", "timeline", "context", "cost", "open"),
+    "find and read": ("search", "list", "show", "why", "timeline", "context", "cost", "open"),
     "add and correct": ("save", "pin", "unpin", "edit", "forget", "trust", "project"),
     "move and back up": ("import", "export", "backup", "restore"),
     "check and maintain": ("doctor", "audit", "scrub", "reindex", "reprocess", "compress"),

@@ -1,4 +1,4 @@
-"""Memory as tools for agents: search, timeline, get_observations, save_memory, forget, session_context.
+"""Memory as tools for agents: search, timeline, get_observations, why, save_memory, forget, session_context.
 
 `Tools` has a method for each tool; `mcp.py` serves them. Results contain stored text, so they are fenced (capture
 removes the fenced part again) and escaped so that no text can be mistaken for a tag.
@@ -24,9 +24,9 @@ from claude_mem.inject.brief import fenced
 from claude_mem.privacy import display
 from claude_mem.privacy.display import safe_line, trust_suffix, with_external_note
 from claude_mem.privacy.trust import held_closing_origin
-from claude_mem.recall import rank, timeline
+from claude_mem.recall import line_history, rank, timeline
 from claude_mem.storage.sqlite.engine import Connection, Row
-from claude_mem.storage.sqlite.memory import browse, observations, projects, search
+from claude_mem.storage.sqlite.memory import anchors, browse, observations, projects, search
 from claude_mem.storage.sqlite.memory.search import SearchFilter
 from claude_mem.system import project_folders
 from claude_mem.system.project_folders import ResolvedProject
@@ -84,6 +84,15 @@ class GetObservations(msgspec.Struct, forbid_unknown_fields=True):
     ]
 
 
+class Why(msgspec.Struct, forbid_unknown_fields=True):
+    """Arguments of `why`."""
+
+    file: Annotated[
+        str, Meta(min_length=1, max_length=1_000, description="A file, absolute or from the project's root.")
+    ]
+    line: Annotated[int, Meta(ge=0, le=10_000_000, description="A line of it. Default: the whole file.")] = 0
+
+
 class SaveMemory(msgspec.Struct, forbid_unknown_fields=True):
     """Arguments of `save_memory`."""
 
@@ -119,6 +128,7 @@ TOOLS: Mapping[str, ToolInfo] = {
     ),
     "timeline": ToolInfo(Timeline, "Prompts, observations and summaries around a record or date, in order."),
     "get_observations": ToolInfo(GetObservations, "Records in full, by ID. Request all you need in one call."),
+    "why": ToolInfo(Why, "Which work wrote a line of code, and the prompt that asked for it."),
     "save_memory": ToolInfo(SaveMemory, "Save something that later sessions should know.", is_read_only=False),
     "forget": ToolInfo(
         Forget,
@@ -216,6 +226,19 @@ class Tools:
         return with_external_note(
             fenced(_fit_result(texts, [_name(*item) for item in identities])), list(rows.values())
         )
+
+    async def why(self, args: Why) -> str:
+        """Return the records whose work wrote a line or a file, with the prompts that asked for it."""
+        place = await self._place()
+        if not place or not place.enabled:
+            raise InvalidRequest("there is no project with memory in this folder")
+        result = await line_history.explain_line(self.service.db, place, make_storable(args.file), args.line)
+        items = result["items"]
+        if not items:
+            return "No memory is anchored at this file."
+        texts = {_name("observation", row["id"]): "\n".join(_explained_lines(row, self.service.icons)) for row in items}
+        head = line_history.MATCHES[result["match"]] if args.line else "The file was changed by:"
+        return with_external_note(fenced([head, *_fit_result(texts, list(texts))]), items)
 
     async def save_memory(self, args: SaveMemory) -> str:
         """Save a memory and say under which ID, and whether it needs approval."""
@@ -318,7 +341,7 @@ def _read_records(conn: Connection, identities: Sequence[tuple[str, int]]) -> di
             row = _turn(conn, row_id) if kind == "turn" else observations.get_memory(conn, kind, row_id)
         except NotFound:
             continue
-        records[_name(kind, row_id)] = row
+        records[_name(kind, row_id)] = anchors.add_states(conn, [row])[0] if kind == "observation" else row
     return records
 
 
@@ -348,6 +371,12 @@ def _hit_lines(hits: Sequence[rank.Hit], icons: Mapping[str, str], *, more: bool
     yield "There are more: narrow the query or raise the limit." if more else "No more hits."
 
 
+def _explained_lines(row: Row, icons: Mapping[str, str]) -> Iterator[str]:
+    yield from _record_lines(row, icons)
+    if row["prompt"]:
+        yield f"asked: {safe_line(shorten(row['prompt'], 300))}"
+
+
 def _record_lines(row: Row, icons: Mapping[str, str]) -> Iterator[str]:
     kind = row.get("type") or row["kind"]
     title = safe_line(row.get("title") or "") if row["kind"] in ("observation", "turn") else ""
@@ -364,6 +393,8 @@ def _record_lines(row: Row, icons: Mapping[str, str]) -> Iterator[str]:
             yield f"{field.replace('_', ' ')}: {safe_line(', '.join(row[field]))}"
     if row.get("commit_id"):
         yield f"commit: {safe_line(row['commit_id'])}"
+    if row["kind"] == "observation" and (state := line_history.describe_state(row)):
+        yield safe_line(state)
     if row.get("outcome"):
         yield f"outcome: {safe_line(row['outcome'])}"
     if row.get("summary_id"):

@@ -328,6 +328,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/search": {"GET": context.search},
     "/api/observations": {"GET": observations.list_observations},
     "/api/observations/batch": {"POST": observations.get_observations},
+    "/api/why": {"GET": observations.explain_line},
     "/api/observations/by-file": {"GET": observations.list_by_file},
     "/api/summaries": {"GET": observations.list_handler(partial(list_memories, kind="summary"))},
     "/api/prompts": {"GET": observations.list_handler(partial(list_memories, kind="prompt"))},

@@ -50,6 +50,7 @@ PARAMETERS = {
     "GET /api/prompts": f"{_PAGE} project",
     "GET /api/ledger": f"{_PAGE} project",
     "POST /api/observations/batch": "ids!:ids",
+    "GET /api/why": "file! line:0-10000000 cwd!",
     "GET /api/observations/by-file": "path! project project_id:0-1000000000 limit:1-100",
     "PATCH /api/observation/{id}": "type title subtitle narrative facts:texts concepts:texts",
     "DELETE /api/observation/{id}": "now:0-1",

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from claude_mem.domain import anchors
 from claude_mem.domain.anchors import Anchor, Freshness, Outcome, Sighting
-from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_one
-from claude_mem.storage.sqlite.memory.observations import encode_json
+from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
+from claude_mem.storage.sqlite.memory.observations import encode_json, load_observations
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,32 +279,50 @@ def _state(items: Sequence[StoredAnchor], outcome: StoredOutcome | None, success
     )
 
 
-def find_line_authors(conn: Connection, project_id: int, paths: Sequence[str], line: bytes) -> list[int]:
-    """Return the observations of a project whose anchors at one of these paths contain a line, newest first.
-
-    With an empty `line`, all observations that are anchored at these paths.
-    """
+def find_line_authors(conn: Connection, project_id: int, path: str) -> list[tuple[int, frozenset[bytes]]]:
+    """Return the observations of a project that are anchored at a file, under its present or a former name, each with
+    its lines: those that edited the file first, each newest first."""
     rows = fetch_all(
         conn,
         """
-        select a.observation_id, a.lines, a.kind from anchors a join observations o on o.id = a.observation_id
-         where o.project_id = ? and not o.forgotten and a.path in (select value from json_each(?))
+        select a.observation_id, a.lines from anchors a join observations o on o.id = a.observation_id
+         where o.project_id = :project and not o.forgotten
+           and (a.path = :path or a.id in (select anchor_id from sightings where moved_to = :path))
          order by a.kind, o.created_at desc, o.id desc
         """,
-        (project_id, encode_json(list(paths))),
+        {"project": project_id, "path": path},
     )
-    return [row["observation_id"] for row in rows if not line or line in anchors.unpack_lines(bytes(row["lines"]))]
+    return [(row["observation_id"], frozenset(anchors.unpack_lines(bytes(row["lines"])))) for row in rows]
 
 
-def count_states(conn: Connection, project_id: int) -> dict[str, int]:
-    """Count the outcomes of a project's anchored observations."""
-    rows = fetch_all(
+def add_states(conn: Connection, rows: Sequence[Row]) -> list[Row]:
+    """Return observations with their freshness in the project's own work tree, the outcome of the work, and its commit.
+
+    Each is "" if it is unknown.
+    """
+    roots = {row["id"]: row["root"] or "" for row in fetch_all(conn, "select id, root from projects")}
+    shown_rows: list[Row] = []
+    for row in rows:
+        state = load_states(conn, [row["id"]], roots.get(row["project_id"], "")).get(row["id"], UNKNOWN_STATE)
+        shown_rows.append(
+            {**row, "freshness": state.freshness, "work_outcome": state.outcome, "work_commit": state.commit_id}
+        )
+    return shown_rows
+
+
+def load_explained(conn: Connection, observation_ids: Sequence[int]) -> list[Row]:
+    """Return observations with their states and the prompts that asked for the work."""
+    rows = add_states(conn, load_observations(conn, list(observation_ids)))
+    return [{**row, "prompt": _find_prompt(conn, row)} for row in rows]
+
+
+def _find_prompt(conn: Connection, row: Row) -> str:
+    text = fetch_value(
         conn,
-        "select u.outcome, count(*) as n from outcomes u join observations o on o.id = u.observation_id"
-        " where o.project_id = ? and not o.forgotten group by u.outcome",
-        (project_id,),
+        "select text from user_prompts where session_id = ? and prompt_number = ?",
+        (row["session_id"], row["prompt_number"]),
     )
-    return {row["outcome"]: row["n"] for row in rows}
+    return str(text or "")
 
 
 def anchors_size(conn: Connection) -> tuple[int, int]:

@@ -17,10 +17,10 @@ from claude_mem.domain.text import first_sentence, iter_strings, make_storable, 
 from claude_mem.inject import brief
 from claude_mem.privacy import trust
 from claude_mem.privacy.trust import USER
-from claude_mem.recall import rank
+from claude_mem.recall import line_history, rank
 from claude_mem.storage.sqlite.engine import Connection, Row
 from claude_mem.storage.sqlite.journal import events, turns
-from claude_mem.storage.sqlite.memory import edits, observations, projects, sessions
+from claude_mem.storage.sqlite.memory import anchors, edits, observations, projects, sessions
 from claude_mem.storage.sqlite.memory.search import SearchFilter
 from claude_mem.system import project_folders
 from claude_mem.worker.app import Service
@@ -77,9 +77,14 @@ def record_handler(kind: str) -> Handler:
 
     async def handler(service: Service, request: Request) -> Any:
         """One record in full."""
-        return await service.db.read(observations.get_memory, kind, path_id(request))
+        return await service.db.read(_get_with_state, kind, path_id(request))
 
     return handler
+
+
+def _get_with_state(conn: Connection, kind: str, row_id: int) -> Row:
+    row = observations.get_memory(conn, kind, row_id)
+    return anchors.add_states(conn, [row])[0] if kind == "observation" else row
 
 
 async def show_session(service: Service, request: Request) -> Any:
@@ -105,7 +110,21 @@ async def get_observations(service: Service, request: Request) -> Any:
     is_list_of_ids = isinstance(observation_ids, list) and all(is_id(item) for item in observation_ids)
     if not is_list_of_ids or len(observation_ids) > MAX_BATCH_IDS:
         raise InvalidRequest(f"`ids` must be a list of at most {MAX_BATCH_IDS} integers")
-    return {"items": await service.db.read(observations.load_observations, observation_ids)}
+    return {"items": await service.db.read(_load_with_states, observation_ids)}
+
+
+def _load_with_states(conn: Connection, observation_ids: list[int]) -> list[Row]:
+    return anchors.add_states(conn, observations.load_observations(conn, observation_ids))
+
+
+async def explain_line(service: Service, request: Request) -> Any:
+    """Which work wrote a line, and why: `file`, `line`, `cwd` → `{file, line, text, match, items}`."""
+    file, cwd = request.query_params.get("file", ""), request.query_params.get("cwd", "")
+    if not file or not cwd:
+        raise InvalidRequest("`file` or `cwd` is missing", hint="/api/why?cwd=/path/to/project&file=src/x.py&line=12")
+    project = await project_folders.identify_project_in_thread(cwd, excluded=service.config.excluded_projects)
+    line = int_query(request, "line", 0, high=10_000_000)
+    return await line_history.explain_line(service.db, project, make_storable(file), line)
 
 
 async def list_by_file(service: Service, request: Request) -> Any:
