@@ -147,8 +147,8 @@ def gather_memory(
         row["name"],
         observations.list_injectable_rules(conn, project_ids, limit=RULES, **filters),
         with_states(pinned, states),
-        [item for item in with_states(recent, states) if item["state"].holds],
-        [item for item in with_states(decisions, states) if item["state"].holds],
+        [item for item in with_states(recent, states) if may_be_shown(item)],
+        [item for item in with_states(decisions, states) if may_be_shown(item)],
         observations.list_last_turns(conn, project_ids, limit=TURNS, exclude_session_id=but_session),
         observations.find_last_summary(conn, project_ids, exclude_session_id=but_session),
         limit,
@@ -158,6 +158,11 @@ def gather_memory(
 def with_states(rows: Iterable[Row], states: Mapping[int, MemoryState]) -> list[Row]:
     """Return the rows with their states: does the code they speak of still stand, and what became of the work."""
     return [{**row, "state": states.get(row["id"], UNKNOWN_STATE)} for row in rows]
+
+
+def may_be_shown(row: Row) -> bool:
+    """Return whether a row with its state holds, or the user wrote or approved it all the same."""
+    return bool(row["state"].holds) or is_user_approved(row)
 
 
 def state_note(row: Row) -> str:

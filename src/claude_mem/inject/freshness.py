@@ -12,8 +12,8 @@ import asyncio
 import os
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from claude_mem.domain import anchors, ids
@@ -32,6 +32,7 @@ MAX_RENAME_CANDIDATES = 40
 DAY_MS = 86_400_000
 COMMIT_MS = 14 * DAY_MS  # work that is in no commit after this time was dropped
 _ENDED = (Outcome.DROPPED, Outcome.REVERTED)
+_IN_COMMIT = (Outcome.COMMITTED, Outcome.LANDED)
 
 
 # --- files of a work tree --------------------------------------------------------------------------------------------
@@ -149,11 +150,12 @@ def _count(lines: Sequence[bytes], present: Collection[bytes]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of an observation's work, and the commit that shows it."""
+    """What became of an observation's work, and the commit that shows it. `anchors`: narrowed to that commit."""
 
     observation_id: int
     outcome: Outcome
     commit: str = ""
+    anchors: tuple[StoredAnchor, ...] = ()
 
 
 def judge_outcomes(
@@ -180,17 +182,44 @@ def judge_outcomes(
             checks += 1
             state, commit = _past_outcome(git, group, outcome, now=now)
         if state and state != outcome.outcome:
-            verdicts.append(Verdict(outcome.observation_id, state, commit))
+            is_new = state in _IN_COMMIT and outcome.outcome not in _IN_COMMIT
+            committed = {item.path: hashes.get(f"{commit}:{item.moved_to or item.path}", frozenset()) for item in group}
+            narrowed = narrow_to_commit(group, committed) if is_new else ()
+            verdicts.append(Verdict(outcome.observation_id, state, commit, tuple(narrowed)))
     return verdicts
+
+
+def narrow_to_commit(group: Sequence[StoredAnchor], committed: Mapping[str, Collection[bytes]]) -> list[StoredAnchor]:
+    """Return the anchors of an observation with only the lines that a commit has; nothing if it does not have the work.
+
+    What was rewritten before the commit is no part of the work: its absence later would say nothing.
+    """
+    if not is_committed(group, committed):
+        return []
+    lines = [tuple(line for line in item.lines if line in committed.get(item.path, ())) for item in group]
+    return [replace(item, lines=own, stamp=None, present=0) for item, own in zip(group, lines, strict=True)]
+
+
+def is_committed(group: Sequence[StoredAnchor], committed: Mapping[str, Collection[bytes]]) -> bool:
+    """Return whether a commit has half of an observation's lines, or of those in one of its files.
+
+    Agents often edit more files than end up in a commit.
+    """
+    in_one_file = any(
+        anchors.has_most(item.lines, committed.get(item.path, ()))
+        for item in group
+        if len(item.lines) >= anchors.MIN_LINES
+    )
+    lines = [line for item in group for line in item.lines]
+    return in_one_file or anchors.has_most(lines, frozenset().union(*committed.values()))
 
 
 def _present_outcome(
     group: Sequence[StoredAnchor], hashes: dict[str, frozenset[bytes]], *, default: str, head: str
 ) -> tuple[Outcome, str]:
-    lines = [line for item in group for line in item.lines]
     for commit, outcome in ((default, Outcome.LANDED), (head, Outcome.COMMITTED)):
-        present = frozenset().union(*(hashes.get(f"{commit}:{item.moved_to or item.path}", ()) for item in group))
-        if anchors.has_most(lines, present):
+        committed = {item.path: hashes.get(f"{commit}:{item.moved_to or item.path}", frozenset()) for item in group}
+        if is_committed(group, committed):
             return outcome, commit
     return Outcome.UNKNOWN, ""
 
@@ -225,7 +254,7 @@ def _past_outcome(
 
 def _unfound_outcome(commits: Sequence[CommitInfo], outcome: StoredOutcome, *, now: int) -> tuple[Outcome, str]:
     """Return "dropped" if the history was searched in full; with too many commits or none, nothing is claimed."""
-    if outcome.outcome in (Outcome.COMMITTED, Outcome.LANDED) or len(commits) >= MAX_COMMITS:
+    if outcome.outcome in _IN_COMMIT or len(commits) >= MAX_COMMITS:
         return Outcome.UNKNOWN, ""
     is_known = bool(commits) or now - outcome.created_at < COMMIT_MS
     return (Outcome.DROPPED, "") if is_known else (Outcome.UNKNOWN, "")
@@ -303,12 +332,15 @@ def _inspect(root: str, items: Sequence[StoredAnchor], outcomes: Sequence[Stored
     looks = look_at_files(root, items, seconds=MAX_SECONDS, paths=paths)
     anchors_now = store.apply_looks(items, looks)
     verdicts = judge_outcomes(git, anchors_now, outcomes, head=head, now=ids.now_ms()) if git and head else []
-    return _Inspection(head, branch, looks, verdicts)
+    narrowed = [item for verdict in verdicts for item in verdict.anchors]
+    later_looks = look_at_files(root, narrowed, seconds=MAX_SECONDS, paths=paths)
+    return _Inspection(head, branch, [*looks, *later_looks], verdicts)
 
 
 def _store_inspection(conn: Connection, root: str, inspection: _Inspection, *, project_id: int, now: int) -> None:
-    store.record_looks(conn, root, inspection.looks, commit=inspection.head)
     for verdict in inspection.verdicts:
+        store.narrow_anchors(conn, verdict.anchors)
         store.record_outcome(conn, verdict.observation_id, verdict.outcome, commit=verdict.commit, now=now)
+    store.record_looks(conn, root, inspection.looks, commit=inspection.head)  # after the sightings were cleared
     if inspection.head:
         store.record_head(conn, project_id, head=inspection.head, branch=inspection.branch, since=now - 10 * 60_000)

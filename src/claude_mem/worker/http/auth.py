@@ -38,7 +38,7 @@ CREDENTIAL = "claude_mem.credential"  # key in the request's scope: "token", "vi
 TERMINAL_ONLY = frozenset(
     (
         "/api/open", "/api/open/{id}", "/api/token/rotate", "/api/import", "/api/backfill", "/api/backfill/look",
-        "/api/backfill/refine", "/api/compress", "/mcp",
+        "/api/backfill/refine", "/api/compress", "/api/why", "/mcp",
     )
 )  # fmt: skip
 SAFE_METHODS = ("GET", "HEAD")

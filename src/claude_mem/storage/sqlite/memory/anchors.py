@@ -85,13 +85,23 @@ def replace_anchors(
     branch: str,
     now: int,
 ) -> None:
-    """Store the anchors of an observation in place of earlier ones. Anchors that did not change keep their rows."""
+    """Store the anchors of an observation in place of earlier ones.
+
+    Anchors that did not change, or that were only narrowed to what was committed, keep their rows.
+    """
     before = {
         (row["path"], row["kind"], bytes(row["lines"])): row["id"]
         for row in fetch_all(
             conn, "select id, path, kind, lines from anchors where observation_id = ?", (observation_id,)
         )
     }
+    narrowed = {(path, kind): lines for path, kind, lines in before}
+    new_anchors = [
+        replace(item, lines=own)
+        if (own := anchors.unpack_lines(narrowed.get((item.path, item.kind), b""))) and set(own) <= set(item.lines)
+        else item
+        for item in new_anchors
+    ]
     new_keys = {(item.path, item.kind, anchors.pack_lines(item.lines)) for item in new_anchors}
     outdated = [row_id for key, row_id in before.items() if key not in new_keys]
     conn.execute("delete from anchors where id in (select value from json_each(?))", (encode_json(outdated),))
@@ -108,6 +118,13 @@ def replace_anchors(
         )
     elif not new_anchors:
         conn.execute("delete from outcomes where observation_id = ?", (observation_id,))
+
+
+def narrow_anchors(conn: Connection, items: Iterable[StoredAnchor]) -> None:
+    """Replace the lines of anchors with those that were committed. What looks have found before no longer applies."""
+    for item in items:
+        conn.execute("update anchors set lines = ? where id = ?", (anchors.pack_lines(item.lines), item.id))
+        conn.execute("delete from sightings where anchor_id = ?", (item.id,))
 
 
 def supersede(conn: Connection, project_id: int, successor: int, removed: dict[str, frozenset[bytes]]) -> list[int]:
