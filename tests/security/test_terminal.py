@@ -162,7 +162,7 @@ def invocations(lab: Lab) -> dict[str, list[list[str]]]:
         "routes": [[]], "open": [["--print"]], "search": [["basket"], ["--explain", "rounding"], ["--project", name]],
         "timeline": [[], ["--query", "basket"], ["1"]], "context": [[], ["--prompt", "rounding of the basket"]],
         "list": [[kind] for kind in ("observations", "summaries", "prompts", "sessions", "projects")],
-        "show": [["1", "S1", "P1", "999999"]], "cost": [["--by", "model"], ["--by", "project"]],
+        "show": [["1", "S1", "P1", "999999"]], "why": [["README"], [missing + ":1"]], "cost": [["--by", "model"], ["--by", "project"]],
         "compress": [["s1", "--dry-run"], [name, "--dry-run"]], "save": [[IN_PROSE, "--title", IN_NAMES]],
         "pin": [["1"], ["1"]], "unpin": [["1"]], "edit": [["1", "--title", IN_NAMES]],
         "forget": [["1"], ["--matching", "basket"], ["--session", "s1"], ["1", "--yes"], ["1", "--undo"]],

@@ -66,7 +66,7 @@ _WEB_TOOLS = re.compile(
 )
 # Our MCP tools under the names that installers and plugin write, as each agent spells them (Codex: `claude_mem`;
 # Gemini transcripts: one underscore). A server with a merely similar name is not ours.
-TOOL_NAMES = ("search", "timeline", "get_observations", "save_memory", "forget", "session_context")
+TOOL_NAMES = ("search", "timeline", "get_observations", "why", "save_memory", "forget", "session_context")
 _OUR_TOOLS = re.compile(
     rf"mcp__(?:(?:claude-mem|claude_mem|plugin_mem_claude-mem|plugin_claude-mem_claude-mem)__|claude-mem_)(?:{'|'.join(TOOL_NAMES)})"
 )

@@ -406,9 +406,11 @@ def _remove_dangling_rows(conn: Connection, tables: Any, session_ids: Sequence[i
     for table in ("turns", "user_prompts", "events", "observations", "session_summaries", "memory_sessions"):
         if table in tables:
             conn.execute(f"delete from {table} where session_id not in (select id from sdk_sessions)")
-    for table in (former_names.stored_table(conn, "deleted_observations"), "history"):
+    for table in (former_names.stored_table(conn, "deleted_observations"), "history", "anchors", "outcomes"):
         if table in tables:
             conn.execute(f"delete from {table} where observation_id not in (select id from observations)")
+    if "sightings" in tables:
+        conn.execute("delete from sightings where anchor_id not in (select id from anchors)")
     for table, column, referenced_table in (
         ("ledger", "session_id", "sdk_sessions"),
         ("ledger", "turn_id", "turns"),
