@@ -126,6 +126,7 @@ docs-site: $(READY)
 
 bench: $(READY) browser
 	$(BIN)/python bench/memories.py
+	$(BIN)/python bench/living.py
 	$(BIN)/python bench/alarms.py
 	$(BIN)/python bench/redactions.py
 	$(BIN)/python bench/spending.py
