@@ -279,6 +279,15 @@ def test_a_forgotten_observation_leaves_no_anchor(lab: Lab) -> None:
     assert lab.rows("select * from outcomes") == []
 
 
+def test_code_that_changed_in_part_is_said_to_have(lab: Lab) -> None:
+    work(lab, "a", "src/prices.py", PRICES, PRICES_SAID)
+    lab.start()
+    lab.wait_digested()
+    half = PRICES.splitlines()[:6] + OTHER.splitlines()[:3]
+    (lab.project / "src" / "prices.py").write_text("\n".join(half) + "\n")
+    assert "its code has changed in part since" in start(lab, "b")
+
+
 # --- from a line to its reason ---------------------------------------------------------------------------------------
 
 

@@ -108,7 +108,7 @@ def judge(sightings: Sequence[Sighting], *, is_edit: bool = True) -> Freshness:
     """Return the freshness of a memory from a look at each of its anchors.
 
     The lines of what was only read are a sample of its surroundings: their change is reported as partial, and only a
-    missing file makes such a memory stale.
+    missing file makes such a memory stale. Of one or two lines that are not there, nothing is concluded.
     """
     total, present = sum(item.total for item in sightings), sum(item.present for item in sightings)
     if not total:
@@ -116,7 +116,9 @@ def judge(sightings: Sequence[Sighting], *, is_edit: bool = True) -> Freshness:
     if not any(item.exists for item in sightings):
         return Freshness.GONE
     share = present / total
-    if share < OUTDATED_SHARE and is_edit and total >= MIN_LINES:
+    if share < CURRENT_SHARE and total < MIN_LINES:
+        return Freshness.UNKNOWN
+    if share < OUTDATED_SHARE and is_edit:
         return Freshness.OUTDATED
     if share < CURRENT_SHARE:
         return Freshness.PARTLY

@@ -79,5 +79,6 @@ def describe_state(item: dict[str, Any]) -> str:
     parts = [f"replaced by {item['superseded_by']}"] if item["superseded_by"] else []
     parts += [_FRESHNESS[item["freshness"]]] if item["freshness"] else []
     commit = f" ({item['work_commit'][:10]})" if item["work_commit"] else ""
-    parts += [f"work {item['work_outcome']}{commit}"] if item["work_outcome"] else []
+    is_known = item["work_outcome"] not in ("", "tried") or item["freshness"]
+    parts += [f"work {item['work_outcome']}{commit}"] if item["work_outcome"] and is_known else []
     return "state: " + " · ".join(parts) if parts else ""
