@@ -99,6 +99,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m tools.words
+	$(BIN)/codespell
 	@if command -v npm > /dev/null; then $(MAKE) --no-print-directory lint-js; else echo "no npm: the viewer is not checked"; fi
 
 # The viewer has no build step: these tools only check it.

@@ -36,6 +36,9 @@ _PROSE = re.compile(
     rf"(?<![^\W\d_])[^\W\d_]{{2,}}+(?:[ ,;:'’()\n-]{{1,3}}+[^\W\d_]{{2,}}+){{{MIN_WORDS - 1},}}"
     rf"|[{_WIDE}]{{4,}}|(?![\x00-\x7f])[^\W\d_]{{12,}}"
 )
+# A value of an answer in JSON, or a whole line of plain text.
+_VALUE = re.compile(r'"((?:[^"\\\n]|\\.){10,2000}+)"|^([^"\n]{10,2000}+)$', re.MULTILINE)
+_STATED = re.compile(r"[^\W\d_]{3,}")
 _ENDINGS = re.compile(r"(?:ings?|ed|es|s|ly)$")
 
 
@@ -102,7 +105,15 @@ def has_foreign_prose(text: str, own: str) -> bool:
         runs = (row[at : at + size] for at in range(len(row) - size + 1))
         if any(f" {' '.join(run)} " not in own_text for run in runs):
             return True
-    return False
+    return any(
+        _is_statement(value) and f" {' '.join(folded_words(value))} " not in own_text
+        for value in (match[1] or match[2] for match in _VALUE.finditer(text))
+    )
+
+
+def _is_statement(value: str) -> bool:
+    """Return whether a value says something although it is no prose, as a line of a test report does."""
+    return len(value.split()) >= MIN_WORDS and len(_STATED.findall(value)) >= 2  # a date and a time state nothing
 
 
 def without_echoes(texts: Iterable[str], own: str) -> Iterator[str]:
