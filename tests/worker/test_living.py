@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from claude_mem.domain import anchors
-from claude_mem.domain.anchors import Outcome
+from claude_mem.domain.anchors import Freshness, Outcome
 from claude_mem.inject import freshness
-from claude_mem.storage.sqlite.memory.anchors import StoredAnchor, StoredOutcome, apply_looks
+from claude_mem.storage.sqlite.memory.anchors import StoredAnchor, StoredOutcome, apply_looks, judge_freshness
 from claude_mem.system import git_objects
 from claude_mem.system.git_objects import GitObjects
 from tests.support.lab import Lab
@@ -52,14 +52,21 @@ class Repository:
 
     def outcome(self, before: Outcome = Outcome.TRIED, *, path: str = "a.py") -> str:
         """Return what became of an edit that added `CODE` to a file."""
+        verdict = self.judge(before, path=path)
+        return verdict.outcome if verdict else before
+
+    def judge(
+        self, before: Outcome = Outcome.TRIED, *, path: str = "a.py", created_at: int = NOW, now: int = NOW
+    ) -> freshness.Verdict | None:
+        """Judge an edit that added `CODE` to a file, as a look after a turn does."""
         item = StoredAnchor(1, 1, path, "edit", anchors.choose_lines(CODE.splitlines()))
         git = GitObjects(str(self.root))
         head, _ = git.head()
         paths = git.list_paths(head)
         seen = apply_looks([item], freshness.look_at_files(str(self.root), [item], seconds=60, paths=paths))
-        stored = StoredOutcome(1, before, "", NOW)
-        verdicts = freshness.judge_outcomes(git, seen, [stored], head=head, now=NOW)
-        return verdicts[0].outcome if verdicts else before
+        stored = StoredOutcome(1, before, "", created_at)
+        verdicts = freshness.judge_outcomes(git, seen, [stored], head=head, now=now)
+        return verdicts[0] if verdicts else None
 
 
 @pytest.fixture
@@ -88,6 +95,24 @@ def test_edits_that_git_discarded_were_dropped(repository: Repository, command: 
     if command[0] == "stash":
         repository.git("stash", "drop", "-q")
     assert repository.outcome() == Outcome.DROPPED
+
+
+def test_dropped_work_that_is_taken_up_again_has_landed(repository: Repository) -> None:
+    repository.put("a.py", CODE)
+    repository.commit("Add the steps")
+    assert repository.outcome(Outcome.DROPPED) == Outcome.LANDED
+
+
+def test_of_old_work_all_lines_count_that_commits_of_its_time_had(repository: Repository) -> None:
+    repository.put("a.py", CODE)
+    repository.commit("Add the steps")
+    repository.put("a.py", "\n".join(CODE.splitlines()[:3]) + "\n")
+    repository.commit("Remove most steps")
+    verdict = repository.judge(created_at=NOW - 2 * freshness.DAY_MS, now=NOW)
+    assert verdict is not None
+    (item,) = verdict.anchors
+    assert item.committed.bit_count() == 9, "not only the three that are left"
+    assert judge_freshness([item]) == Freshness.OUTDATED
 
 
 def test_a_reverted_commit_is_reverted(repository: Repository) -> None:

@@ -96,17 +96,16 @@ def _shown_lines(output: Any) -> list[str]:
 
 def find_anchors(draft: Draft, lines: TurnLines) -> tuple[Anchor, ...]:
     """Return the anchors of an observation: of the files it changed, else of the lines it read and speaks of."""
-    edited = [path for path in draft.files_modified if path in lines.files and lines.files[path].added]
-    if edited or draft.files_modified:
-        candidates = [Anchor(path, "edit", anchors.choose_lines(lines.files[path].added)) for path in edited]
-    else:
-        names = mentioned_names(draft)
-        read = [path for path in draft.files_read if path in lines.files and names]
-        mentions = [(path, anchors.mention_lines(lines.files[path].shown, names)) for path in read]
-        candidates = [Anchor(path, "read", anchors.choose_lines(mention)) for path, mention in mentions]
-        candidates = [anchor for anchor in candidates if len(anchor.lines) >= anchors.MIN_LINES]
-    fullest = sorted((anchor for anchor in candidates if anchor.lines), key=lambda anchor: -len(anchor.lines))
-    return tuple(fullest[: anchors.MAX_FILES])
+    if draft.files_modified:
+        inside = [path for path in draft.files_modified if path in lines.files and not path.startswith(("/", "~"))]
+        edited = {path: lines.files[path].added for path in inside}
+        return tuple(Anchor(path, "edit", chosen) for path, chosen in anchors.choose_edit_lines(edited).items())
+    names = mentioned_names(draft)
+    read = [path for path in draft.files_read if path in lines.files and names]
+    mentions = [(path, anchors.mention_lines(lines.files[path].shown, names)) for path in read]
+    candidates = [Anchor(path, "read", anchors.choose_lines(mention)) for path, mention in mentions]
+    candidates = [anchor for anchor in candidates if len(anchor.lines) >= anchors.MIN_LINES]
+    return tuple(sorted(candidates, key=lambda anchor: -len(anchor.lines))[: anchors.MAX_FILES])
 
 
 def mentioned_names(draft: Draft) -> frozenset[str]:

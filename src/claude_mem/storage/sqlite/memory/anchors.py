@@ -13,7 +13,10 @@ from claude_mem.storage.sqlite.memory.observations import encode_json, load_obse
 
 @dataclass(frozen=True, slots=True)
 class StoredAnchor:
-    """An anchor with what the last look at a work tree found. `stamp` is None if nobody has looked."""
+    """An anchor with what the last look at a work tree found. `stamp` is None if nobody has looked.
+
+    `present` and `committed` are bit sets of the lines that were there, and that some commit has had.
+    """
 
     id: int
     observation_id: int
@@ -23,15 +26,21 @@ class StoredAnchor:
     stamp: str | None = None
     present: int = 0
     moved_to: str = ""
+    committed: int = 0
 
     @property
-    def sighting(self) -> Sighting:
-        return Sighting(len(self.lines), self.present, bool(self.stamp), self.moved_to)
+    def all_lines(self) -> int:
+        """Return the bit set of all lines."""
+        return (1 << len(self.lines)) - 1
+
+    def sight(self, lines: int) -> Sighting:
+        """Return what the last look found of these lines, a bit set."""
+        return Sighting(lines.bit_count(), (lines & self.present).bit_count(), bool(self.stamp), self.moved_to)
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a look at a work tree found of one anchor."""
+    """What a look at a work tree found of one anchor. `present` is a bit set of its lines."""
 
     anchor_id: int
     stamp: str
@@ -85,23 +94,13 @@ def replace_anchors(
     branch: str,
     now: int,
 ) -> None:
-    """Store the anchors of an observation in place of earlier ones.
-
-    Anchors that did not change, or that were only narrowed to what was committed, keep their rows.
-    """
+    """Store the anchors of an observation in place of earlier ones. Anchors that did not change keep their rows."""
     before = {
         (row["path"], row["kind"], bytes(row["lines"])): row["id"]
         for row in fetch_all(
             conn, "select id, path, kind, lines from anchors where observation_id = ?", (observation_id,)
         )
     }
-    narrowed = {(path, kind): lines for path, kind, lines in before}
-    new_anchors = [
-        replace(item, lines=own)
-        if (own := anchors.unpack_lines(narrowed.get((item.path, item.kind), b""))) and set(own) <= set(item.lines)
-        else item
-        for item in new_anchors
-    ]
     new_keys = {(item.path, item.kind, anchors.pack_lines(item.lines)) for item in new_anchors}
     outdated = [row_id for key, row_id in before.items() if key not in new_keys]
     conn.execute("delete from anchors where id in (select value from json_each(?))", (encode_json(outdated),))
@@ -120,11 +119,10 @@ def replace_anchors(
         conn.execute("delete from outcomes where observation_id = ?", (observation_id,))
 
 
-def narrow_anchors(conn: Connection, items: Iterable[StoredAnchor]) -> None:
-    """Replace the lines of anchors with those that were committed. What looks have found before no longer applies."""
+def record_committed_lines(conn: Connection, items: Iterable[StoredAnchor]) -> None:
+    """Store which lines of these anchors some commit has had, in addition to what is stored."""
     for item in items:
-        conn.execute("update anchors set lines = ? where id = ?", (anchors.pack_lines(item.lines), item.id))
-        conn.execute("delete from sightings where anchor_id = ?", (item.id,))
+        conn.execute("update anchors set committed = committed | ? where id = ?", (item.committed, item.id))
 
 
 def supersede(conn: Connection, project_id: int, successor: int, removed: dict[str, frozenset[bytes]]) -> list[int]:
@@ -205,7 +203,7 @@ def list_anchors(conn: Connection, observation_ids: Sequence[int], root: str) ->
     rows = fetch_all(
         conn,
         """
-        select a.id, a.observation_id, a.path, a.kind, a.lines, s.stamp, s.present, s.moved_to
+        select a.id, a.observation_id, a.path, a.kind, a.lines, s.stamp, s.present, s.moved_to, a.committed
           from anchors a left join sightings s on s.anchor_id = a.id and s.root = ?
          where a.observation_id in (select value from json_each(?)) order by a.observation_id, a.id
         """,
@@ -214,7 +212,7 @@ def list_anchors(conn: Connection, observation_ids: Sequence[int], root: str) ->
     return [
         StoredAnchor(
             row["id"], row["observation_id"], row["path"], row["kind"], anchors.unpack_lines(bytes(row["lines"])),
-            row["stamp"], row["present"] or 0, row["moved_to"] or "",
+            row["stamp"], row["present"] or 0, row["moved_to"] or "", row["committed"],
         )
         for row in rows
     ]  # fmt: skip
@@ -283,17 +281,34 @@ def load_states(
 
 
 def _state(items: Sequence[StoredAnchor], outcome: StoredOutcome | None, successor: int | None) -> MemoryState:
-    sightings = [item.sighting for item in items if item.stamp is not None]
     return MemoryState(
-        anchors.judge(sightings, is_edit=items[0].kind == "edit")
-        if len(sightings) == len(items)
-        else Freshness.UNKNOWN,
+        judge_freshness(items),
         Outcome(outcome.outcome) if outcome else Outcome.UNKNOWN,
         outcome.commit_id if outcome else "",
         tuple(item.path for item in items),
         tuple(item.moved_to for item in items if item.moved_to),
         successor,
     )
+
+
+def judge_freshness(items: Sequence[StoredAnchor]) -> Freshness:
+    """Return the freshness of an observation from its anchors.
+
+    Of committed work, only the lines that were committed count: what was rewritten before says nothing later.
+    """
+    if any(item.stamp is None for item in items):
+        return Freshness.UNKNOWN
+    is_edit = items[0].kind == "edit"
+    if not is_committed(items):
+        return anchors.judge([item.sight(item.all_lines) for item in items], is_edit=is_edit)
+    total, committed = sum(len(item.lines) for item in items), sum(item.committed.bit_count() for item in items)
+    sightings = [item.sight(item.committed) for item in items if item.committed]
+    return anchors.judge(sightings, is_edit=is_edit, is_partial=committed * 2 < total)
+
+
+def is_committed(items: Iterable[StoredAnchor]) -> bool:
+    """Return whether commits have had enough of the lines of an observation's anchors."""
+    return anchors.is_committed((len(item.lines), item.committed.bit_count()) for item in items)
 
 
 def find_line_authors(conn: Connection, project_id: int, path: str) -> list[tuple[int, frozenset[bytes]]]:
