@@ -25,7 +25,8 @@ from claude_mem.worker.app import Service
 from tests.support import wounds
 from tests.support.lab import Lab
 
-NEWEST = engine.load_migrations()[-1][0]
+VERSIONS = [number for number, _ in engine.load_migrations()]
+NEWEST = VERSIONS[-1]
 RENAMED = 22  # the version that gave tables and columns the names they have now
 DERIVED = (  # of `passages` and of files of work trees, and made again
     "words", "words_data", "words_idx", "words_docsize", "words_config", "sightings",

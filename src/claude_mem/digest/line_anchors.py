@@ -99,7 +99,7 @@ def find_anchors(draft: Draft, lines: TurnLines) -> tuple[Anchor, ...]:
     if draft.files_modified:
         inside = [path for path in draft.files_modified if path in lines.files and not path.startswith(("/", "~"))]
         edited = {path: lines.files[path].added for path in inside}
-        return tuple(Anchor(path, "edit", chosen) for path, chosen in anchors.choose_edit_lines(edited).items())
+        return tuple(Anchor(path, "edit", hashes) for path, hashes in anchors.choose_edit_lines(edited).items())
     names = mentioned_names(draft)
     read = [path for path in draft.files_read if path in lines.files and names]
     mentions = [(path, anchors.mention_lines(lines.files[path].shown, names)) for path in read]

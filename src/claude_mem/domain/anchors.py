@@ -96,7 +96,7 @@ def choose_edit_lines(files: Mapping[str, Iterable[str]]) -> dict[str, tuple[byt
     They are taken evenly from the whole edit: a file with most of its lines decides most, and the share of the chosen
     lines that is left is about the share of all lines that is left.
     """
-    telling = {path: found for path, lines in files.items() if (found := _telling_lines(lines))}
+    telling = {path: telling_lines for path, lines in files.items() if (telling_lines := _telling_lines(lines))}
     largest = sorted(telling, key=lambda path: -len(telling[path]))[:MAX_EDIT_FILES]
     part = min(1.0, MAX_EDIT_LINES / max(1, sum(len(telling[path]) for path in largest)))
     return {path: _take_evenly(telling[path], max(1, round(len(telling[path]) * part))) for path in largest}

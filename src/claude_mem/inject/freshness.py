@@ -173,14 +173,14 @@ def judge_outcomes(
     checks = 0
     for outcome in outcomes:
         group = by_observation.get(outcome.observation_id, [])
-        state, commit, marked = _present_outcome(group, hashes, default=default, head=head)
+        state, commit, updated = _present_outcome(group, hashes, default=default, head=head)
         if _needs_history(group, outcome, state, now=now):
             if checks >= MAX_HISTORY_CHECKS:
                 continue
             checks += 1
-            past, past_commit, marked = _past_outcome(git, marked, outcome, now=now)
+            past, past_commit, updated = _past_outcome(git, updated, outcome, now=now)
             state, commit = (state, commit) if state else (past, past_commit)
-        news = tuple(item for item, before in zip(marked, group, strict=True) if item.committed != before.committed)
+        news = tuple(item for item, before in zip(updated, group, strict=True) if item.committed != before.committed)
         if state and (state != outcome.outcome or news):
             verdicts.append(Verdict(outcome.observation_id, state, commit, news))
     return verdicts
@@ -214,13 +214,13 @@ def _present_outcome(
     group: Sequence[StoredAnchor], hashes: dict[str, frozenset[bytes]], *, default: str, head: str
 ) -> tuple[Outcome, str, list[StoredAnchor]]:
     """Return the outcome that the newest commits show, with the commit, and the anchors with their lines marked."""
-    state, commit, marked = Outcome.UNKNOWN, "", list(group)
+    state, commit, updated = Outcome.UNKNOWN, "", list(group)
     for tip, outcome in ((default, Outcome.LANDED), (head, Outcome.COMMITTED)):
         lines = {item.path: hashes.get(f"{tip}:{item.moved_to or item.path}", frozenset()) for item in group}
         if not state and store.is_committed(mark_committed([replace(item, committed=0) for item in group], lines)):
             state, commit = outcome, tip
-        marked = mark_committed(marked, lines)
-    return state, commit, marked
+        updated = mark_committed(updated, lines)
+    return state, commit, updated
 
 
 def _is_in_work_tree(group: Sequence[StoredAnchor]) -> bool:
@@ -242,19 +242,19 @@ def _past_outcome(
     by_commit = _lines_at(git, group, commits)
     bare = [replace(item, committed=0) for item in group]
     holders = [commit for commit in commits if store.is_committed(mark_committed(bare, by_commit[commit.id]))]
-    marked = list(group)
+    updated = list(group)
     for lines in by_commit.values():
-        marked = mark_committed(marked, lines)
+        updated = mark_committed(updated, lines)
     if not holders:
         return *_unfound_outcome(commits, outcome, now=now), list(group)
     first, last = holders[-1], holders[0]
     later = commits[: commits.index(last)]
     reverting = next((commit for commit in later if _reverts(commit, holders)), None)
     if reverting:
-        return Outcome.REVERTED, reverting.id, marked
+        return Outcome.REVERTED, reverting.id, updated
     if later and later[-1].at - first.at <= DAY_MS and outcome.outcome == Outcome.LANDED:
-        return Outcome.REVERTED, later[-1].id, marked
-    return Outcome.COMMITTED if outcome.outcome != Outcome.LANDED else Outcome.LANDED, last.id, marked
+        return Outcome.REVERTED, later[-1].id, updated
+    return Outcome.COMMITTED if outcome.outcome != Outcome.LANDED else Outcome.LANDED, last.id, updated
 
 
 def _unfound_outcome(commits: Sequence[CommitInfo], outcome: StoredOutcome, *, now: int) -> tuple[Outcome, str]:
