@@ -261,13 +261,15 @@ class Case:
     survival: Survival
     flags: dict[str, bool]
     note: str
+    commit: str = ""
+    state: str = ""
 
 
-def collect_cases(conn: Connection, history: History, root: Path) -> list[Case]:
+def collect_cases(conn: Connection, history: History, root: Path, horizons: Sequence[int] = HORIZON_DAYS) -> list[Case]:
     """Judge every observation at every horizon, commit by commit."""
     moments: defaultdict[int, list[tuple[Work, int, Survival]]] = defaultdict(list)
     for work in load_work(conn):
-        for days in HORIZON_DAYS:
+        for days in horizons:
             at = work.created_at + days * DAY_MS
             index = history.newest_index(at)
             if at <= history.end and (survival := survive(history, work, index)):
@@ -311,6 +313,8 @@ def _judge_at(
                 GONE: survival.is_path_gone,
             },
             f"{states[work.id]}: {'; '.join(counts[work.id])}",
+            commit.id,
+            states[work.id],
         )
         for work, days, survival in moments
     ]

@@ -119,7 +119,24 @@ def test_the_id_of_a_written_file_is_the_one_git_gives_it() -> None:
 
 def test_lines_that_only_moved_to_another_file_do_not_count_as_removed() -> None:
     lines = collect_lines(turn(edit("/p/a.py", CODE, ""), write("/p/b.py", CODE)))
-    assert lines.removed_hashes("a.py") == frozenset()
+    assert lines.dropped_hashes("a.py") == frozenset()
+
+
+def test_a_line_that_was_only_reworded_does_not_count_as_removed() -> None:
+    old = "total = basket.total(rate, currency)\nprint(total)\nreturn prices.by_group(customer)"
+    lines = collect_lines(turn(edit("/p/a.py", old, "total = basket.total(rate, currency, group)\nsend(invoice)")))
+    assert lines.dropped_hashes("a.py") == {
+        anchors.hash_line("print(total)"), anchors.hash_line("return prices.by_group(customer)"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("total", "dropped", "is_replaced"), [(12, 8, True), (12, 7, False), (3, 3, True), (2, 2, False)]
+)
+def test_two_thirds_of_its_lines_must_go_for_a_memory_to_be_replaced(
+    total: int, dropped: int, is_replaced: bool
+) -> None:
+    assert anchors.is_replaced(total, dropped) == is_replaced
 
 
 def test_a_failed_edit_leaves_no_anchor() -> None:

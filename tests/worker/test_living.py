@@ -241,6 +241,11 @@ def work(lab: Lab, session: str, path: str, text: str, said: str, **fields: Any)
     lab.spool("Stop", last_assistant_message=said, **who, **fields)
 
 
+def adopt(lab: Lab) -> Repository:
+    """The repository of a lab's project."""
+    return Repository(lab.project)
+
+
 def start(lab: Lab, session: str) -> str:
     answer = lab.hook("SessionStart", session_id=session, source="startup")
     return str(answer.get("hookSpecificOutput", {}).get("additionalContext", ""))
@@ -254,9 +259,7 @@ CLASS_SAID = "Replaced the nine price functions with basket classes, because gro
 
 
 def test_a_session_is_given_what_holds_and_not_what_does_not(lab: Lab) -> None:
-    Repository(lab.project)
-    repository = Repository.__new__(Repository)
-    repository.root = lab.project
+    repository = adopt(lab)
     work(lab, "a", "src/prices.py", PRICES, PRICES_SAID)
     work(lab, "b", "src/taxes.py", TAXES, TAXES_SAID)
     lab.start()
@@ -291,6 +294,32 @@ def test_a_later_edit_supersedes_the_memory_of_the_lines_it_removed(lab: Lab) ->
     lab.mem("stop")
     ((old, successor),) = lab.rows("select id, superseded_by from observations where superseded_by is not null")
     assert successor > old
+
+
+def test_a_memory_is_valid_again_when_the_edit_that_replaced_it_was_discarded(lab: Lab) -> None:
+    repository = adopt(lab)
+    work(lab, "a", "src/prices.py", PRICES, PRICES_SAID)
+    repository.commit("Add prices")
+    work(lab, "b", "src/prices.py", OTHER, CLASS_SAID)
+    lab.start()
+    lab.wait_digested()
+    repository.git("checkout", "-q", "--", "src/prices.py")
+    work(lab, "c", "README", "A shop with taxes and totals, for nine countries and their currencies.\n", "Reworded it.")
+    lab.wait_digested()
+    text = start(lab, "d")
+    assert "one for each customer group" in text
+    assert "basket classes" not in text
+    lab.mem("stop")
+    assert lab.rows("select id from observations where superseded_by is not null") == []
+
+
+def test_an_edit_that_still_names_what_a_memory_names_does_not_replace_it(lab: Lab) -> None:
+    work(lab, "a", "src/prices.py", PRICES, f"{PRICES_SAID} See `compute_total`.")
+    work(lab, "b", "src/prices.py", OTHER, CLASS_SAID)
+    lab.start()
+    lab.wait_digested()
+    lab.mem("stop")
+    assert lab.rows("select id from observations where superseded_by is not null") == []
 
 
 def test_a_forgotten_observation_leaves_no_anchor(lab: Lab) -> None:

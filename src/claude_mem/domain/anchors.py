@@ -22,6 +22,7 @@ MIN_LINES = 3  # with fewer lines, the reformatting of one would look like a rew
 HASH_BYTES = 8
 CURRENT_SHARE, OUTDATED_SHARE = 0.8, 0.5
 COMMITTED_SHARE = 1 / 3  # work with fewer of its lines in commits is not in any commit
+REPLACED_SHARE = 2 / 3
 _WORD = re.compile(r"[A-Za-z]\w{2,}")
 _PLAIN = re.compile(r"(?:import|from|using|package|#include|use|require)\b|[-=*#/_\s]+$|[\"']use ")
 
@@ -153,6 +154,11 @@ def is_committed(counts: Iterable[tuple[int, int]]) -> bool:
     in_one_file = any(committed * 2 >= total >= MIN_LINES for total, committed in files)
     is_enough = committed >= min(total, MIN_LINES) and committed >= total * COMMITTED_SHARE
     return total > 0 and (in_one_file or is_enough)
+
+
+def is_replaced(total: int, dropped: int) -> bool:
+    """Return whether an edit that dropped so many of a memory's lines replaced what the memory speaks of."""
+    return dropped >= MIN_LINES and dropped >= total * REPLACED_SHARE
 
 
 def has_most(lines: Collection[bytes], present: Collection[bytes]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from claude_mem.domain import anchors
@@ -125,10 +125,20 @@ def record_committed_lines(conn: Connection, items: Iterable[StoredAnchor]) -> N
         conn.execute("update anchors set committed = committed | ? where id = ?", (item.committed, item.id))
 
 
-def supersede(conn: Connection, project_id: int, successor: int, removed: dict[str, frozenset[bytes]]) -> list[int]:
-    """Link the earlier observations of a project at least half of whose lines were removed to their successor.
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """An observation whose code a later turn replaced, and its text."""
 
-    Observations that a person wrote, judged or pinned are left alone. Return the ids of those that were linked.
+    id: int
+    text: str
+
+
+def find_replaced(
+    conn: Connection, project_id: int, successor: int, dropped: Mapping[str, Collection[bytes]]
+) -> list[Replaced]:
+    """Return the earlier observations of a project most of whose lines are among the dropped ones, given by path.
+
+    Observations that a person wrote, judged or pinned are left out, and those of which only a line or two are known.
     """
     rows = fetch_all(
         conn,
@@ -141,24 +151,30 @@ def supersede(conn: Connection, project_id: int, successor: int, removed: dict[s
            and o.turn_id is not n.turn_id and (o.created_at, o.id) < (n.created_at, n.id)
            and o.id in (select observation_id from anchors where path in (select value from json_each(:paths)))
         """,
-        {"project": project_id, "successor": successor, "paths": encode_json(sorted(removed))},
+        {"project": project_id, "successor": successor, "paths": encode_json(sorted(dropped))},
     )
     totals: dict[int, list[int]] = {}
     for row in rows:
         lines = anchors.unpack_lines(bytes(row["lines"]))
         counts = totals.setdefault(row["observation_id"], [0, 0])
         counts[0] += len(lines)
-        counts[1] += sum(line in removed.get(row["path"], ()) for line in lines)
-    superseded = [
-        row_id
-        for row_id, (total, removed_count) in totals.items()
-        if removed_count * 2 >= total and removed_count >= min(total, 2)
-    ]
+        counts[1] += sum(line in dropped.get(row["path"], ()) for line in lines)
+    replaced = [row_id for row_id, (total, count) in totals.items() if anchors.is_replaced(total, count)]
+    texts = fetch_all(
+        conn,
+        "select id, concat_ws(char(10), title, narrative, facts) as text from observations"
+        " where id in (select value from json_each(?)) order by id",
+        (encode_json(replaced),),
+    )
+    return [Replaced(row["id"], row["text"]) for row in texts]
+
+
+def supersede(conn: Connection, observation_ids: Sequence[int], successor: int) -> None:
+    """Link observations to the one that replaced them."""
     conn.execute(
         "update observations set superseded_by = ? where id in (select value from json_each(?))",
-        (successor, encode_json(superseded)),
+        (successor, encode_json(list(observation_ids))),
     )
-    return superseded
 
 
 def record_looks(conn: Connection, root: str, looks: Iterable[Look], *, commit: str = "") -> None:
@@ -176,11 +192,15 @@ def record_looks(conn: Connection, root: str, looks: Iterable[Look], *, commit: 
 
 
 def record_outcome(conn: Connection, observation_id: int, outcome: Outcome, *, commit: str, now: int) -> None:
-    """Store what became of an observation's work."""
+    """Store what became of an observation's work. Work that did not last has replaced nothing."""
     conn.execute(
         "update outcomes set outcome = ?, commit_id = ?, judged_at = ? where observation_id = ? and outcome != ?",
         (outcome, commit, now, observation_id, outcome),
     )
+    if outcome in anchors.UNDONE:
+        conn.execute(
+            "update observations set superseded_by = null where superseded_by = ? and type != 'rule'", (observation_id,)
+        )
 
 
 def record_head(conn: Connection, project_id: int, *, head: str, branch: str, since: int) -> None:
