@@ -23,9 +23,9 @@ import tarfile
 import tempfile
 import time
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,7 @@ class History:
     def __init__(self, git_dir: Path) -> None:
         self._git_dir = git_dir
         self._hashes: dict[str, frozenset[bytes]] = {}
+        self._trees: dict[str, Counter[bytes]] = {}
         log = self._git("rev-list", "--first-parent", "--format=%H %P|%ct", "main").decode()
         rows = [line.split("|") for line in log.splitlines() if "|" in line]
         self.commits = [self._commit(names.split(), int(seconds)) for names, seconds in reversed(rows)]
@@ -110,6 +111,14 @@ class History:
         if blob not in self._hashes:
             self._hashes[blob] = anchors.hash_lines(self.content(blob).decode("utf-8", "replace"))
         return self._hashes[blob]
+
+    def other_hashes(self, commit: Commit, path: str) -> frozenset[bytes]:
+        """Return the line hashes of all files of a commit but one."""
+        if commit.id not in self._trees:
+            self._trees[commit.id] = Counter(line for blob in commit.files.values() for line in self.hashes(blob))
+        counts = self._trees[commit.id]
+        own = self.hashes(commit.files[path]) if path in commit.files else frozenset()
+        return frozenset(line for line, count in counts.items() if count > (line in own))
 
     def content(self, blob: str) -> bytes:
         try:
@@ -221,20 +230,23 @@ def survive(history: History, work: Work, until: int) -> Survival | None:
 
 def _survive_in_file(history: History, work: Work, path: str, lines: frozenset[bytes], until: int) -> Survival | None:
     """Return the survival of one file's lines; None if fewer than three of them, or fewer than half, have landed."""
-    name, landed, blob_then = path, frozenset[bytes](), ""
+    name, landed, elsewhere, blob_then = path, frozenset[bytes](), frozenset[bytes](), ""
     for commit in history.commits[history.newest_index(work.started_at) + 1 : until + 1]:
         name = commit.renames.get(name, name)
         blob = commit.files.get(name, "")
         if blob and commit.at <= work.created_at + LANDING_DAYS * DAY_MS:
-            landed |= lines & history.hashes(blob)
+            new = (lines & history.hashes(blob)) - landed
+            landed |= new
+            elsewhere |= new & history.other_hashes(commit, name) if new else new
         if not blob_then and len(landed) * 2 >= len(lines):
             blob_then = blob
     if len(landed) < anchors.MIN_LINES or len(landed) * 2 < len(lines):
         return None
     files = history.commits[until].files
     blob = files.get(name, "")
-    left = len(landed & history.hashes(blob)) if blob else 0
-    return Survival(len(landed), left, blob != blob_then, path not in files)
+    left = landed & history.hashes(blob) if blob else frozenset()
+    moved = (landed - left - elsewhere) & history.other_hashes(history.commits[until], name)
+    return Survival(len(landed), len(left | moved), blob != blob_then, path not in files)
 
 
 # --- measure ---------------------------------------------------------------------------------------------------------
@@ -249,13 +261,15 @@ class Case:
     survival: Survival
     flags: dict[str, bool]
     note: str
+    commit: str = ""
+    state: str = ""
 
 
-def collect_cases(conn: Connection, history: History, root: Path) -> list[Case]:
+def collect_cases(conn: Connection, history: History, root: Path, horizons: Sequence[int] = HORIZON_DAYS) -> list[Case]:
     """Judge every observation at every horizon, commit by commit."""
     moments: defaultdict[int, list[tuple[Work, int, Survival]]] = defaultdict(list)
     for work in load_work(conn):
-        for days in HORIZON_DAYS:
+        for days in horizons:
             at = work.created_at + days * DAY_MS
             index = history.newest_index(at)
             if at <= history.end and (survival := survive(history, work, index)):
@@ -272,16 +286,20 @@ def _judge_at(
     conn: Connection, root: Path, history: History, index: int, moments: Sequence[tuple[Work, int, Survival]]
 ) -> list[Case]:
     commit = history.commits[index]
-    ids = sorted({work.id for work, _, _ in moments})
-    starts = {work.id: work.started_at for work, _, _ in moments}
-    stored_items = store.list_anchors(conn, ids, str(root))
-    items = [item for row_id in ids for item in _narrow(history, stored_items, row_id, starts[row_id], index)]
+    rows = fetch_all(conn, "select id, created_at from observations where created_at <= ? order by id", (commit.at,))
+    starts = {row["id"]: row["created_at"] for row in rows} | {work.id: work.started_at for work, _, _ in moments}
+    groups: defaultdict[int, list[StoredAnchor]] = defaultdict(list)
+    for item in store.list_anchors(conn, list(starts), str(root)):
+        groups[item.observation_id].append(item)
+    items = [item for row_id, group in groups.items() for item in _mark(history, group, starts[row_id], index)]
     looks = freshness.look_at_files(str(root), items, seconds=60, paths=list(commit.files))
     states = _freshness(items, looks)
     at_start = _freshness(items, freshness.look_at_files(str(root), items, seconds=60))
     counts = defaultdict(list)
     for item in store.apply_looks(items, looks):
-        counts[item.observation_id].append(f"{item.path} {item.present}/{len(item.lines)} {item.moved_to}".strip())
+        seen, known = (item.present & item.committed).bit_count(), item.committed.bit_count()
+        about = f"{item.path} {seen}/{known} of {len(item.lines)} {item.moved_to}"
+        counts[item.observation_id].append(about.strip())
     return [
         Case(
             work,
@@ -295,28 +313,27 @@ def _judge_at(
                 GONE: survival.is_path_gone,
             },
             f"{states[work.id]}: {'; '.join(counts[work.id])}",
+            commit.id,
+            states[work.id],
         )
         for work, days, survival in moments
     ]
 
 
-def _narrow(
-    history: History, items: Sequence[StoredAnchor], row_id: int, started_at: int, until: int
-) -> Sequence[StoredAnchor]:
-    """Return an observation's anchors as the look after the first commit that has its work leaves them."""
-    group = [item for item in items if item.observation_id == row_id]
+def _mark(history: History, group: Sequence[StoredAnchor], started_at: int, until: int) -> Sequence[StoredAnchor]:
+    """Return an observation's anchors with the lines marked that commits of the two weeks after the work have had."""
     for commit in history.commits[history.newest_index(started_at) + 1 : until + 1]:
-        committed = {item.path: history.hashes(blob) for item in group if (blob := commit.files.get(item.path, ""))}
-        if committed and (narrowed := freshness.narrow_to_commit(group, committed)):
-            return narrowed
-    return group
+        if commit.at <= started_at + LANDING_DAYS * DAY_MS:
+            lines = {item.path: history.hashes(blob) for item in group if (blob := commit.files.get(item.path, ""))}
+            group = freshness.mark_committed(group, lines)
+    return group if store.is_committed(group) else [replace(item, committed=0) for item in group]
 
 
 def _freshness(items: Sequence[StoredAnchor], looks: Sequence[store.Look]) -> dict[int, anchors.Freshness]:
-    groups: defaultdict[int, list[anchors.Sighting]] = defaultdict(list)
+    groups: defaultdict[int, list[StoredAnchor]] = defaultdict(list)
     for item in store.apply_looks(items, looks):
-        groups[item.observation_id].append(item.sighting)
-    return {row_id: anchors.judge(group) for row_id, group in groups.items()}
+        groups[item.observation_id].append(item)
+    return {row_id: store.judge_freshness(group) for row_id, group in groups.items()}
 
 
 @dataclass(frozen=True, slots=True)

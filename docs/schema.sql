@@ -884,7 +884,7 @@ CREATE TABLE anchors (
     path            text not null,             -- relative to the work tree
     kind            text not null check (kind in ('edit', 'read')),
     lines           blob not null,             -- hashes of its telling lines, eight bytes each
-    blob_id         text not null default '',  -- git's id of the file as the turn left it, if that is known
+    blob_id         text not null default '', committed integer not null default 0, removed integer not null default 0,  -- git's id of the file as the turn left it, if that is known
     unique (observation_id, path)
 ) strict;
 
@@ -899,17 +899,17 @@ CREATE TABLE outcomes (
     judged_at       integer not null           -- when the outcome last changed
 ) strict;
 
-CREATE TABLE sightings (
-    anchor_id  integer not null references anchors (id) on delete cascade,
-    root       text not null,             -- of the work tree
-    stamp      text not null,             -- modification time and size of the file that was read; empty: no such file
-    present    integer not null,          -- how many of the lines were there
-    moved_to   text not null default '',
-    commit_id  text not null default '',  -- HEAD at that time
-    primary key (anchor_id, root)
-) strict, without rowid;
-
 CREATE TRIGGER observations_anchors_forgotten after update of forgotten on observations when new.forgotten begin
     delete from anchors where observation_id = new.id;
     delete from outcomes where observation_id = new.id;
 end;
+
+CREATE TABLE sightings (
+    anchor_id  integer not null references anchors (id) on delete cascade,
+    root       text not null,             -- of the work tree
+    stamp      text not null,             -- modification time and size of the file that was read; empty: no such file
+    present    integer not null,          -- the lines that were there, as a bit set
+    moved_to   text not null default '',
+    commit_id  text not null default '',  -- HEAD at that time
+    primary key (anchor_id, root)
+) strict, without rowid;

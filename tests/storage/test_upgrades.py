@@ -26,7 +26,7 @@ from tests.reliability.test_io_errors import TROUBLE, failing
 from tests.support import proof, upgrading
 from tests.support.lab import Lab
 from tests.support.moving import Home
-from tests.support.upgrading import NEWEST, Place, columns, earlier, said, tables
+from tests.support.upgrading import NEWEST, VERSIONS, Place, columns, earlier, said, tables
 from tests.unit.test_recall import FakeEmbedder
 
 pytestmark = [
@@ -34,7 +34,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 COMMAND = "CLAUDE_MEM_PROOF=build/proof pytest tests/storage/test_upgrades.py"
-EARLIER = range(1, NEWEST) if proof.long() else (1, 11, NEWEST - 1)
+EARLIER = VERSIONS[:-1] if proof.long() else (1, 11, VERSIONS[-2])
 HARDLY = EARLIER if proof.long() else (11,)
 KILL_STEP = 1 if proof.long() else 29
 FULL_STEP = 3 if proof.long() else 211
@@ -72,7 +72,7 @@ def test_every_row_comes_through_and_the_way_back_is_open(place: Place) -> None:
     place.upgrade()
     wrong = [*place.wrong(), *place.wrong_before()]
     rows = upgrading.count(place.old)
-    note("earlier versions brought to the newest", goal=f"{NEWEST - 1}", measured=1, ok=not wrong)
+    note("earlier versions brought to the newest", goal=f"{len(VERSIONS) - 1}", measured=1, ok=not wrong)
     note("rows that came through with the same hash", goal="all", measured=rows if not wrong else 0, ok=not wrong)
     assert wrong == []
     made = place.backups / f"before-{NEWEST:04d}.db"
@@ -89,7 +89,7 @@ def test_an_older_program_refuses_it_and_changes_nothing(place: Place) -> None:
     with upgrading.program_of(place.version), pytest.raises(DatabaseTooNew, match=f"up to {place.version}$"):
         place.upgrade()
     same = place.path.read_bytes() == before
-    note("older programs that refused the newest tables", goal=f"{NEWEST - 1}", measured=1, ok=same)
+    note("older programs that refused the newest tables", goal=f"{len(VERSIONS) - 1}", measured=1, ok=same)
     assert same
 
 

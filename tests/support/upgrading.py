@@ -25,9 +25,12 @@ from claude_mem.worker.app import Service
 from tests.support import wounds
 from tests.support.lab import Lab
 
-NEWEST = engine.load_migrations()[-1][0]
+VERSIONS = [number for number, _ in engine.load_migrations()]
+NEWEST = VERSIONS[-1]
 RENAMED = 22  # the version that gave tables and columns the names they have now
-DERIVED = ("words", "words_data", "words_idx", "words_docsize", "words_config")  # of `passages`, and made again
+DERIVED = (  # of `passages` and of files of work trees, and made again
+    "words", "words_data", "words_idx", "words_docsize", "words_config", "sightings",
+)  # fmt: skip
 OWED = (
     "index_queue",
     "checksums",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from claude_mem.domain import anchors
 from claude_mem.domain.anchors import Freshness, Sighting
 from claude_mem.domain.records import Draft, ToolUsed, Turn
 from claude_mem.inject import freshness
-from claude_mem.storage.sqlite.memory.anchors import StoredAnchor, apply_looks
+from claude_mem.storage.sqlite.memory.anchors import StoredAnchor, apply_looks, judge_freshness
 
 CODE = "\n".join(f"def step_{number}(basket): return basket.total({number})" for number in range(30)) + "\n"
 
@@ -36,6 +37,40 @@ def test_at_most_twelve_lines_are_chosen_from_the_whole_edit() -> None:
     assert lines[0] == anchors.hash_line("def step_0(basket): return basket.total(0)")
     later = {anchors.hash_line(line) for line in CODE.splitlines()[20:]}
     assert len(later & set(lines)) >= 3, "the end of the edit counts as well"
+
+
+def test_the_lines_of_an_edit_are_shared_out_by_the_size_of_its_files() -> None:
+    large = [f"def step_{number}(basket): return basket.total({number})" for number in range(170)]
+    chosen = anchors.choose_edit_lines({"small.py": large[:30], "large.py": large, "none.py": ["}"]})
+    assert [(path, len(lines)) for path, lines in chosen.items()] == [("large.py", 51), ("small.py", 9)]
+    few = anchors.choose_edit_lines({"a.py": large[:20], "b.py": large[:3]})
+    assert [len(lines) for lines in few.values()] == [20, 3], "a small edit is known in full"
+
+
+def test_files_outside_of_the_project_have_no_anchor() -> None:
+    lines = collect_lines(turn(write("/home/a/.claude/plans/plan.md", CODE), write("/p/a.py", CODE)))
+    draft = Draft(key="work", type="feature", title="t", files_modified=("/home/a/.claude/plans/plan.md", "a.py"))
+    assert [anchor.path for anchor in find_anchors(draft, lines)] == ["a.py"]
+
+
+@pytest.mark.parametrize(
+    ("counts", "is_committed"),
+    [([(12, 12)], True), ([(12, 4)], True), ([(12, 3)], False), ([(2, 2)], True), ([(2, 1)], False),
+     ([(30, 0), (6, 3)], True), ([(30, 2), (2, 2)], False), ([], False)],
+)  # fmt: skip
+def test_a_third_of_the_lines_or_half_of_one_file_shows_that_work_was_committed(
+    counts: list[tuple[int, int]], is_committed: bool
+) -> None:
+    assert anchors.is_committed(counts) == is_committed
+
+
+def test_lines_that_were_never_committed_say_nothing_later() -> None:
+    item = replace(stored("a.py"), lines=tuple(map(anchors.hash_line, CODE.splitlines()[:12])), stamp="1:1")
+    committed = replace(item, present=0b11111, committed=0b11111)
+    assert judge_freshness([committed]) == Freshness.PARTLY, "most of the work was rewritten before it was committed"
+    assert judge_freshness([replace(committed, committed=0b111111)]) == Freshness.CURRENT
+    assert judge_freshness([replace(committed, committed=0)]) == Freshness.OUTDATED
+    assert judge_freshness([replace(committed, present=0b11)]) == Freshness.OUTDATED
 
 
 @pytest.mark.parametrize("line", ["}", "return nil", "import os.path as path", "// -----------------", "else:", ""])
@@ -84,7 +119,24 @@ def test_the_id_of_a_written_file_is_the_one_git_gives_it() -> None:
 
 def test_lines_that_only_moved_to_another_file_do_not_count_as_removed() -> None:
     lines = collect_lines(turn(edit("/p/a.py", CODE, ""), write("/p/b.py", CODE)))
-    assert lines.removed_hashes("a.py") == frozenset()
+    assert lines.dropped_hashes("a.py") == frozenset()
+
+
+def test_a_line_that_was_only_reworded_does_not_count_as_removed() -> None:
+    old = "total = basket.total(rate, currency)\nprint(total)\nreturn prices.by_group(customer)"
+    lines = collect_lines(turn(edit("/p/a.py", old, "total = basket.total(rate, currency, group)\nsend(invoice)")))
+    assert lines.dropped_hashes("a.py") == {
+        anchors.hash_line("print(total)"), anchors.hash_line("return prices.by_group(customer)"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("total", "dropped", "is_replaced"), [(12, 8, True), (12, 7, False), (3, 3, True), (2, 2, False)]
+)
+def test_two_thirds_of_its_lines_must_go_for_a_memory_to_be_replaced(
+    total: int, dropped: int, is_replaced: bool
+) -> None:
+    assert anchors.is_replaced(total, dropped) == is_replaced
 
 
 def test_a_failed_edit_leaves_no_anchor() -> None:
@@ -116,7 +168,7 @@ def look(root: Path, *items: StoredAnchor, paths: tuple[str, ...] = ()) -> list[
 
 
 def state(item: StoredAnchor) -> Freshness:
-    return anchors.judge([item.sighting]) if item.stamp is not None else Freshness.UNKNOWN
+    return judge_freshness([item])
 
 
 def test_a_file_is_compared_line_by_line(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from claude_mem.domain import anchors
-from claude_mem.domain.anchors import Outcome
+from claude_mem.domain.anchors import Freshness, Outcome
 from claude_mem.inject import freshness
-from claude_mem.storage.sqlite.memory.anchors import StoredAnchor, StoredOutcome, apply_looks
+from claude_mem.storage.sqlite.memory.anchors import StoredAnchor, StoredOutcome, apply_looks, judge_freshness
 from claude_mem.system import git_objects
 from claude_mem.system.git_objects import GitObjects
 from tests.support.lab import Lab
@@ -52,14 +52,21 @@ class Repository:
 
     def outcome(self, before: Outcome = Outcome.TRIED, *, path: str = "a.py") -> str:
         """Return what became of an edit that added `CODE` to a file."""
+        verdict = self.judge(before, path=path)
+        return verdict.outcome if verdict else before
+
+    def judge(
+        self, before: Outcome = Outcome.TRIED, *, path: str = "a.py", created_at: int = NOW, now: int = NOW
+    ) -> freshness.Verdict | None:
+        """Judge an edit that added `CODE` to a file, as a look after a turn does."""
         item = StoredAnchor(1, 1, path, "edit", anchors.choose_lines(CODE.splitlines()))
         git = GitObjects(str(self.root))
         head, _ = git.head()
         paths = git.list_paths(head)
         seen = apply_looks([item], freshness.look_at_files(str(self.root), [item], seconds=60, paths=paths))
-        stored = StoredOutcome(1, before, "", NOW)
-        verdicts = freshness.judge_outcomes(git, seen, [stored], head=head, now=NOW)
-        return verdicts[0].outcome if verdicts else before
+        stored = StoredOutcome(1, before, "", created_at)
+        verdicts = freshness.judge_outcomes(git, seen, [stored], head=head, now=now)
+        return verdicts[0] if verdicts else None
 
 
 @pytest.fixture
@@ -88,6 +95,24 @@ def test_edits_that_git_discarded_were_dropped(repository: Repository, command: 
     if command[0] == "stash":
         repository.git("stash", "drop", "-q")
     assert repository.outcome() == Outcome.DROPPED
+
+
+def test_dropped_work_that_is_taken_up_again_has_landed(repository: Repository) -> None:
+    repository.put("a.py", CODE)
+    repository.commit("Add the steps")
+    assert repository.outcome(Outcome.DROPPED) == Outcome.LANDED
+
+
+def test_of_old_work_all_lines_count_that_commits_of_its_time_had(repository: Repository) -> None:
+    repository.put("a.py", CODE)
+    repository.commit("Add the steps")
+    repository.put("a.py", "\n".join(CODE.splitlines()[:3]) + "\n")
+    repository.commit("Remove most steps")
+    verdict = repository.judge(created_at=NOW - 2 * freshness.DAY_MS, now=NOW)
+    assert verdict is not None
+    (item,) = verdict.anchors
+    assert item.committed.bit_count() == 9, "not only the three that are left"
+    assert judge_freshness([item]) == Freshness.OUTDATED
 
 
 def test_a_reverted_commit_is_reverted(repository: Repository) -> None:
@@ -216,6 +241,11 @@ def work(lab: Lab, session: str, path: str, text: str, said: str, **fields: Any)
     lab.spool("Stop", last_assistant_message=said, **who, **fields)
 
 
+def adopt(lab: Lab) -> Repository:
+    """The repository of a lab's project."""
+    return Repository(lab.project)
+
+
 def start(lab: Lab, session: str) -> str:
     answer = lab.hook("SessionStart", session_id=session, source="startup")
     return str(answer.get("hookSpecificOutput", {}).get("additionalContext", ""))
@@ -229,9 +259,7 @@ CLASS_SAID = "Replaced the nine price functions with basket classes, because gro
 
 
 def test_a_session_is_given_what_holds_and_not_what_does_not(lab: Lab) -> None:
-    Repository(lab.project)
-    repository = Repository.__new__(Repository)
-    repository.root = lab.project
+    repository = adopt(lab)
     work(lab, "a", "src/prices.py", PRICES, PRICES_SAID)
     work(lab, "b", "src/taxes.py", TAXES, TAXES_SAID)
     lab.start()
@@ -266,6 +294,32 @@ def test_a_later_edit_supersedes_the_memory_of_the_lines_it_removed(lab: Lab) ->
     lab.mem("stop")
     ((old, successor),) = lab.rows("select id, superseded_by from observations where superseded_by is not null")
     assert successor > old
+
+
+def test_a_memory_is_valid_again_when_the_edit_that_replaced_it_was_discarded(lab: Lab) -> None:
+    repository = adopt(lab)
+    work(lab, "a", "src/prices.py", PRICES, PRICES_SAID)
+    repository.commit("Add prices")
+    work(lab, "b", "src/prices.py", OTHER, CLASS_SAID)
+    lab.start()
+    lab.wait_digested()
+    repository.git("checkout", "-q", "--", "src/prices.py")
+    work(lab, "c", "README", "A shop with taxes and totals, for nine countries and their currencies.\n", "Reworded it.")
+    lab.wait_digested()
+    text = start(lab, "d")
+    assert "one for each customer group" in text
+    assert "basket classes" not in text
+    lab.mem("stop")
+    assert lab.rows("select id from observations where superseded_by is not null") == []
+
+
+def test_an_edit_that_still_names_what_a_memory_names_does_not_replace_it(lab: Lab) -> None:
+    work(lab, "a", "src/prices.py", PRICES, f"{PRICES_SAID} See `compute_total`.")
+    work(lab, "b", "src/prices.py", OTHER, CLASS_SAID)
+    lab.start()
+    lab.wait_digested()
+    lab.mem("stop")
+    assert lab.rows("select id from observations where superseded_by is not null") == []
 
 
 def test_a_forgotten_observation_leaves_no_anchor(lab: Lab) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from claude_mem.digest import markdown
-from claude_mem.digest.line_anchors import TurnLines, collect_lines, find_anchors
+from claude_mem.digest.line_anchors import TurnLines, collect_lines, find_anchors, mentioned_names
 from claude_mem.digest.models.base import Compressor
 from claude_mem.domain import ids
 from claude_mem.domain.anchors import Outcome
@@ -127,8 +127,11 @@ def _store_anchors(conn: Connection, turn: Turn, row_id: int, draft: Draft, line
         branch="",
         now=turn.ended_at,
     )
-    removed = {
-        path: hashes for path in draft.files_modified if path in lines.files if (hashes := lines.removed_hashes(path))
+    dropped = {
+        path: hashes for path in draft.files_modified if path in lines.files if (hashes := lines.dropped_hashes(path))
     }
-    if removed and draft.trust in TRUSTED:
-        anchors.supersede(conn, turn.project_id, row_id, removed)
+    if dropped and draft.trust in TRUSTED:
+        replaced = anchors.find_replaced(conn, turn.project_id, row_id, dropped)
+        # What the later edit still names was reworked, and the memory of it may well hold.
+        outdated_ids = [item.id for item in replaced if not lines.adds_any(mentioned_names(item.text))]
+        anchors.supersede(conn, outdated_ids, row_id)

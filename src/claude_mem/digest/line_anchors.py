@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from claude_mem.digest import symbols
@@ -16,6 +17,9 @@ from claude_mem.domain.anchors import Anchor
 from claude_mem.domain.records import Draft, ToolUsed, Turn
 
 MAX_READ_LINES = 4_000
+MAX_BLOCK_LINES = 400  # of a diff, to compare each removed line with each added one
+SIMILAR_SHARE = 0.6  # of the words of two lines, for one to be called a rewording of the other
+_WORD = re.compile(r"\w+")
 # Names that look like code: `in_backticks`, snake_case, camelCase, CONSTANT_CASE, calls().
 _QUOTED = re.compile(r"`([^`\n]{3,60})`")
 _CODE_NAME = re.compile(r"\b(?:[A-Za-z]\w*_\w+|[a-z]+[A-Z]\w+|[A-Z][a-z]+[A-Z]\w+|\w{3,}(?=\())")
@@ -24,10 +28,14 @@ _NUMBERED = re.compile(r"^ *\d+[→\t|:]")  # agents number the lines of a file 
 
 @dataclass(slots=True)
 class FileLines:
-    """The lines that a turn added to a file, removed from it, and saw in it. `whole`: the file as it was written."""
+    """The lines that a turn added to a file, removed from it, and saw in it. `whole`: the file as it was written.
+
+    `dropped` are the removed lines in whose place no similar line was put.
+    """
 
     added: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
     shown: list[str] = field(default_factory=list)
     whole: str | None = None
 
@@ -38,10 +46,15 @@ class TurnLines:
 
     files: dict[str, FileLines]
 
-    def removed_hashes(self, path: str) -> frozenset[bytes]:
-        """Return the hashes of the lines that the turn removed from a file and added to no other."""
+    def dropped_hashes(self, path: str) -> frozenset[bytes]:
+        """Return the hashes of the lines that the turn removed from a file, without those that it only reworded or
+        added to another file."""
         added = {anchors.hash_line(line) for lines in self.files.values() for line in lines.added}
-        return frozenset(map(anchors.hash_line, self.files[path].removed)) - added
+        return frozenset(map(anchors.hash_line, self.files[path].dropped)) - added
+
+    def adds_any(self, names: Collection[str]) -> bool:
+        """Return whether the turn added lines with one of these names."""
+        return any(name in line for lines in self.files.values() for line in lines.added for name in names)
 
     def blob_id(self, path: str) -> str:
         """Return git's id of the file as the turn left it; "" if the turn did not write the whole file."""
@@ -84,7 +97,27 @@ def _apply(file: FileLines, lines: Sequence[str]) -> None:
     removed_texts = {line.strip() for line in removed} - {line.strip() for line in added}
     file.added = [line for line in file.added if line.strip() not in removed_texts] + added
     file.removed += removed
+    file.dropped += _dropped_lines(lines)
     file.whole = None
+
+
+def _dropped_lines(lines: Sequence[str]) -> Iterator[str]:
+    """Yield the removed lines of a diff in whose place no similar line was put."""
+    for changed, block in groupby(lines, key=lambda line: line[:1] in ("+", "-")):
+        if changed:
+            run = list(block)[:MAX_BLOCK_LINES]
+            added = [_words(line) for line in run if line.startswith("+")]
+            for line in run:
+                if line.startswith("-") and not _is_like_any(_words(line), added):
+                    yield line[1:]
+
+
+def _words(line: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(line))
+
+
+def _is_like_any(words: frozenset[str], others: Sequence[frozenset[str]]) -> bool:
+    return any(len(words & other) >= SIMILAR_SHARE * max(len(words), len(other)) for other in others)
 
 
 def _shown_lines(output: Any) -> list[str]:
@@ -96,21 +129,19 @@ def _shown_lines(output: Any) -> list[str]:
 
 def find_anchors(draft: Draft, lines: TurnLines) -> tuple[Anchor, ...]:
     """Return the anchors of an observation: of the files it changed, else of the lines it read and speaks of."""
-    edited = [path for path in draft.files_modified if path in lines.files and lines.files[path].added]
-    if edited or draft.files_modified:
-        candidates = [Anchor(path, "edit", anchors.choose_lines(lines.files[path].added)) for path in edited]
-    else:
-        names = mentioned_names(draft)
-        read = [path for path in draft.files_read if path in lines.files and names]
-        mentions = [(path, anchors.mention_lines(lines.files[path].shown, names)) for path in read]
-        candidates = [Anchor(path, "read", anchors.choose_lines(mention)) for path, mention in mentions]
-        candidates = [anchor for anchor in candidates if len(anchor.lines) >= anchors.MIN_LINES]
-    fullest = sorted((anchor for anchor in candidates if anchor.lines), key=lambda anchor: -len(anchor.lines))
-    return tuple(fullest[: anchors.MAX_FILES])
+    if draft.files_modified:
+        inside = [path for path in draft.files_modified if path in lines.files and not path.startswith(("/", "~"))]
+        edited = {path: lines.files[path].added for path in inside}
+        return tuple(Anchor(path, "edit", hashes) for path, hashes in anchors.choose_edit_lines(edited).items())
+    names = mentioned_names("\n".join((draft.title, draft.narrative, *(fact.text for fact in draft.facts))))
+    read = [path for path in draft.files_read if path in lines.files and names]
+    mentions = [(path, anchors.mention_lines(lines.files[path].shown, names)) for path in read]
+    candidates = [Anchor(path, "read", anchors.choose_lines(mention)) for path, mention in mentions]
+    candidates = [anchor for anchor in candidates if len(anchor.lines) >= anchors.MIN_LINES]
+    return tuple(sorted(candidates, key=lambda anchor: -len(anchor.lines))[: anchors.MAX_FILES])
 
 
-def mentioned_names(draft: Draft) -> frozenset[str]:
-    """Return the names in an observation's text that look like code."""
-    text = "\n".join((draft.title, draft.narrative, *(fact.text for fact in draft.facts)))
+def mentioned_names(text: str) -> frozenset[str]:
+    """Return the names in a text that look like code."""
     names = {*_QUOTED.findall(text), *_CODE_NAME.findall(text)}
     return frozenset(name.removesuffix("()") for name in names if "/" not in name)

@@ -1,25 +1,28 @@
 """Line anchors: the lines of code that a memory speaks of, and what their survival says about the memory.
 
 Whether a file or a symbol has changed says little: most files change every week, and most of what was remembered about
-them still holds. The lines themselves decide. An anchor holds hashes of up to twelve lines that a turn added or read;
-the share of them that is still in the file gives the freshness of the memory.
+them still holds. The lines themselves decide. The anchors of a memory hold hashes of up to 60 lines that a turn added,
+taken evenly from its whole edit, or of lines that it read; the share of them that is still in the files gives the
+freshness of the memory.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-MAX_LINES = 12  # hashes per anchor
-MAX_FILES = 4  # anchors per observation
+MAX_EDIT_LINES = 60  # hashes per observation of an edit
+MAX_LINES = 12  # hashes per anchor of what was only read
+MAX_EDIT_FILES, MAX_FILES = 8, 4  # anchors per observation
 MIN_CHARS = 15  # shorter lines occur in many places
 MIN_LINES = 3  # with fewer lines, the reformatting of one would look like a rewrite
 HASH_BYTES = 8
 CURRENT_SHARE, OUTDATED_SHARE = 0.8, 0.5
+COMMITTED_SHARE = 1 / 3  # work with fewer of its lines in commits is not in any commit
+REPLACED_SHARE = 2 / 3
 _WORD = re.compile(r"[A-Za-z]\w{2,}")
 _PLAIN = re.compile(r"(?:import|from|using|package|#include|use|require)\b|[-=*#/_\s]+$|[\"']use ")
 
@@ -81,17 +84,32 @@ def hash_lines(text: str) -> frozenset[bytes]:
 
 
 def choose_lines(lines: Iterable[str], *, most: int = MAX_LINES) -> tuple[bytes, ...]:
-    """Return the hashes of the most telling lines: those that occur once, taken evenly from all of them.
+    """Return the hashes of telling lines, taken evenly from all of them.
 
     A sample from one place would say nothing about the rest of an edit.
     """
-    stripped = [line.strip() for line in lines]
-    counts = Counter(stripped)
-    telling = list(dict.fromkeys(line for line in stripped if is_telling(line)))
-    once = [line for line in telling if counts[line] == 1]
-    telling = once if len(once) >= MIN_LINES else telling
-    step = max(1.0, len(telling) / most)
-    return tuple(hash_line(telling[int(index * step)]) for index in range(min(most, len(telling))))
+    return _take_evenly(_telling_lines(lines), most)
+
+
+def choose_edit_lines(files: Mapping[str, Iterable[str]]) -> dict[str, tuple[bytes, ...]]:
+    """Return the hashes of telling lines of an edit by path, the largest files first.
+
+    They are taken evenly from the whole edit: a file with most of its lines decides most, and the share of the chosen
+    lines that is left is about the share of all lines that is left.
+    """
+    telling = {path: telling_lines for path, lines in files.items() if (telling_lines := _telling_lines(lines))}
+    largest = sorted(telling, key=lambda path: -len(telling[path]))[:MAX_EDIT_FILES]
+    part = min(1.0, MAX_EDIT_LINES / max(1, sum(len(telling[path]) for path in largest)))
+    return {path: _take_evenly(telling[path], max(1, round(len(telling[path]) * part))) for path in largest}
+
+
+def _telling_lines(lines: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(stripped for line in lines if is_telling(stripped := line.strip())))
+
+
+def _take_evenly(lines: Sequence[str], most: int) -> tuple[bytes, ...]:
+    step = max(1.0, len(lines) / most)
+    return tuple(hash_line(lines[int(index * step)]) for index in range(min(most, len(lines))))
 
 
 def is_telling(line: str) -> bool:
@@ -104,11 +122,12 @@ def mention_lines(lines: Iterable[str], names: Collection[str]) -> list[str]:
     return [line for line in lines if any(name in line for name in names)]
 
 
-def judge(sightings: Sequence[Sighting], *, is_edit: bool = True) -> Freshness:
+def judge(sightings: Sequence[Sighting], *, is_edit: bool = True, is_partial: bool = False) -> Freshness:
     """Return the freshness of a memory from a look at each of its anchors.
 
     The lines of what was only read are a sample of its surroundings: their change is reported as partial, and only a
-    missing file makes such a memory stale. Of one or two lines that are not there, nothing is concluded.
+    missing file makes such a memory stale. Of one or two lines that are not there, nothing is concluded. `is_partial`:
+    the sightings are of the lines that were committed, and most of the work was not.
     """
     total, present = sum(item.total for item in sightings), sum(item.present for item in sightings)
     if not total:
@@ -120,14 +139,36 @@ def judge(sightings: Sequence[Sighting], *, is_edit: bool = True) -> Freshness:
         return Freshness.UNKNOWN
     if share < OUTDATED_SHARE and is_edit:
         return Freshness.OUTDATED
-    if share < CURRENT_SHARE:
+    if share < CURRENT_SHARE or is_partial:
         return Freshness.PARTLY
     return Freshness.MOVED if any(item.moved_to for item in sightings) else Freshness.CURRENT
+
+
+def is_committed(counts: Iterable[tuple[int, int]]) -> bool:
+    """Return whether work was committed, from the number of its lines in each file and of those that a commit has had.
+
+    A third of all lines shows it, or half of those in one file: agents often edit more than is committed in the end.
+    """
+    files = list(counts)
+    total, committed = sum(total for total, _ in files), sum(committed for _, committed in files)
+    in_one_file = any(committed * 2 >= total >= MIN_LINES for total, committed in files)
+    is_enough = committed >= min(total, MIN_LINES) and committed >= total * COMMITTED_SHARE
+    return total > 0 and (in_one_file or is_enough)
+
+
+def is_replaced(total: int, dropped: int) -> bool:
+    """Return whether an edit that dropped so many of a memory's lines replaced what the memory speaks of."""
+    return dropped >= MIN_LINES and dropped >= total * REPLACED_SHARE
 
 
 def has_most(lines: Collection[bytes], present: Collection[bytes]) -> bool:
     """Return whether at least half of the lines are present."""
     return bool(lines) and sum(line in present for line in lines) * 2 >= len(lines)
+
+
+def match_lines(lines: Sequence[bytes], present: Collection[bytes]) -> int:
+    """Return which of the lines are present, as a bit set."""
+    return sum(1 << index for index, line in enumerate(lines) if line in present)
 
 
 def pack_lines(lines: Sequence[bytes]) -> bytes:

@@ -67,7 +67,7 @@ def _look_at_path(root: str, path: str, group: Sequence[StoredAnchor], names: _R
         changed = [item for item in group if item.stamp != stamp or item.moved_to]
         lines = _read_hashes(root, path) if changed else None
         if lines is not None:
-            yield from (Look(item.id, stamp, _count(item.lines, lines)) for item in changed)
+            yield from (Look(item.id, stamp, anchors.match_lines(item.lines, lines)) for item in changed)
         return
     for item in group:
         moved_stamp = _stamp(root, item.moved_to) if item.moved_to else ""
@@ -85,7 +85,8 @@ def _find_moved(root: str, item: StoredAnchor, names: _RenameIndex) -> Look:
     for path in (*last_path, *names.candidates(item.path)):
         stamp = _stamp(root, path)
         lines = _read_hashes(root, path) if stamp else None
-        if lines and anchors.has_most(item.lines, lines) and (present := _count(item.lines, lines)) > best.present:
+        present = anchors.match_lines(item.lines, lines or ())
+        if present.bit_count() * 2 >= len(item.lines) and present.bit_count() > best.present.bit_count():
             best = Look(item.id, stamp, present, path)
     return best
 
@@ -141,16 +142,13 @@ def _read_hashes(root: str, path: str) -> frozenset[bytes] | None:
     return anchors.hash_lines(content.decode("utf-8", "replace"))
 
 
-def _count(lines: Sequence[bytes], present: Collection[bytes]) -> int:
-    return sum(line in present for line in lines)
-
-
 # --- outcomes --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of an observation's work, and the commit that shows it. `anchors`: narrowed to that commit."""
+    """What became of an observation's work, the commit that shows it, and the anchors of which commits had more
+    lines."""
 
     observation_id: int
     outcome: Outcome
@@ -161,77 +159,79 @@ class Verdict:
 def judge_outcomes(
     git: GitObjects, items: Sequence[StoredAnchor], outcomes: Sequence[StoredOutcome], *, head: str, now: int
 ) -> list[Verdict]:
-    """Return the outcomes that changed, by comparing the lines with HEAD, the default branch and recent history."""
+    """Return what changed, by comparing the lines with HEAD, the default branch and recent history.
+
+    Work that ended is only looked for in the newest commits: it may have been taken up again.
+    """
     by_observation: defaultdict[int, list[StoredAnchor]] = defaultdict(list)
     for item in items:
         if item.kind == "edit":
             by_observation[item.observation_id].append(item)
-    open_items = [outcome for outcome in outcomes if outcome.outcome not in _ENDED]
     default = git.default_branch() or head
-    paths = {item.moved_to or item.path for group in by_observation.values() for item in group}
-    blobs = git.read_blobs([f"{commit}:{path}" for commit in dict.fromkeys((default, head)) for path in sorted(paths)])
-    hashes = {spec: anchors.hash_lines(content.decode("utf-8", "replace")) for spec, content in blobs.items()}
+    hashes = _tip_hashes(git, [item for group in by_observation.values() for item in group], (default, head))
     verdicts: list[Verdict] = []
     checks = 0
-    for outcome in open_items:
+    for outcome in outcomes:
         group = by_observation.get(outcome.observation_id, [])
-        if not group:
-            continue
-        state, commit = _present_outcome(group, hashes, default=default, head=head)
-        if not state and not _is_in_work_tree(group) and checks < MAX_HISTORY_CHECKS:
+        state, commit, updated = _present_outcome(group, hashes, default=default, head=head)
+        if _needs_history(group, outcome, state, now=now):
+            if checks >= MAX_HISTORY_CHECKS:
+                continue
             checks += 1
-            state, commit = _past_outcome(git, group, outcome, now=now)
-        if state and state != outcome.outcome:
-            is_new = state in _IN_COMMIT and outcome.outcome not in _IN_COMMIT
-            committed = {item.path: hashes.get(f"{commit}:{item.moved_to or item.path}", frozenset()) for item in group}
-            narrowed = narrow_to_commit(group, committed) if is_new else ()
-            verdicts.append(Verdict(outcome.observation_id, state, commit, tuple(narrowed)))
+            past, past_commit, updated = _past_outcome(git, updated, outcome, now=now)
+            state, commit = (state, commit) if state else (past, past_commit)
+        news = tuple(item for item, before in zip(updated, group, strict=True) if item.committed != before.committed)
+        if state and (state != outcome.outcome or news):
+            verdicts.append(Verdict(outcome.observation_id, state, commit, news))
     return verdicts
 
 
-def narrow_to_commit(group: Sequence[StoredAnchor], committed: Mapping[str, Collection[bytes]]) -> list[StoredAnchor]:
-    """Return the anchors of an observation with only the lines that a commit has; nothing if it does not have the work.
-
-    What was rewritten before the commit is no part of the work: its absence later would say nothing.
-    """
-    if not is_committed(group, committed):
-        return []
-    lines = [tuple(line for line in item.lines if line in committed.get(item.path, ())) for item in group]
-    return [replace(item, lines=own, stamp=None, present=0) for item, own in zip(group, lines, strict=True)]
+def _tip_hashes(git: GitObjects, items: Sequence[StoredAnchor], commits: Sequence[str]) -> dict[str, frozenset[bytes]]:
+    """Return the line hashes of the anchored files at these commits, by `COMMIT:PATH`."""
+    paths = sorted({item.moved_to or item.path for item in items})
+    blobs = git.read_blobs([f"{commit}:{path}" for commit in dict.fromkeys(commits) for path in paths])
+    return {spec: anchors.hash_lines(content.decode("utf-8", "replace")) for spec, content in blobs.items()}
 
 
-def is_committed(group: Sequence[StoredAnchor], committed: Mapping[str, Collection[bytes]]) -> bool:
-    """Return whether a commit has half of an observation's lines, or of those in one of its files.
+def _needs_history(group: Sequence[StoredAnchor], outcome: StoredOutcome, state: Outcome, *, now: int) -> bool:
+    """Return whether history must be searched: for lines that are nowhere now, and once for old work of which only
+    commits of its time tell how much was committed."""
+    if not group or outcome.outcome in _ENDED:
+        return False
+    is_old = outcome.outcome not in _IN_COMMIT and now - outcome.created_at > DAY_MS
+    return is_old or not (state or _is_in_work_tree(group))
 
-    Agents often edit more files than end up in a commit.
-    """
-    in_one_file = any(
-        anchors.has_most(item.lines, committed.get(item.path, ()))
+
+def mark_committed(group: Sequence[StoredAnchor], committed: Mapping[str, Collection[bytes]]) -> list[StoredAnchor]:
+    """Return the anchors of an observation, with the lines marked that a commit has. `committed`: its lines by path."""
+    return [
+        replace(item, committed=item.committed | anchors.match_lines(item.lines, committed.get(item.path, ())))
         for item in group
-        if len(item.lines) >= anchors.MIN_LINES
-    )
-    lines = [line for item in group for line in item.lines]
-    return in_one_file or anchors.has_most(lines, frozenset().union(*committed.values()))
+    ]
 
 
 def _present_outcome(
     group: Sequence[StoredAnchor], hashes: dict[str, frozenset[bytes]], *, default: str, head: str
-) -> tuple[Outcome, str]:
-    for commit, outcome in ((default, Outcome.LANDED), (head, Outcome.COMMITTED)):
-        committed = {item.path: hashes.get(f"{commit}:{item.moved_to or item.path}", frozenset()) for item in group}
-        if is_committed(group, committed):
-            return outcome, commit
-    return Outcome.UNKNOWN, ""
+) -> tuple[Outcome, str, list[StoredAnchor]]:
+    """Return the outcome that the newest commits show, with the commit, and the anchors with their lines marked."""
+    state, commit, updated = Outcome.UNKNOWN, "", list(group)
+    for tip, outcome in ((default, Outcome.LANDED), (head, Outcome.COMMITTED)):
+        lines = {item.path: hashes.get(f"{tip}:{item.moved_to or item.path}", frozenset()) for item in group}
+        if not state and store.is_committed(mark_committed([replace(item, committed=0) for item in group], lines)):
+            state, commit = outcome, tip
+        updated = mark_committed(updated, lines)
+    return state, commit, updated
 
 
 def _is_in_work_tree(group: Sequence[StoredAnchor]) -> bool:
-    return sum(item.present for item in group) * 2 >= sum(len(item.lines) for item in group)
+    return sum(item.present.bit_count() for item in group) * 2 >= sum(len(item.lines) for item in group)
 
 
 def _past_outcome(
     git: GitObjects, group: Sequence[StoredAnchor], outcome: StoredOutcome, *, now: int
-) -> tuple[Outcome, str]:
-    """Return the outcome of lines that are neither in the work tree nor in the newest commits.
+) -> tuple[Outcome, str, list[StoredAnchor]]:
+    """Return the outcome of lines that are neither in the work tree nor in the newest commits, with the commit that
+    shows it, and the anchors with all lines marked that a commit of the time had.
 
     If some commit had them, they were replaced later, or taken back if that happened soon. If none had them, the work
     was dropped.
@@ -239,17 +239,22 @@ def _past_outcome(
     since, until = outcome.created_at - DAY_MS, outcome.created_at + COMMIT_MS
     period = (f"--since=@{since // 1000}", f"--until=@{until // 1000}")
     commits = git.list_commits("--all", "--topo-order", *period, most=MAX_COMMITS)  # the newest first
-    holders = _commits_with(git, group, commits)
+    by_commit = _lines_at(git, group, commits)
+    bare = [replace(item, committed=0) for item in group]
+    holders = [commit for commit in commits if store.is_committed(mark_committed(bare, by_commit[commit.id]))]
+    updated = list(group)
+    for lines in by_commit.values():
+        updated = mark_committed(updated, lines)
     if not holders:
-        return _unfound_outcome(commits, outcome, now=now)
+        return *_unfound_outcome(commits, outcome, now=now), list(group)
     first, last = holders[-1], holders[0]
     later = commits[: commits.index(last)]
     reverting = next((commit for commit in later if _reverts(commit, holders)), None)
     if reverting:
-        return Outcome.REVERTED, reverting.id
+        return Outcome.REVERTED, reverting.id, updated
     if later and later[-1].at - first.at <= DAY_MS and outcome.outcome == Outcome.LANDED:
-        return Outcome.REVERTED, later[-1].id
-    return Outcome.COMMITTED if outcome.outcome != Outcome.LANDED else Outcome.LANDED, last.id
+        return Outcome.REVERTED, later[-1].id, updated
+    return Outcome.COMMITTED if outcome.outcome != Outcome.LANDED else Outcome.LANDED, last.id, updated
 
 
 def _unfound_outcome(commits: Sequence[CommitInfo], outcome: StoredOutcome, *, now: int) -> tuple[Outcome, str]:
@@ -260,21 +265,17 @@ def _unfound_outcome(commits: Sequence[CommitInfo], outcome: StoredOutcome, *, n
     return (Outcome.DROPPED, "") if is_known else (Outcome.UNKNOWN, "")
 
 
-def _commits_with(git: GitObjects, group: Sequence[StoredAnchor], commits: Sequence[CommitInfo]) -> list[CommitInfo]:
-    """Return the commits in whose trees most of the lines are."""
-    lines = [line for item in group for line in item.lines]
+def _lines_at(
+    git: GitObjects, group: Sequence[StoredAnchor], commits: Sequence[CommitInfo]
+) -> dict[str, dict[str, frozenset[bytes]]]:
+    """Return the line hashes of an observation's files at each commit, by path."""
     paths = [item.path for item in group]
     blobs = git.read_blobs([f"{commit.id}:{path}" for commit in commits for path in paths])
-    hashed: dict[bytes, frozenset[bytes]] = {}
-    holders = []
-    for commit in commits:
-        contents = [blobs[spec] for path in paths if (spec := f"{commit.id}:{path}") in blobs]
-        for content in contents:
-            if content not in hashed:
-                hashed[content] = anchors.hash_lines(content.decode("utf-8", "replace"))
-        if anchors.has_most(lines, frozenset().union(*(hashed[content] for content in contents))):
-            holders.append(commit)
-    return holders
+    hashed = {content: anchors.hash_lines(content.decode("utf-8", "replace")) for content in set(blobs.values())}
+    return {
+        commit.id: {path: hashed[blobs[spec]] for path in paths if (spec := f"{commit.id}:{path}") in blobs}
+        for commit in commits
+    }
 
 
 def _reverts(commit: CommitInfo, holders: Sequence[CommitInfo]) -> bool:
@@ -332,15 +333,13 @@ def _inspect(root: str, items: Sequence[StoredAnchor], outcomes: Sequence[Stored
     looks = look_at_files(root, items, seconds=MAX_SECONDS, paths=paths)
     anchors_now = store.apply_looks(items, looks)
     verdicts = judge_outcomes(git, anchors_now, outcomes, head=head, now=ids.now_ms()) if git and head else []
-    narrowed = [item for verdict in verdicts for item in verdict.anchors]
-    later_looks = look_at_files(root, narrowed, seconds=MAX_SECONDS, paths=paths)
-    return _Inspection(head, branch, [*looks, *later_looks], verdicts)
+    return _Inspection(head, branch, looks, verdicts)
 
 
 def _store_inspection(conn: Connection, root: str, inspection: _Inspection, *, project_id: int, now: int) -> None:
     for verdict in inspection.verdicts:
-        store.narrow_anchors(conn, verdict.anchors)
+        store.record_committed_lines(conn, verdict.anchors)
         store.record_outcome(conn, verdict.observation_id, verdict.outcome, commit=verdict.commit, now=now)
-    store.record_looks(conn, root, inspection.looks, commit=inspection.head)  # after the sightings were cleared
+    store.record_looks(conn, root, inspection.looks, commit=inspection.head)
     if inspection.head:
         store.record_head(conn, project_id, head=inspection.head, branch=inspection.branch, since=now - 10 * 60_000)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from claude_mem.domain import anchors
@@ -13,7 +13,10 @@ from claude_mem.storage.sqlite.memory.observations import encode_json, load_obse
 
 @dataclass(frozen=True, slots=True)
 class StoredAnchor:
-    """An anchor with what the last look at a work tree found. `stamp` is None if nobody has looked."""
+    """An anchor with what the last look at a work tree found. `stamp` is None if nobody has looked.
+
+    `present` and `committed` are bit sets of the lines that were there, and that some commit has had.
+    """
 
     id: int
     observation_id: int
@@ -23,15 +26,21 @@ class StoredAnchor:
     stamp: str | None = None
     present: int = 0
     moved_to: str = ""
+    committed: int = 0
 
     @property
-    def sighting(self) -> Sighting:
-        return Sighting(len(self.lines), self.present, bool(self.stamp), self.moved_to)
+    def all_lines(self) -> int:
+        """Return the bit set of all lines."""
+        return (1 << len(self.lines)) - 1
+
+    def sight(self, lines: int) -> Sighting:
+        """Return what the last look found of these lines, a bit set."""
+        return Sighting(lines.bit_count(), (lines & self.present).bit_count(), bool(self.stamp), self.moved_to)
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a look at a work tree found of one anchor."""
+    """What a look at a work tree found of one anchor. `present` is a bit set of its lines."""
 
     anchor_id: int
     stamp: str
@@ -85,23 +94,13 @@ def replace_anchors(
     branch: str,
     now: int,
 ) -> None:
-    """Store the anchors of an observation in place of earlier ones.
-
-    Anchors that did not change, or that were only narrowed to what was committed, keep their rows.
-    """
+    """Store the anchors of an observation in place of earlier ones. Anchors that did not change keep their rows."""
     before = {
         (row["path"], row["kind"], bytes(row["lines"])): row["id"]
         for row in fetch_all(
             conn, "select id, path, kind, lines from anchors where observation_id = ?", (observation_id,)
         )
     }
-    narrowed = {(path, kind): lines for path, kind, lines in before}
-    new_anchors = [
-        replace(item, lines=own)
-        if (own := anchors.unpack_lines(narrowed.get((item.path, item.kind), b""))) and set(own) <= set(item.lines)
-        else item
-        for item in new_anchors
-    ]
     new_keys = {(item.path, item.kind, anchors.pack_lines(item.lines)) for item in new_anchors}
     outdated = [row_id for key, row_id in before.items() if key not in new_keys]
     conn.execute("delete from anchors where id in (select value from json_each(?))", (encode_json(outdated),))
@@ -120,17 +119,26 @@ def replace_anchors(
         conn.execute("delete from outcomes where observation_id = ?", (observation_id,))
 
 
-def narrow_anchors(conn: Connection, items: Iterable[StoredAnchor]) -> None:
-    """Replace the lines of anchors with those that were committed. What looks have found before no longer applies."""
+def record_committed_lines(conn: Connection, items: Iterable[StoredAnchor]) -> None:
+    """Store which lines of these anchors some commit has had, in addition to what is stored."""
     for item in items:
-        conn.execute("update anchors set lines = ? where id = ?", (anchors.pack_lines(item.lines), item.id))
-        conn.execute("delete from sightings where anchor_id = ?", (item.id,))
+        conn.execute("update anchors set committed = committed | ? where id = ?", (item.committed, item.id))
 
 
-def supersede(conn: Connection, project_id: int, successor: int, removed: dict[str, frozenset[bytes]]) -> list[int]:
-    """Link the earlier observations of a project at least half of whose lines were removed to their successor.
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """An observation whose code a later turn replaced, and its text."""
 
-    Observations that a person wrote, judged or pinned are left alone. Return the ids of those that were linked.
+    id: int
+    text: str
+
+
+def find_replaced(
+    conn: Connection, project_id: int, successor: int, dropped: Mapping[str, Collection[bytes]]
+) -> list[Replaced]:
+    """Return the earlier observations of a project most of whose lines are among the dropped ones, given by path.
+
+    Observations that a person wrote, judged or pinned are left out, and those of which only a line or two are known.
     """
     rows = fetch_all(
         conn,
@@ -143,24 +151,30 @@ def supersede(conn: Connection, project_id: int, successor: int, removed: dict[s
            and o.turn_id is not n.turn_id and (o.created_at, o.id) < (n.created_at, n.id)
            and o.id in (select observation_id from anchors where path in (select value from json_each(:paths)))
         """,
-        {"project": project_id, "successor": successor, "paths": encode_json(sorted(removed))},
+        {"project": project_id, "successor": successor, "paths": encode_json(sorted(dropped))},
     )
     totals: dict[int, list[int]] = {}
     for row in rows:
         lines = anchors.unpack_lines(bytes(row["lines"]))
         counts = totals.setdefault(row["observation_id"], [0, 0])
         counts[0] += len(lines)
-        counts[1] += sum(line in removed.get(row["path"], ()) for line in lines)
-    superseded = [
-        row_id
-        for row_id, (total, removed_count) in totals.items()
-        if removed_count * 2 >= total and removed_count >= min(total, 2)
-    ]
+        counts[1] += sum(line in dropped.get(row["path"], ()) for line in lines)
+    replaced = [row_id for row_id, (total, count) in totals.items() if anchors.is_replaced(total, count)]
+    texts = fetch_all(
+        conn,
+        "select id, concat_ws(char(10), title, narrative, facts) as text from observations"
+        " where id in (select value from json_each(?)) order by id",
+        (encode_json(replaced),),
+    )
+    return [Replaced(row["id"], row["text"]) for row in texts]
+
+
+def supersede(conn: Connection, observation_ids: Sequence[int], successor: int) -> None:
+    """Link observations to the one that replaced them."""
     conn.execute(
         "update observations set superseded_by = ? where id in (select value from json_each(?))",
-        (successor, encode_json(superseded)),
+        (successor, encode_json(list(observation_ids))),
     )
-    return superseded
 
 
 def record_looks(conn: Connection, root: str, looks: Iterable[Look], *, commit: str = "") -> None:
@@ -178,11 +192,15 @@ def record_looks(conn: Connection, root: str, looks: Iterable[Look], *, commit: 
 
 
 def record_outcome(conn: Connection, observation_id: int, outcome: Outcome, *, commit: str, now: int) -> None:
-    """Store what became of an observation's work."""
+    """Store what became of an observation's work. Work that did not last has replaced nothing."""
     conn.execute(
         "update outcomes set outcome = ?, commit_id = ?, judged_at = ? where observation_id = ? and outcome != ?",
         (outcome, commit, now, observation_id, outcome),
     )
+    if outcome in anchors.UNDONE:
+        conn.execute(
+            "update observations set superseded_by = null where superseded_by = ? and type != 'rule'", (observation_id,)
+        )
 
 
 def record_head(conn: Connection, project_id: int, *, head: str, branch: str, since: int) -> None:
@@ -205,7 +223,7 @@ def list_anchors(conn: Connection, observation_ids: Sequence[int], root: str) ->
     rows = fetch_all(
         conn,
         """
-        select a.id, a.observation_id, a.path, a.kind, a.lines, s.stamp, s.present, s.moved_to
+        select a.id, a.observation_id, a.path, a.kind, a.lines, s.stamp, s.present, s.moved_to, a.committed
           from anchors a left join sightings s on s.anchor_id = a.id and s.root = ?
          where a.observation_id in (select value from json_each(?)) order by a.observation_id, a.id
         """,
@@ -214,7 +232,7 @@ def list_anchors(conn: Connection, observation_ids: Sequence[int], root: str) ->
     return [
         StoredAnchor(
             row["id"], row["observation_id"], row["path"], row["kind"], anchors.unpack_lines(bytes(row["lines"])),
-            row["stamp"], row["present"] or 0, row["moved_to"] or "",
+            row["stamp"], row["present"] or 0, row["moved_to"] or "", row["committed"],
         )
         for row in rows
     ]  # fmt: skip
@@ -283,17 +301,34 @@ def load_states(
 
 
 def _state(items: Sequence[StoredAnchor], outcome: StoredOutcome | None, successor: int | None) -> MemoryState:
-    sightings = [item.sighting for item in items if item.stamp is not None]
     return MemoryState(
-        anchors.judge(sightings, is_edit=items[0].kind == "edit")
-        if len(sightings) == len(items)
-        else Freshness.UNKNOWN,
+        judge_freshness(items),
         Outcome(outcome.outcome) if outcome else Outcome.UNKNOWN,
         outcome.commit_id if outcome else "",
         tuple(item.path for item in items),
         tuple(item.moved_to for item in items if item.moved_to),
         successor,
     )
+
+
+def judge_freshness(items: Sequence[StoredAnchor]) -> Freshness:
+    """Return the freshness of an observation from its anchors.
+
+    Of committed work, only the lines that were committed count: what was rewritten before says nothing later.
+    """
+    if any(item.stamp is None for item in items):
+        return Freshness.UNKNOWN
+    is_edit = items[0].kind == "edit"
+    if not is_committed(items):
+        return anchors.judge([item.sight(item.all_lines) for item in items], is_edit=is_edit)
+    total, committed = sum(len(item.lines) for item in items), sum(item.committed.bit_count() for item in items)
+    sightings = [item.sight(item.committed) for item in items if item.committed]
+    return anchors.judge(sightings, is_edit=is_edit, is_partial=committed * 2 < total)
+
+
+def is_committed(items: Iterable[StoredAnchor]) -> bool:
+    """Return whether commits have had enough of the lines of an observation's anchors."""
+    return anchors.is_committed((len(item.lines), item.committed.bit_count()) for item in items)
 
 
 def find_line_authors(conn: Connection, project_id: int, path: str) -> list[tuple[int, frozenset[bytes]]]:
