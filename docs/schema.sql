@@ -496,7 +496,7 @@ CREATE TABLE "injections" (
     id                  integer primary key autoincrement,
     host                text not null,
     content_session_id  text not null,
-    trigger              text not null check (trigger in ('start', 'prompt', 'file', 'failure')),
+    trigger              text not null check (trigger in ('start', 'prompt', 'file', 'failure', 'command')),
     about               text not null default '',   -- the file, at that moment
     at                  integer not null,
     tokens              integer not null,
@@ -913,3 +913,21 @@ CREATE TABLE sightings (
     commit_id  text not null default '',  -- HEAD at that time
     primary key (anchor_id, root)
 ) strict, without rowid;
+
+CREATE TABLE calls (
+    document_id  integer not null references documents (id) on delete cascade,
+    key          text not null,               -- the words that name the call: `gh pr diff`, `gh pr diff --stat`
+    worked       integer not null default 0,  -- how often it worked, failed by a mistake, was refused by the user
+    failed       integer not null default 0,
+    refused      integer not null default 0,
+    kind         text not null default '' check (kind in ('', 'program', 'word', 'option', 'path')), -- what was mistaken
+    reason       text not null default '',    -- the line that reported the mistake
+    instead      text not null default '',    -- the call that worked after it
+    counts_as    text not null default '',    -- the key of that call
+    words        text not null default '',    -- what the user said when refusing
+    primary key (document_id, key)
+) strict, without rowid;
+
+CREATE INDEX calls_by_key on calls (key);
+
+CREATE INDEX calls_failed on calls (key) where failed > 0 or refused > 0;

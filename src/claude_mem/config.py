@@ -221,6 +221,11 @@ class Config:
         "Show one line to the user at the first session start of the day: how much is remembered for the project, and"
         " what is new.",
     )
+    command_hints: bool = setting(
+        True,
+        "Say before a command that it failed here before, what worked instead, and which rule of yours forbids it. One"
+        " line, once per session. Commands are never changed or blocked.",
+    )
     keep_events_days: int = setting(
         7,
         "Days to keep raw events after they were summarized. 0: delete them immediately; refining them later is then"

@@ -49,6 +49,8 @@ class Lab:
         self.project.mkdir(exist_ok=True)
         (self.project / ".git").mkdir(exist_ok=True)
         self.workers: list[forks.Running] = []
+        # A busy machine may take longer over an answer before a command than an agent should wait.
+        self.change = f"from claude_mem.inject import service; service.COMMAND_SECONDS = {waiting.SECONDS}"
 
     def env(self, **more: str) -> dict[str, str]:
         base = {"PATH": os.environ["PATH"], "HOME": str(self.folder / "home"), "TZ": "UTC"}
@@ -124,7 +126,7 @@ class Lab:
 
     def _serve(self, env: Mapping[str, str]) -> None:
         folder = Path(tempfile.mkdtemp(dir=self.folder, prefix="worker-"))
-        worker = forks.start(["serve"], self.env(**env), folder)
+        worker = forks.start(["serve"], self.env(**env), folder, change=self.change)
         self.workers.append(worker)
         wait_for(lambda: process.running_worker(self.data), (folder / "stderr").read_text, step=0.005)
 

@@ -819,8 +819,8 @@ def test_whatever_is_remembered_and_set_no_moment_tells_more_than_two_thousand_t
             "start": render_brief(known, budget_tokens=budget),
             "resumed": compose_update(known, budget_tokens=budget).text,
             "prompt": triggers._compose_for_prompt(hits, files, ICONS).text,
-            "file": triggers._compose(f"# claude-mem: known about {project[:400]}", lines, triggers.FILE_TOKENS).text,
-            "failure": triggers._compose("# claude-mem: this error", lines[:2], triggers.FAILURE_TOKENS).text,
+            "file": triggers.compose(f"# claude-mem: known about {project[:400]}", lines, triggers.FILE_TOKENS).text,
+            "failure": triggers.compose("# claude-mem: this error", lines[:2], triggers.FAILURE_TOKENS).text,
         }
         for moment, text in said.items():
             most[moment] = max(most[moment], estimate_tokens(text))

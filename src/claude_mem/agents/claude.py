@@ -72,7 +72,7 @@ TEXTS = {
     "commands/remember.md": "the command /remember",
     "commands/forget.md": "the command /forget",
 }
-MATCHERS = {"PreToolUse": "Read|Edit|MultiEdit|Write|NotebookEdit", "PostToolUse": "*", "PostToolUseFailure": "*"}
+MATCHERS = {"PreToolUse": "Read|Edit|MultiEdit|Write|NotebookEdit|Bash", "PostToolUse": "*", "PostToolUseFailure": "*"}
 
 
 def config_dir(env: Mapping[str, str]) -> Path:

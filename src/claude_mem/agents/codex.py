@@ -67,8 +67,8 @@ EVENTS = {
     "PreCompact": "compact",
     "SessionEnd": "cleanup",
 }
-# Only edits: files are read by shell commands, which do not name them.
-MATCHERS = {"PreToolUse": patches.PATCH_TOOL, "PostToolUse": "*"}
+# No reads: files are read by shell commands, which do not name them.
+MATCHERS = {"PreToolUse": f"{patches.PATCH_TOOL}|Bash", "PostToolUse": "*"}
 NOTE = (
     "Codex asks once whether these hooks may run: start `codex` and choose “Trust all and continue”."
     " Until then Codex runs none of them, and `codex exec` gives no warning."
@@ -106,8 +106,10 @@ def _tool(fields: Fields) -> Fields:
         name, fields.get("tool_input"), fields.get("tool_response"), cwd=string_or_empty(fields.get("cwd")), ran=True
     )
     if before:
-        paths = [path for patch in patches.stored_patches(call.input) for path in patch.paths[-1:]]
-        return {"tool_name": call.name, "tool_input": {"file_path": paths[0]} if paths else call.input}
+        first = next(iter(patches.stored_patches(call.input)), None)
+        added = "\n".join(line[1:] for line in first.lines if line.startswith("+")) if first else ""
+        edit = {"file_path": first.paths[-1], "old_string": "", "new_string": added} if first else call.input
+        return {"tool_name": call.name, "tool_input": edit}
     if call.failed:
         failure = {"hook_event_name": "PostToolUseFailure", "error": call.output}
         return {"tool_name": call.name, "tool_input": call.input, **failure}

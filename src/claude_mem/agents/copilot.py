@@ -51,7 +51,7 @@ EVENTS = {
     "PreCompact": "compact",
     "SessionEnd": "cleanup",
 }
-MATCHERS = {"PreToolUse": "Read|Edit|Write"}
+MATCHERS = {"PreToolUse": "Read|Edit|Write|Bash"}
 
 
 def config_dir(env: Mapping[str, str]) -> Path:

@@ -49,7 +49,12 @@ _BY_COMMAND = {
 }
 _EVENT_OF_TRIGGER = {"new": "UserPromptSubmit", "file": "PreToolUse", "fail": "PostToolUseFailure"}
 # The kind of each trigger, by its event. `PostToolUse` is for agents that accept context only with a file's content.
-_KINDS = {"PreToolUse": "file", "PostToolUse": "file", "PostToolUseFailure": "failure"}
+_KINDS = {
+    "PreToolUse": "file",
+    "PostToolUse": "file",
+    "PostToolUseFailure": "failure",
+    "PermissionRequest": "permission",
+}
 
 
 def read_event(envelope: Envelope) -> Event:
@@ -171,18 +176,22 @@ def _tool(fields: Fields, *, failed: bool) -> ToolUsed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trigger:
-    """An opportunity to inject context: a prompt, a file about to be read or edited, or a failed command."""
+    """An opportunity to inject context: a prompt, a file about to be read or edited, a command before and after it."""
 
     host: str
     content_session_id: str
     cwd: str
     event: str
-    text: str  # the prompt, the path of the file, the error
+    text: str  # the prompt, the path of the file, the error, the command
+    place: str = ""  # where a command will run; `cwd` is where the project is
+    command: str = ""  # the command that failed
+    tool: ToolUsed | None = None  # the edit that is about to be made
 
     @property
     def kind(self) -> str:
-        """One of prompt, file and failure."""
-        return _KINDS.get(self.event, "prompt")
+        """One of prompt, file, failure, command and permission."""
+        kind = _KINDS.get(self.event, "prompt")
+        return "command" if kind == "file" and self.command else kind
 
 
 def read_trigger(envelope: Envelope) -> Trigger:
@@ -194,9 +203,12 @@ def read_trigger(envelope: Envelope) -> Trigger:
         raise UnreadableEvent("no_session")
     tool_input = fields.get("tool_input")
     tool_input = tool_input if isinstance(tool_input, dict) else {}
+    tool_name = string_or_empty(fields.get("tool_name"))
+    command = make_storable(string_or_empty(tool_input.get("command"))) if tool_name == "Bash" else ""
+    path = string_or_empty(tool_input.get("file_path")) or string_or_empty(tool_input.get("notebook_path"))
     texts = {
         "new": string_or_empty(fields.get("prompt")),
-        "file": string_or_empty(tool_input.get("file_path")) or string_or_empty(tool_input.get("notebook_path")),
+        "file": command or path,
         "fail": string_or_empty(fields.get("error")),
     }
     return Trigger(
@@ -205,4 +217,7 @@ def read_trigger(envelope: Envelope) -> Trigger:
         cwd=make_storable(envelope.header.get("project_dir") or string_or_empty(fields.get("cwd"))),
         event=string_or_empty(fields.get("hook_event_name")) or _EVENT_OF_TRIGGER.get(envelope.header["command"], ""),
         text=make_storable(texts.get(envelope.header["command"], "")),
+        place=make_storable(string_or_empty(fields.get("cwd"))),
+        command=command,
+        tool=ToolUsed(tool_name, tool_input) if path else None,
     )

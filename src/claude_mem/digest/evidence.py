@@ -222,7 +222,7 @@ def gather_evidence(turn: Turn, *, symbols: bool = True) -> Evidence:
     tools = [(seq, body) for seq, body in events if isinstance(body, ToolUsed)]
     tools, rejections = _without_rejected(tools)
     successes = [(seq, body) for seq, body in tools if not body.failed]
-    commands = tuple(_commands(tools))
+    commands = tuple(gather_commands(tools))
     fixes = tuple(_fixes(commands))
     message = closing_message(turn.bodies)
     message_seq = next(
@@ -393,7 +393,8 @@ def _answers(successes: list[tuple[int, ToolUsed]]) -> Iterator[FoundText]:
                 yield FoundText(f"{shorten(str(question), 160)} {shorten(answer, 160)}", seq)
 
 
-def _commands(tools: Iterable[tuple[int, ToolUsed]]) -> Iterator[Command]:
+def gather_commands(tools: Iterable[tuple[int, ToolUsed]]) -> Iterator[Command]:
+    """Yield the shell commands among tool calls."""
     for seq, body in tools:
         text = body.input.get("command")
         if body.name == "Bash" and isinstance(text, str):

@@ -17,7 +17,7 @@ from claude_mem.digest import modes
 from claude_mem.domain import ids
 from claude_mem.domain.records import Session
 from claude_mem.domain.text import estimate_tokens
-from claude_mem.inject import brief, freshness, triggers
+from claude_mem.inject import at_command, brief, freshness, triggers
 from claude_mem.inject.brief import ComposedContext
 from claude_mem.inject.triggers import Injection
 from claude_mem.maintain.audit import AuditRecorder
@@ -30,6 +30,8 @@ from claude_mem.system.failpoints import failpoint
 from claude_mem.system.project_folders import ResolvedProject, identify_project_in_thread
 
 MAX_CACHED_SESSIONS = 500
+AT_COMMAND = ("command", "permission")
+COMMAND_SECONDS = 0.03  # that a command waits for an answer
 
 
 @dataclass(slots=True)
@@ -148,7 +150,19 @@ class ContextService:
     # --- during a session ------------------------------------------------------------------------------------
 
     async def inject(self, trigger: Trigger) -> Injection:
-        """Return the injection for a prompt, file or failure; usually it is empty.
+        """Return the injection for a trigger; usually it is empty. A command must not wait: what takes longer than
+        `COMMAND_SECONDS` is not said."""
+        if trigger.kind not in AT_COMMAND:
+            return await self._inject(trigger)
+        if not self.config.command_hints:
+            return triggers.NO_INJECTION
+        try:
+            return await asyncio.wait_for(self._inject(trigger), COMMAND_SECONDS)
+        except TimeoutError:
+            return triggers.NO_INJECTION
+
+    async def _inject(self, trigger: Trigger) -> Injection:
+        """Return the injection for a trigger.
 
         Calls for one session run one at a time: two tools that run at once must not be given the same text.
         """
@@ -166,14 +180,21 @@ class ContextService:
         return injection
 
     async def _compose(self, trigger: Trigger, project: Row, seen_ids: frozenset[str], root: str) -> Injection:
+        if trigger.kind == "permission":
+            hint = await self.db.read(at_command.permission_hint, trigger, project["id"])
+            return Injection(hint)
         if trigger.kind == "file":
             at_file = partial(triggers.inject_at_file, injected_names=seen_ids, icons=self.icons, root=root)
-            return await self.db.read(at_file, trigger, project)
+            return await self.db.read(at_file, trigger, project, hints=self.config.command_hints)
         session = await self.db.read(sessions.find_session, trigger.host, trigger.content_session_id)
         own = session.id if session else 0
+        if trigger.kind == "command":
+            about_call = partial(at_command.inject_at_command, injected_names=seen_ids, session_id=own)
+            return await self.db.read(about_call, trigger, project["id"])
         if trigger.kind == "failure":
-            at_failure = partial(triggers.inject_at_failure, injected_names=seen_ids, icons=self.icons, session_id=own)
-            return await self.db.read(at_failure, trigger, project["id"])
+            at_failure = partial(at_command.inject_at_failure, injected_names=seen_ids, icons=self.icons)
+            hints = self.config.command_hints
+            return await self.db.read(at_failure, trigger, project["id"], session_id=own, hints=hints)
         return await self.at_prompt(trigger, project["id"], seen_ids, session_id=own, root=root)
 
     async def at_prompt(
@@ -207,7 +228,7 @@ class ContextService:
                 injections.list_injected_items, trigger.host, trigger.content_session_id
             )
             entry.is_loaded = True
-        if "start" not in entry.injected_ids:
+        if "start" not in entry.injected_ids and trigger.kind not in AT_COMMAND:
             limit, budget = self.config.context_observations, self.config.context_tokens
             start = await self.db.read(brief.gather_memory, [project_id], limit=limit)
             if start:

@@ -11,12 +11,14 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from claude_mem.agents.canonical import string_or_empty
 from claude_mem.agents.payload import Trigger
 from claude_mem.digest.evidence import error_line, is_specific
 from claude_mem.digest.modes import Icons
 from claude_mem.domain import words
-from claude_mem.domain.anchors import STALE, UNDONE, Outcome
+from claude_mem.domain.anchors import STALE, UNDONE, Outcome, hash_line
 from claude_mem.domain.text import estimate_tokens, local_time, shorten
 from claude_mem.inject.brief import fenced, is_user_approved, state_note, which_may_be_injected, with_states
 from claude_mem.privacy.display import defuse_links
@@ -35,6 +37,8 @@ MIN_WORDS = 4
 _COMMAND = re.compile(r"/[a-z][\w:-]*(?:\s|$)|[!<]")  # commands of the agent, and text that it inserts itself
 _INJECTED_KINDS = ("observation", "summary")
 FILE_PREFIX = "known:"  # of the item name that stands for the memories of a file
+REPEATED_PREFIX = "repeated:"  # of the item name that stands for a warning that an edit repeats undone work
+MAX_EDIT_LINES = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class Injection:
 
 
 NO_INJECTION = Injection()
+Line = tuple[str, list[str], bool]  # its text, the names of its items, and whether the user wrote or approved it
 
 
 def item_name(kind: str, row_id: int) -> str:
@@ -106,12 +111,12 @@ def _may_inject(hit: rank.Hit) -> bool:
 
 def _compose_for_prompt(hits: Sequence[rank.Hit], files: Sequence[str], icons: Icons) -> Injection:
     files = [path for path in files if is_name(path)]
-    lines: list[tuple[str, list[str], bool]] = []
+    lines: list[Line] = []
     if files:
         text = f"Files this may concern: {', '.join(map(defuse_links, files))}"
         lines.append((text, [f"file:{path}" for path in files], False))
     lines += [(_hit_line(hit, icons), [item_name(hit.kind, hit.id)], is_user_approved(hit.row)) for hit in hits]
-    return _compose("# claude-mem: from earlier sessions, as information; it may be out of date", lines, PROMPT_TOKENS)
+    return compose("# claude-mem: from earlier sessions, as information; it may be out of date", lines, PROMPT_TOKENS)
 
 
 def _hit_line(hit: rank.Hit, icons: Icons) -> str:
@@ -120,7 +125,7 @@ def _hit_line(hit: rank.Hit, icons: Icons) -> str:
     return f"{letter}{hit.id} {icon} {defuse_links(shorten(hit.title, 160))}"
 
 
-def _compose(head: str, lines: Iterable[tuple[str, list[str], bool]], budget: int) -> Injection:
+def compose(head: str, lines: Iterable[Line], budget: int) -> Injection:
     """Return an injection with as many safe lines as fit into the budget, or `NO_INJECTION`."""
     text_lines, item_names = [head], list[str]()
     room = budget - estimate_tokens(fenced([head]))
@@ -146,28 +151,67 @@ def inject_at_file(
     injected_names: frozenset[str],
     icons: Icons,
     root: str = "",
+    hints: bool = True,
 ) -> Injection:
-    """Return what is known about a file, once per session.
+    """Return what is known about a file, once per session, and whether an edit repeats work that did not last.
 
     Memories whose code is gone are left out. Work that was dropped, reverted or failed is only a warning.
     """
     path = _relative_path(trigger.text, (project["root"], trigger.cwd))
-    if not path or f"{FILE_PREFIX}{path}" in injected_names:
+    if not path:
         return NO_INJECTION
+    repeated = _repeated_lines(conn, trigger, project["id"], path, injected_names=injected_names) if hints else []
+    repeated_ids = {int(names[0].removeprefix(REPEATED_PREFIX)) for _, names, _ in repeated}
+    is_new = f"{FILE_PREFIX}{path}" not in injected_names
+    rows = _rows_about(conn, trigger, project, path, injected_names=injected_names, root=root) if is_new else []
+    rows = [row for row in rows if row["id"] not in repeated_ids][:FILE_ITEMS]
+    head = f"# claude-mem: known about {defuse_links(path) if is_name(path) else 'this file'}"
+    lines = [(_row_line(row, icons), [item_name("observation", row["id"])], is_user_approved(row)) for row in rows]
+    injection = compose(head, [*repeated, *lines], FILE_TOKENS)
+    if not rows or not injection.text:
+        return injection
+    return Injection(injection.text, (*injection.item_names, f"{FILE_PREFIX}{path}"))
+
+
+def _rows_about(
+    conn: Connection, trigger: Trigger, project: Row, path: str, *, injected_names: frozenset[str], root: str
+) -> list[Row]:
+    """Return the observations about a file that the session was not given and whose code is not gone."""
     rows = observations.list_observations_by_file(
         conn, project["id"], path, exclude_content_session_id=trigger.content_session_id, limit=3 * FILE_ITEMS
     )
     new_rows = [row for row in rows if item_name("observation", row["id"]) not in injected_names]
     states = anchors.load_states(conn, [row["id"] for row in new_rows], root or project["root"] or "")
-    rows_now = [row for row in with_states(new_rows, states) if row["state"].freshness not in STALE][:FILE_ITEMS]
-    if not rows_now:
-        return NO_INJECTION
-    head = f"# claude-mem: known about {defuse_links(path) if is_name(path) else 'this file'}"
-    lines = [(_row_line(row, icons), [item_name("observation", row["id"])], is_user_approved(row)) for row in rows_now]
-    injection = _compose(head, lines, FILE_TOKENS)
-    if not injection.text:
-        return NO_INJECTION
-    return Injection(injection.text, (*injection.item_names, f"{FILE_PREFIX}{path}"))
+    return [row for row in with_states(new_rows, states) if row["state"].freshness not in STALE]
+
+
+def _repeated_lines(
+    conn: Connection, trigger: Trigger, project_id: int, path: str, *, injected_names: frozenset[str]
+) -> list[Line]:
+    """Return a line for earlier work that was dropped or reverted, if the edit that is about to be made repeats it."""
+    added = _added_lines(trigger.tool.input) if trigger.tool else frozenset()
+    row_ids = anchors.find_undone_work(conn, project_id, path, added) if added else []
+    new_ids = [row_id for row_id in row_ids if f"{REPEATED_PREFIX}{row_id}" not in injected_names][:1]
+    states = anchors.load_states(conn, new_ids, "")
+    lines: list[Line] = []
+    for row in with_states(observations.load_observations(conn, new_ids), states):
+        title = defuse_links(shorten(row["title"] or "", 140))
+        text = f"This edit repeats {row['id']}, {_warning(row)}{title}"
+        lines.append((text, [f"{REPEATED_PREFIX}{row['id']}"], is_user_approved(row)))
+    return lines
+
+
+def _added_lines(tool_input: dict[str, Any]) -> frozenset[bytes]:
+    """Return the hashes of the lines that an edit would add."""
+    edits = tool_input.get("edits")
+    added, removed = set[str](), set[str]()
+    for edit in [tool_input, *(edits if isinstance(edits, list) else ())]:
+        if isinstance(edit, dict):
+            new_text = string_or_empty(edit.get("new_string")) or string_or_empty(edit.get("content"))
+            added.update(line.strip() for line in new_text.splitlines()[:MAX_EDIT_LINES])
+            old_text = string_or_empty(edit.get("old_string"))
+            removed.update(line.strip() for line in old_text.splitlines()[:MAX_EDIT_LINES])
+    return frozenset(map(hash_line, added - removed))
 
 
 def _relative_path(path: str, roots: Sequence[str]) -> str:
@@ -210,8 +254,9 @@ def inject_at_failure(
     injected_names: frozenset[str],
     icons: Icons,
     session_id: int = 0,
+    first_lines: Sequence[Line] = (),
 ) -> Injection:
-    """Return what solved the same error before."""
+    """Return what solved the same error before, after the first lines."""
     where = SearchFilter(project_ids=(project_id,), exclude_session_id=session_id)
     hits = search.find_by_signal(conn, where, kinds=("error",), values=_signatures(trigger.text))
     solved = observations.list_solutions(
@@ -219,7 +264,8 @@ def inject_at_failure(
     )
     fresh = [row for row in solved if item_name("observation", row["id"]) not in injected_names][:FAILURE_ITEMS]
     lines = [(_row_line(row, icons), [item_name("observation", row["id"])], is_user_approved(row)) for row in fresh]
-    return _compose("# claude-mem: this error was met before, as information", lines, FAILURE_TOKENS)
+    lines = [*(line for line in first_lines if line[1][0] not in injected_names), *lines]
+    return compose("# claude-mem: this error was met before, as information", lines, FAILURE_TOKENS)
 
 
 def _signatures(text: str) -> list[str]:

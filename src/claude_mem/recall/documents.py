@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from claude_mem.digest.calls import record_calls
 from claude_mem.digest.evidence import Evidence, error_line, gather_evidence
 from claude_mem.domain import patches, words
 from claude_mem.domain.records import Stopped, ToolUsed, Turn
@@ -20,6 +21,7 @@ from claude_mem.domain.text import local_time
 from claude_mem.privacy import injection_rules, trust
 from claude_mem.storage.sqlite.engine import Connection, Row, savepoint
 from claude_mem.storage.sqlite.journal import turns
+from claude_mem.storage.sqlite.memory import calls as calls_store
 from claude_mem.storage.sqlite.memory import search
 from claude_mem.storage.sqlite.memory.search import Document, Passage
 from claude_mem.system.failpoints import failpoint
@@ -73,6 +75,7 @@ def _refresh_turn(conn: Connection, row: Row) -> None:
             row, turn, around=_around(conn, row["id"]), derived_trust=search.list_turn_trust_levels(conn, row["id"])
         ):
             search.upsert_document(conn, document)
+            calls_store.replace_records(conn, row["id"], record_calls(turn))
         else:
             search.delete_document(conn, "turn", row["id"])
     for neighbour_id, _, _ in search.list_neighbour_turns(conn, row["id"]):

@@ -208,7 +208,7 @@ async def told(here: Place, scene: Scene) -> list[str]:
         ("PostToolUseFailure", ERROR),
         ("PostToolUseFailure", error),
     )):  # fmt: skip
-        who = {"host": "claude", "content_session_id": f"{scene.name}-m{number}", "cwd": str(folder)}
+        who: Any = {"host": "claude", "content_session_id": f"{scene.name}-m{number}", "cwd": str(folder)}
         service.context_service.injection_cache.get("claude", f"{scene.name}-m{number}").injected_ids.add(
             "start"
         )  # as if the start had told nothing

@@ -186,6 +186,7 @@ const TRIGGER_LABELS = {
   prompt: "at the prompt",
   file: "before a file was opened",
   failure: "after an error",
+  command: "before a command",
 };
 const USE_LABELS = {
   fetched: ["fetched", "The session fetched the full text afterwards"],

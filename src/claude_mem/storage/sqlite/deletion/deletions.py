@@ -422,8 +422,9 @@ def _remove_dangling_rows(conn: Connection, tables: Any, session_ids: Sequence[i
                 f"update {table} set {column} = null where {column} not in (select id from {referenced_table})"
             )
     if "documents" in tables:
-        for table in ("passages", "signals", "vectors"):
-            conn.execute(f"delete from {table} where document_id not in (select id from documents)")
+        for table in ("passages", "signals", "vectors", "calls"):
+            if table in tables:
+                conn.execute(f"delete from {table} where document_id not in (select id from documents)")
         conn.execute(
             "update passages set around = '' where around != '' and document_id in"
             " (select id from documents where session_id in (select value from json_each(?)))",

@@ -83,6 +83,7 @@ TEXT_TABLES = (
     # Derived, but not always rebuilt: of a turn whose events were purged, only this remains.
     TextTable("passages", "id", plain=("title", "body", "hints", "around")),
     TextTable("signals", "document_id", plain=("value",)),
+    TextTable("calls", "document_id", plain=("key", "reason", "instead", "counts_as", "words")),
 )
 
 
@@ -239,7 +240,18 @@ def _replace_signal(conn: Connection, _: TextTable, row: Row, changes: Row) -> N
     conn.execute(insert, (row["document_id"], row["kind"], changes["value"], row["times"]))
 
 
+def _replace_call(conn: Connection, _: TextTable, row: Row, changes: Row) -> None:
+    """Update a call, whose key has two columns. A call whose words contain a secret is dropped."""
+    call_key = {"document": row["document_id"], "before": row["key"]}
+    if "key" in changes:
+        conn.execute("delete from calls where document_id = :document and key = :before", call_key)
+        return
+    names = ", ".join(f"{name} = :{name}" for name in changes)
+    conn.execute(f"update calls set {names} where document_id = :document and key = :before", {**changes, **call_key})
+
+
 _WRITERS = {
+    "calls": _replace_call,
     "events": _update_event,
     "observations": _update_observation,
     "deleted_observations": _update_deleted_observation,

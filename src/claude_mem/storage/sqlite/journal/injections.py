@@ -52,7 +52,7 @@ def clear_injected_items(conn: Connection, host: str, content_session_id: str) -
 class InjectionRecord:
     """One injection. Only names of items are stored, not their text."""
 
-    trigger: str  # start | prompt | file | failure
+    trigger: str  # start | prompt | file | failure | command
     at: int
     tokens: int
     names: Sequence[str] = ()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from claude_mem.domain import anchors
 from claude_mem.domain.anchors import Anchor, Freshness, Outcome, Sighting
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
-from claude_mem.storage.sqlite.memory.observations import encode_json, load_observations
+from claude_mem.storage.sqlite.memory.observations import INJECTABLE, encode_json, load_observations
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,6 +345,23 @@ def find_line_authors(conn: Connection, project_id: int, path: str) -> list[tupl
         {"project": project_id, "path": path},
     )
     return [(row["observation_id"], frozenset(anchors.unpack_lines(bytes(row["lines"])))) for row in rows]
+
+
+def find_undone_work(conn: Connection, project_id: int, path: str, added: frozenset[bytes]) -> list[int]:
+    """Return the injectable observations whose work on a file was dropped or reverted, and at least half of whose lines
+    there are among the added ones; the newest first."""
+    rows = fetch_all(
+        conn,
+        f"""
+        select o.id, a.lines from anchors a join observations o on o.id = a.observation_id
+          join outcomes u on u.observation_id = o.id
+         where o.project_id = ? and a.path = ? and a.kind = 'edit' and u.outcome in ('dropped', 'reverted')
+           and not o.forgotten and {INJECTABLE} order by o.created_at desc, o.id desc
+        """,
+        (project_id, path),
+    )
+    shares = [(row["id"], [line in added for line in anchors.unpack_lines(bytes(row["lines"]))]) for row in rows]
+    return [row_id for row_id, present in shares if 2 * sum(present) >= len(present) and sum(present) >= 2]
 
 
 def add_states(conn: Connection, rows: Sequence[Row]) -> list[Row]:

@@ -279,3 +279,9 @@ def list_resumable_memory_sessions(conn: Connection, runtime: str) -> list[str]:
         (runtime,),
     )
     return [row["id"] for row in session_rows]
+
+
+def get_last_activity(conn: Connection, project_id: int) -> int:
+    """Return the time of the last event in any session of a project; 0 if it has none."""
+    row = fetch_one(conn, "select max(last_event_at) as at from sdk_sessions where project_id = ?", (project_id,))
+    return int(row["at"] or 0) if row else 0

@@ -99,7 +99,7 @@ async def inject_at_start(service: Service, request: Request) -> Any:
 
 
 async def inject_at_trigger(service: Service, request: Request) -> Any:
-    """A hook's record of a prompt, file or failure; the response is what the agent expects."""
+    """A hook's record of a prompt, file, command or failure; the response is what the agent expects."""
     trigger = payload.read_trigger(spool.parse_envelope(ids.new_event_id(), await read_body(request)))
     injection = await service.context_service.inject(trigger)
     is_delivered = injection.item_names and not await request.is_disconnected()

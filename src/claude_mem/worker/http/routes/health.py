@@ -47,7 +47,7 @@ _MEASURES = {
     " accurate to a few milliseconds, the resolution of the file system's clock.",
     "start": "The worker's response at the start of a session.",
     "prompt": "The worker's response to a prompt.",
-    "file": "The worker's response before a file is read or edited.",
+    "file": "The worker's response before a file is read or edited, or a command is run.",
     "failure": "The worker's response after a failure.",
 }
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")

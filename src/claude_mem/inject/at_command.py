@@ -1,0 +1,170 @@
+"""Injections before a command, and after it failed: what fails here, what works instead, and the user's rules.
+
+One line for each, once per session. The lines are information: the command runs in any case. Only our own words and the
+words of commands that the agent itself ran in this project are shown, never the output of a tool.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from claude_mem.agents.payload import Trigger
+from claude_mem.digest.calls import command_keys, find_mistake, mistaken_path, parse_command
+from claude_mem.digest.evidence import Command
+from claude_mem.digest.modes import Icons
+from claude_mem.domain import mistakes
+from claude_mem.domain.forbidden_calls import forbids_call
+from claude_mem.domain.mistakes import KnownMistake, Permissions
+from claude_mem.domain.text import local_time, shorten
+from claude_mem.inject import triggers
+from claude_mem.inject.triggers import Injection, Line, compose
+from claude_mem.privacy.display import defuse_links
+from claude_mem.storage.sqlite.engine import Connection, Row
+from claude_mem.storage.sqlite.memory import calls, observations, sessions
+
+COMMAND_TOKENS = 150
+MAX_LINES = 2
+CALL_PREFIX, RULE_PREFIX = "call:", "rule:"  # of the item names
+HEAD = "# claude-mem: about this command, from earlier sessions, as information"
+
+
+def inject_at_command(
+    conn: Connection, trigger: Trigger, project_id: int, *, injected_names: frozenset[str], session_id: int
+) -> Injection:
+    """Return what earlier sessions know about a command that is about to run."""
+    lines = [
+        *_rule_lines(conn, trigger.text, project_id),
+        *_mistake_lines(conn, trigger, project_id, session_id=session_id),
+    ]
+    return compose(HEAD, [line for line in lines if line[1][0] not in injected_names][:MAX_LINES], COMMAND_TOKENS)
+
+
+def inject_at_failure(
+    conn: Connection,
+    trigger: Trigger,
+    project_id: int,
+    *,
+    injected_names: frozenset[str],
+    icons: Icons,
+    session_id: int,
+    hints: bool = True,
+) -> Injection:
+    """Return what earlier sessions know about the mistake by which a command has just failed, and what solved the same
+    error before."""
+    return triggers.inject_at_failure(
+        conn,
+        trigger,
+        project_id,
+        injected_names=injected_names,
+        icons=icons,
+        session_id=session_id,
+        first_lines=_lines_at_failure(conn, trigger, project_id, session_id=session_id) if hints else (),
+    )
+
+
+def _lines_at_failure(conn: Connection, trigger: Trigger, project_id: int, *, session_id: int) -> list[Line]:
+    """Return what worked instead in earlier sessions, if the command failed by a mistake that they made too."""
+    mistake = find_mistake(Command(trigger.command, trigger.text, True, 0)) if trigger.command else None
+    if mistake is None:
+        return []
+    known_mistakes = _find_mistakes(conn, project_id, [mistake.key], session_id=session_id)
+    return [_mistake_line(conn, mistake, project_id) for mistake in known_mistakes if mistake.instead]
+
+
+def _mistake_lines(conn: Connection, trigger: Trigger, project_id: int, *, session_id: int) -> Iterator[Line]:
+    for mistake in _find_mistakes(conn, project_id, list(command_keys(trigger.text)), session_id=session_id):
+        if mistake.kind != mistakes.PATH or _is_missing(mistaken_path(mistake.key), trigger.place):
+            yield _mistake_line(conn, mistake, project_id)
+
+
+def _find_mistakes(
+    conn: Connection, project_id: int, keys: Sequence[str], *, session_id: int
+) -> Iterator[KnownMistake]:
+    histories = calls.list_histories(conn, project_id, keys, exclude_session_id=session_id)
+    now = sessions.get_last_activity(conn, project_id) if histories else 0
+    for key in keys:
+        if mistake := mistakes.find_mistake(histories.get(key, ()), now=now):
+            yield mistake
+
+
+def _is_missing(path: str, folder: str) -> bool:
+    """Return whether a path certainly does not exist, as seen from the directory in which the command will run."""
+    if not path or path.startswith(("~", "\\")) or not folder.startswith("/"):
+        return False
+    try:
+        return not os.path.lexists(f"{folder}/{path}" if path[:1] != "/" else path)
+    except ValueError:
+        return False
+
+
+def _mistake_line(conn: Connection, mistake: KnownMistake, project_id: int) -> Line:
+    times = f" (failed in {mistake.sessions} sessions)" if mistake.sessions > 1 else ""
+    text = f"{_statement(mistake)}{times}{_remedy(conn, mistake, project_id)}"
+    return text, [f"{CALL_PREFIX}{mistake.key}"], False
+
+
+def _statement(mistake: KnownMistake) -> str:
+    head, _, last = mistake.key.rpartition(" ")
+    match mistake.kind:
+        case mistakes.OPTION:
+            return f"{_quote(head)} does not know {_quote(last)} here"
+        case mistakes.PATH:
+            return f"{_quote(mistaken_path(mistake.key))} does not exist here"
+        case mistakes.PROGRAM:
+            return f"{_quote(mistake.key)} is not installed here"
+    return f"{_quote(mistake.key)} is unknown here"
+
+
+def _remedy(conn: Connection, mistake: KnownMistake, project_id: int) -> str:
+    if mistake.instead:
+        worked = calls.count_worked(conn, project_id, mistake.counts_as) if mistake.counts_as else 0
+        counted = "" if mistake.counts_as == mistake.instead else f" ({_quote(mistake.counts_as)})"
+        return f"; {_quote(mistake.instead)} works" + (f"{counted}: {worked} times" if worked > 1 else "")
+    head = mistake.key.rpartition(" ")[0]
+    worked = calls.count_worked(conn, project_id, head) if mistake.kind == mistakes.OPTION else 0
+    return f"; without it {_quote(head)} worked {worked} times" if worked > 1 else ""
+
+
+def _quote(text: str) -> str:
+    return f"`{defuse_links(shorten(text.replace('`', ''), 100))}`"
+
+
+# --- rules -----------------------------------------------------------------------------------------------------------
+
+
+def _rule_lines(conn: Connection, command: str, project_id: int) -> Iterator[Line]:
+    """Yield the current rules of the user that forbid a call of the command."""
+    rule_rows = observations.list_current_rules(conn, [project_id])
+    if not rule_rows:
+        return
+    called = [(call.program, *call.words) for call in parse_command(command)]
+    for row in rule_rows:
+        if any(forbids_call(row["title"] or "", words) for words in called):
+            yield _rule_line(row)
+
+
+def _rule_line(row: Row) -> Line:
+    text = f"{row['id']} the user said: {defuse_links(shorten(row['title'] or '', 200))}"
+    return text, [f"{RULE_PREFIX}{row['id']}"], row["trust"] == "user"
+
+
+# --- permission hints ------------------------------------------------------------------------------------------------
+
+
+def permission_hint(conn: Connection, trigger: Trigger, project_id: int) -> str:
+    """Return what the user decided about such a command before; "" if the user never refused one."""
+    keys = command_keys(trigger.text)
+    histories = calls.list_histories(conn, project_id, list(keys))
+    for key in sorted(histories, key=len, reverse=True):
+        if decided := mistakes.count_permissions(histories[key]):
+            return f"claude-mem: {_describe(key, decided)}"
+    return ""
+
+
+def _describe(key: str, decided: Permissions) -> str:
+    at = local_time(decided.at)
+    times = "once" if decided.refused == 1 else f"{decided.refused} times"
+    words = f" (“{defuse_links(shorten(decided.words, 120))}”)" if decided.words else ""
+    ran = "once" if decided.ran == 1 else f"{decided.ran} times" if decided.ran else "never"
+    return f"you refused {_quote(key)} here {times}, last on {at.day} {at:%b}{words}; it ran {ran}."
