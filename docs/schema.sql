@@ -492,17 +492,6 @@ CREATE TABLE history (
 
 CREATE INDEX history_by_observation on history (observation_id, id);
 
-CREATE TABLE "injections" (
-    id                  integer primary key autoincrement,
-    host                text not null,
-    content_session_id  text not null,
-    trigger              text not null check (trigger in ('start', 'prompt', 'file', 'failure', 'command')),
-    about               text not null default '',   -- the file, at that moment
-    at                  integer not null,
-    tokens              integer not null,
-    names               text not null default '[]'
-) strict;
-
 CREATE INDEX events_recalling on events (session_id)
     where kind = 'tool' and (instr(body, 'get_observations') or instr(body, 'claude-mem show'));
 
@@ -646,36 +635,6 @@ CREATE INDEX deleted_observations_by_time on deleted_observations (at);
 CREATE INDEX deleted_observations_by_target on deleted_observations (merged_into_id) where merged_into_id is not null;
 
 CREATE INDEX history_to_expire on history (at) where before is not null;
-
-CREATE INDEX injections_by_session on injections (host, content_session_id, at);
-
-CREATE TRIGGER injections_session_deleted after delete on sdk_sessions begin
-    delete from injections where host = old.host and content_session_id = old.content_session_id;
-end;
-
-CREATE TRIGGER injections_private_refused before insert on injections begin
-    select raise(ignore) where exists (
-        select 1 from sdk_sessions s
-         where s.host = new.host and s.content_session_id = new.content_session_id
-           and (select t.private from turns t where t.session_id = s.id and t.opened_at <= new.at
-                 order by t.opened_at desc, t.number desc limit 1));
-end;
-
-CREATE TRIGGER injections_turn_made_private after update of private on turns when new.private begin
-    delete from injections
-     where (host, content_session_id) = (select host, content_session_id from sdk_sessions where id = new.session_id)
-       and at >= new.opened_at
-       and at < coalesce((select min(opened_at) from turns where session_id = new.session_id
-                           and opened_at > new.opened_at), 9e18);
-end;
-
-CREATE TRIGGER injections_turn_opened_private after insert on turns when new.private begin
-    delete from injections
-     where (host, content_session_id) = (select host, content_session_id from sdk_sessions where id = new.session_id)
-       and at >= new.opened_at
-       and at < coalesce((select min(opened_at) from turns where session_id = new.session_id
-                           and opened_at > new.opened_at), 9e18);
-end;
 
 CREATE INDEX turns_to_purge on turns (digested_at) where digested_at is not null and not events_purged;
 
@@ -931,3 +890,44 @@ CREATE TABLE calls (
 CREATE INDEX calls_by_key on calls (key);
 
 CREATE INDEX calls_failed on calls (key) where failed > 0 or refused > 0;
+
+CREATE TABLE "injections" (
+    id                  integer primary key autoincrement,
+    host                text not null,
+    content_session_id  text not null,
+    trigger             text not null check (trigger in ('start', 'prompt', 'file', 'failure', 'command')),
+    about               text not null default '',   -- the file, at that moment
+    at                  integer not null,
+    tokens              integer not null,
+    names               text not null default '[]'
+) strict;
+
+CREATE INDEX injections_by_session on injections (host, content_session_id, at);
+
+CREATE TRIGGER injections_session_deleted after delete on sdk_sessions begin
+    delete from injections where host = old.host and content_session_id = old.content_session_id;
+end;
+
+CREATE TRIGGER injections_private_refused before insert on injections begin
+    select raise(ignore) where exists (
+        select 1 from sdk_sessions s
+         where s.host = new.host and s.content_session_id = new.content_session_id
+           and (select t.private from turns t where t.session_id = s.id and t.opened_at <= new.at
+                 order by t.opened_at desc, t.number desc limit 1));
+end;
+
+CREATE TRIGGER injections_turn_made_private after update of private on turns when new.private begin
+    delete from injections
+     where (host, content_session_id) = (select host, content_session_id from sdk_sessions where id = new.session_id)
+       and at >= new.opened_at
+       and at < coalesce((select min(opened_at) from turns where session_id = new.session_id
+                           and opened_at > new.opened_at), 9e18);
+end;
+
+CREATE TRIGGER injections_turn_opened_private after insert on turns when new.private begin
+    delete from injections
+     where (host, content_session_id) = (select host, content_session_id from sdk_sessions where id = new.session_id)
+       and at >= new.opened_at
+       and at < coalesce((select min(opened_at) from turns where session_id = new.session_id
+                           and opened_at > new.opened_at), 9e18);
+end;
