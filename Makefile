@@ -128,6 +128,7 @@ docs-site: $(READY)
 bench: $(READY) browser
 	$(BIN)/python bench/memories.py
 	$(BIN)/python bench/living.py
+	$(BIN)/python bench/moments.py
 	$(BIN)/python bench/alarms.py
 	$(BIN)/python bench/redactions.py
 	$(BIN)/python bench/spending.py

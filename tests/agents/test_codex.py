@@ -148,7 +148,7 @@ def test_the_next_session_knows_it_and_codex_takes_every_answer(lab: CodexLab) -
     assert ends == {
         ("SessionStart", "Completed"): 1,
         ("UserPromptSubmit", "Completed"): 1,
-        ("PreToolUse", "Completed"): 1,
+        ("PreToolUse", "Completed"): 2,
         ("PostToolUse", "Completed"): 2,
         ("Stop", "Completed"): 1,
     }
@@ -329,6 +329,19 @@ def home(lab: CodexLab) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in files}
 
 
+def test_a_command_that_failed_in_an_earlier_session_is_met_with_what_works(lab: CodexLab) -> None:
+    (lab.project / "warp.sh").write_text("echo warped\n")
+    wrong, right = [sh("launchit sh warp.sh")], [sh("sh warp.sh")]
+    lab.server.play("JOB-FAIL", wrong, right, [Text("It runs without a launchiter.")])
+    lab.codex("JOB-FAIL: run the warp")
+    lab.wait_digested()
+    lab.server.play("JOB-AGAIN", wrong, wrong, [Text("I see.")])
+    *_, last = lab.server.of(thread(lab.codex("JOB-AGAIN: please run the warp")))
+    assert known(last, "`launchit` is not installed here; `sh warp.sh` works") == 1, (
+        "once, though the command ran twice"
+    )
+
+
 def test_after_an_uninstallation_nothing_tells_that_we_were_there(tmp_path: Path) -> None:
     with open_codex_lab(tmp_path / "lab", binary=BINARY) as lab:
         theirs = {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "true"}]}]}}
@@ -360,7 +373,7 @@ def test_the_plugin_of_claude_code_serves_codex_too(tmp_path: Path) -> None:
         assert ends == {
             ("SessionStart", "Completed"): 1,
             ("UserPromptSubmit", "Completed"): 1,
-            ("PreToolUse", "Completed"): 1,  # it takes `Edit` for its patches
+            ("PreToolUse", "Completed"): 5,  # it takes `Edit` for its patches, and `Bash`
             ("PostToolUse", "Completed"): 5,
             ("Stop", "Completed"): 1,
         }

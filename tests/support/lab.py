@@ -34,6 +34,7 @@ COMMANDS = {
     "PostToolUse": "save",
     "PostToolUseFailure": "fail",
     "PreToolUse": "file",
+    "PermissionRequest": "file",
     "Stop": "summary",
     "SubagentStop": "summary",
     "PreCompact": "compact",

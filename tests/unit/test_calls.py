@@ -59,6 +59,8 @@ def records(*steps: tuple[str, str, bool]) -> dict[str, CallRecord]:
         ("cargo build --fast", "error: unexpected argument '--fast' found", "option", "cargo build --fast"),
         ("cat src/gone.py", "cat: src/gone.py: No such file or directory", "path", "cat src/gone.py"),
         ("cd web/app && ls", "(eval):cd:1: no such file or directory: web/app", "path", "cd web/app"),
+        ("gcx --all", "gcx : The term 'gcx' is not recognized as the name of a cmdlet", "program", "gcx"),
+        ("gcx --all", "'gcx' is not recognized as an internal or external command,", "program", "gcx"),
         ("node ./x/y.js", "Error: ENOENT: no such file or directory, open './x/y.js'", "path", "node ./x/y.js"),
     ],
 )  # fmt: skip
@@ -78,6 +80,8 @@ def test_a_mistake_is_known_by_the_word_that_the_output_names(text: str, output:
         ("go build ./...", "main.go:3: undefined: strings.Foo"),
         ("git push", "error: failed to push some refs to 'origin'"),
         ("cat log", "tool: unknown option --bad"),
+        ("pytest -q web", "web/test_a.py::test_flaky FAILED\n1 failed, 3 passed"),
+        ("cat > a.sh <<'EOF'\nwrap bun run test\nEOF", "error: unrecognized subcommand 'bun'"),
     ],
 )
 def test_ordinary_failures_are_no_mistakes(text: str, output: str) -> None:
@@ -102,6 +106,10 @@ def test_any_command_is_read_at_once_and_without_an_error(text: str) -> None:
     assert len(calls.command_keys(text)) <= calls.MAX_KEYS
     calls.find_mistake(command(text, f"x: unknown option --bad\n{text}: command not found\n" * 20))
     assert time.perf_counter() - begin < 1
+
+
+def test_the_text_of_a_here_document_is_no_call() -> None:
+    assert not any("wrap" in key for key in calls.command_keys("cat > a.sh <<'EOF'\nwrap bun run test\nEOF"))
 
 
 # --- what worked -----------------------------------------------------------------------------------------------------
@@ -142,10 +150,31 @@ def test_calls_whose_status_is_hidden_do_not_count_as_working() -> None:
     assert found["b --y"].worked == 1
 
 
-def test_what_came_from_outside_counts_for_nothing() -> None:
-    step = ("fd -e py", "zsh:1: command not found: fd", True)
-    assert calls.record_calls(turn(step, origins=("external",))) == []
-    assert calls.record_calls(turn(step, origins=("tool",)))
+def test_of_an_external_output_only_the_status_and_the_own_words_count() -> None:
+    hidden = ("gh pr view 8 | cat", "gh: unknown flag: view", False)
+    wrong = ("gh pr diff 8 --stat", "unknown flag: --stat", True)
+    right = ("gh pr diff 8 --name-only", "a.py", False)
+    found = {one.key: one for one in calls.record_calls(turn(hidden, wrong, right, origins=("external",) * 3))}
+    mistake = found["gh pr diff --stat"]
+    assert (mistake.failed, mistake.reason, mistake.instead) == (1, "", "")
+    assert not any(record.failed for key, record in found.items() if key != mistake.key)
+    assert found["gh pr diff --name-only"].worked == 1, "so that a warning is forgotten when the call works"
+
+
+def test_the_remedy_that_was_found_most_often_is_told() -> None:
+    def solved(at: int, instead: str) -> PastCall:
+        return PastCall(at, at, CallRecord(key="wrap x", failed=1, kind="word", instead=instead, counts_as=instead))
+
+    mistake = find_mistake([solved(1, "x test"), solved(2, "x test"), solved(3, "other")], now=9)
+    assert mistake is not None
+    assert mistake.instead == "x test"
+
+
+def test_what_worked_is_counted_by_all_words_that_name_it() -> None:
+    found = records(
+        ("wrap bun test", "error: unrecognized subcommand 'bun'", True), ("wrap test bun run a", "ok", False)
+    )
+    assert found["wrap bun"].counts_as == "wrap test bun run"
 
 
 def test_a_refusal_is_recorded_with_the_words_of_the_user_and_is_no_failure() -> None:
@@ -174,6 +203,11 @@ def test_one_failure_is_enough_if_the_call_never_worked() -> None:
 
 def test_a_mistake_is_forgotten_when_the_call_begins_to_work() -> None:
     assert known(past(1, failed=2), past(2, failed=1), past(3, worked=1)) is None
+
+
+def test_a_call_that_fails_for_another_reason_is_no_repeat() -> None:
+    found = records(("gh pr diff --stat", "HTTP 502: bad gateway", True), ("go test ./...", "--- FAIL: TestA", True))
+    assert not any(record.failed for record in found.values())
 
 
 def test_a_call_that_failed_and_passed_is_never_spoken_of_again() -> None:

@@ -87,6 +87,21 @@ def test_it_is_forgotten_when_the_command_begins_to_work(known: Lab) -> None:
     assert ask(known, WRONG) == QUIET
 
 
+def test_what_session_after_session_gets_wrong_is_told_at_the_start(lab: Lab) -> None:
+    for session in ("a", "b", "c"):
+        run(lab, session, (WRONG, UNKNOWN, True), (RIGHT, "12 pass", False))
+    run(lab, "d", ("lint --all", "bash: lint: command not found", True))
+    lab.start()
+    settle(lab)
+    start = context(lab.hook("SessionStart", session_id="e", source="startup"))
+    assert "### Commands that fail here\n`wrap bun` is unknown here; `bun run test` works\n" in start
+    assert "lint" not in start, "a mistake of one session is told before the command only"
+    assert ask(lab, WRONG, "e") == QUIET, "it was said at the start already"
+    run(lab, "f", (WRONG, "12 pass", False))
+    settle(lab)
+    assert "Commands that fail" not in context(lab.hook("SessionStart", session_id="g", source="startup"))
+
+
 def test_a_flaky_command_is_never_spoken_of(lab: Lab) -> None:
     run(lab, "a", ("cd web", "cd: no such file or directory: web", True), ("cd web", "", False))
     run(lab, "b", ("cd web", "cd: no such file or directory: web", True))
@@ -170,6 +185,27 @@ def test_text_that_reads_like_an_instruction_is_not_passed_on(lab: Lab) -> None:
     lab.start()
     settle(lab)
     assert order not in context(ask(lab, f"wrap {order}"))
+
+
+REJECTED = (
+    "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, the"
+    " new_string was NOT written to the file). To tell you how to proceed, the user said:\nnot on a Friday"
+)
+
+
+def test_at_a_permission_prompt_the_user_is_reminded_and_nothing_is_decided(lab: Lab) -> None:
+    run(lab, "a", ("git push --force origin", REJECTED, True), ("git push origin topic", "ok", False))
+    lab.start()
+    settle(lab)
+
+    def answer(command: str) -> Any:
+        return lab.hook("PermissionRequest", session_id="b", tool_name="Bash", tool_input={"command": command})
+
+    reminded = answer("git push --force origin topic")
+    assert set(reminded) == {"continue", "suppressOutput", "systemMessage"}, "for the user, not for the model"
+    assert reminded["systemMessage"].startswith("claude-mem: you refused `git push` here once, last on ")
+    assert reminded["systemMessage"].endswith("(“not on a Friday”); it ran once.")
+    assert answer("git status") == QUIET
 
 
 CODEX = {"turn_id": "t1", "model": "m", "permission_mode": "default", "tool_use_id": "call_1"}

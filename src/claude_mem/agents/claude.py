@@ -55,6 +55,7 @@ EVENTS = {
     "SessionStart": "context",
     "UserPromptSubmit": "new",
     "PreToolUse": "file",
+    "PermissionRequest": "file",
     "PostToolUse": "save",
     "PostToolUseFailure": "fail",
     "Stop": "summary",
@@ -72,7 +73,12 @@ TEXTS = {
     "commands/remember.md": "the command /remember",
     "commands/forget.md": "the command /forget",
 }
-MATCHERS = {"PreToolUse": "Read|Edit|MultiEdit|Write|NotebookEdit|Bash", "PostToolUse": "*", "PostToolUseFailure": "*"}
+MATCHERS = {
+    "PreToolUse": "Read|Edit|MultiEdit|Write|NotebookEdit|Bash",
+    "PermissionRequest": "Bash",
+    "PostToolUse": "*",
+    "PostToolUseFailure": "*",
+}
 
 
 def config_dir(env: Mapping[str, str]) -> Path:

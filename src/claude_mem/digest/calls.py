@@ -130,6 +130,13 @@ def head_words(call: Call) -> tuple[str, ...]:
     return (call.program, *_plain_words(call)[: _depth(call)])
 
 
+def _counted_words(call: Call) -> tuple[str, ...]:
+    """Return the words by which a call that worked is counted. Of a program that is not known, every plain word may name
+    what is called."""
+    has_fixed_depth = call.program in _ONE_WORD or call.program in _TWO_WORDS
+    return head_words(call) if has_fixed_depth else (call.program, *_plain_words(call))
+
+
 def _depth(call: Call) -> int:
     if call.program in _TWO_WORDS:
         return 2
@@ -304,17 +311,23 @@ def format_call(call: Call) -> str:
 
 
 def record_calls(turn: Turn) -> list[CallRecord]:
-    """Return how the calls of a turn went, by key. Only what the agent ran itself counts: commands whose output is
-    external are left out."""
+    """Return how the calls of a turn went, by key.
+
+    Of a command whose output is external (`gh pr diff`) only the exit status is believed, and which of its own words the
+    output names: it may be a mistake, but it is never offered as what works.
+    """
     origins = turn.origins or [""] * len(turn.seqs)
     events = zip(turn.seqs, turn.bodies, origins, strict=True)
-    tools = [(seq, body) for seq, body, origin in events if isinstance(body, ToolUsed) and origin in ("", *TRUSTED)]
-    refusals = {seq: words for seq, body in tools if (words := user_rules.rejection(body)) is not None}
-    commands = list(gather_commands(tools))
+    tools = [(seq, body, origin) for seq, body, origin in events if isinstance(body, ToolUsed)]
+    refusals = {seq: words for seq, body, _ in tools if (words := user_rules.rejection(body)) is not None}
+    external = frozenset(seq for seq, _, origin in tools if origin not in ("", *TRUSTED))
+    commands = list(gather_commands((seq, body) for seq, body, _ in tools))
+    ran = [command for command in commands if command.seq not in refusals]
+    mistakes = [find_mistake(one) if one.failed or one.seq not in external else None for one in ran]
     records: dict[str, CallRecord] = {}
-    for key, times in _count_working([one for one in commands if one.seq not in refusals]).items():
+    for key, times in _count_working(ran, mistakes).items():
         records[key] = CallRecord(key=key, worked=times)
-    for mistake, call in _with_remedies([one for one in commands if one.seq not in refusals]):
+    for mistake, call in _with_remedies(ran, mistakes, external):
         record = records.get(mistake.key, CallRecord(key=mistake.key))
         records[mistake.key] = _add_mistake(record, mistake, call)
     for command in commands:
@@ -323,30 +336,33 @@ def record_calls(turn: Turn) -> list[CallRecord]:
     return list(records.values())
 
 
-def _count_working(ran: Sequence[Command]) -> Counter[str]:
+def _count_working(ran: Sequence[Command], mistakes: Sequence[Mistake | None]) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for command in ran:
-        if find_mistake(command) is None:
+    for command, mistake in zip(ran, mistakes, strict=True):
+        if mistake is None:
             for call in _working_calls(command):
                 counts.update(tuple(call_keys(call)))
     return counts
 
 
-def _with_remedies(ran: Sequence[Command]) -> Iterator[tuple[Mistake, Call | None]]:
+def _with_remedies(
+    ran: Sequence[Command], mistakes: Sequence[Mistake | None], external: frozenset[int]
+) -> Iterator[tuple[Mistake, Call | None]]:
     """Yield each mistake with the call that then worked for the same purpose, if there is one."""
-    mistakes = [find_mistake(command) for command in ran]
-    for number, mistake in enumerate(mistakes):
+    for number, (command, mistake) in enumerate(zip(ran, mistakes, strict=True)):
         if mistake is not None:
             later = list(zip(ran, mistakes, strict=True))[number + 1 :][:_LOOKAHEAD]
-            working = (call for command, other in later if other is None for call in _working_calls(command))
-            yield mistake, next((call for call in working if _serves_same_purpose(mistake, call)), None)
+            own = (one for one, other in later if other is None and one.seq not in external)
+            working = (call for one in own for call in _working_calls(one))
+            stored_mistake = replace(mistake, line="") if command.seq in external else mistake
+            yield stored_mistake, next((call for call in working if _serves_same_purpose(mistake, call)), None)
 
 
 def _add_mistake(record: CallRecord, mistake: Mistake, call: Call | None) -> CallRecord:
     record = replace(record, failed=record.failed + 1, kind=mistake.kind, reason=mistake.line)
     if call is None:
         return record
-    counts_as = "" if mistake.kind == PATH else " ".join(head_words(call))
+    counts_as = "" if mistake.kind in (PATH, OPTION) else " ".join(_counted_words(call))
     return replace(record, instead=format_call(call), counts_as=counts_as)
 
 

@@ -7,6 +7,7 @@ again: something else decides whether it works.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -59,9 +60,15 @@ def find_mistake(history: Sequence[PastCall], *, now: int) -> KnownMistake | Non
     sessions = {past.session_id for past in failures}
     if successes and (max(successes) >= failures[0].at or len(sessions) < 2):
         return None
-    last = failures[-1].record
-    solved = next((past.record for past in reversed(failures) if past.record.instead), last)
+    last, solved = failures[-1].record, _most_common_remedy(failures)
     return KnownMistake(last.key, last.kind, len(sessions), failures[-1].at, solved.instead, solved.counts_as)
+
+
+def _most_common_remedy(failures: Sequence[PastCall]) -> CallRecord:
+    """Return the last record with the remedy that was found most often, the last one if there is none."""
+    remedies = [past.record for past in reversed(failures) if past.record.instead]
+    counts = Counter(record.counts_as or record.instead for record in remedies)
+    return max(remedies, key=lambda one: counts[one.counts_as or one.instead], default=failures[-1].record)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,12 @@
 """Injections before a command, and after it failed: what fails here, what works instead, and the user's rules.
 
-One line for each, once per session. The lines are information: the command runs in any case. Only our own words and the
-words of commands that the agent itself ran in this project are shown, never the output of a tool.
+One line for each, once per session. The lines are information: the command runs in any case.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from claude_mem.agents.payload import Trigger
 from claude_mem.digest.calls import command_keys, find_mistake, mistaken_path, parse_command
@@ -18,14 +17,15 @@ from claude_mem.domain.forbidden_calls import forbids_call
 from claude_mem.domain.mistakes import KnownMistake, Permissions
 from claude_mem.domain.text import local_time, shorten
 from claude_mem.inject import triggers
+from claude_mem.inject.mistake_lines import CALL_PREFIX, describe, find_known_mistakes, quote
 from claude_mem.inject.triggers import Injection, Line, compose
 from claude_mem.privacy.display import defuse_links
 from claude_mem.storage.sqlite.engine import Connection, Row
-from claude_mem.storage.sqlite.memory import calls, observations, sessions
+from claude_mem.storage.sqlite.memory import calls, observations
 
 COMMAND_TOKENS = 150
 MAX_LINES = 2
-CALL_PREFIX, RULE_PREFIX = "call:", "rule:"  # of the item names
+RULE_PREFIX = "rule:"  # of the item name of a rule that forbids a command
 HEAD = "# claude-mem: about this command, from earlier sessions, as information"
 
 
@@ -68,24 +68,14 @@ def _lines_at_failure(conn: Connection, trigger: Trigger, project_id: int, *, se
     mistake = find_mistake(Command(trigger.command, trigger.text, True, 0)) if trigger.command else None
     if mistake is None:
         return []
-    known_mistakes = _find_mistakes(conn, project_id, [mistake.key], session_id=session_id)
+    known_mistakes = find_known_mistakes(conn, project_id, [mistake.key], session_id=session_id)
     return [_mistake_line(conn, mistake, project_id) for mistake in known_mistakes if mistake.instead]
 
 
 def _mistake_lines(conn: Connection, trigger: Trigger, project_id: int, *, session_id: int) -> Iterator[Line]:
-    for mistake in _find_mistakes(conn, project_id, list(command_keys(trigger.text)), session_id=session_id):
+    for mistake in find_known_mistakes(conn, project_id, list(command_keys(trigger.text)), session_id=session_id):
         if mistake.kind != mistakes.PATH or _is_missing(mistaken_path(mistake.key), trigger.place):
             yield _mistake_line(conn, mistake, project_id)
-
-
-def _find_mistakes(
-    conn: Connection, project_id: int, keys: Sequence[str], *, session_id: int
-) -> Iterator[KnownMistake]:
-    histories = calls.list_histories(conn, project_id, keys, exclude_session_id=session_id)
-    now = sessions.get_last_activity(conn, project_id) if histories else 0
-    for key in keys:
-        if mistake := mistakes.find_mistake(histories.get(key, ()), now=now):
-            yield mistake
 
 
 def _is_missing(path: str, folder: str) -> bool:
@@ -99,35 +89,7 @@ def _is_missing(path: str, folder: str) -> bool:
 
 
 def _mistake_line(conn: Connection, mistake: KnownMistake, project_id: int) -> Line:
-    times = f" (failed in {mistake.sessions} sessions)" if mistake.sessions > 1 else ""
-    text = f"{_statement(mistake)}{times}{_remedy(conn, mistake, project_id)}"
-    return text, [f"{CALL_PREFIX}{mistake.key}"], False
-
-
-def _statement(mistake: KnownMistake) -> str:
-    head, _, last = mistake.key.rpartition(" ")
-    match mistake.kind:
-        case mistakes.OPTION:
-            return f"{_quote(head)} does not know {_quote(last)} here"
-        case mistakes.PATH:
-            return f"{_quote(mistaken_path(mistake.key))} does not exist here"
-        case mistakes.PROGRAM:
-            return f"{_quote(mistake.key)} is not installed here"
-    return f"{_quote(mistake.key)} is unknown here"
-
-
-def _remedy(conn: Connection, mistake: KnownMistake, project_id: int) -> str:
-    if mistake.instead:
-        worked = calls.count_worked(conn, project_id, mistake.counts_as) if mistake.counts_as else 0
-        counted = "" if mistake.counts_as == mistake.instead else f" ({_quote(mistake.counts_as)})"
-        return f"; {_quote(mistake.instead)} works" + (f"{counted}: {worked} times" if worked > 1 else "")
-    head = mistake.key.rpartition(" ")[0]
-    worked = calls.count_worked(conn, project_id, head) if mistake.kind == mistakes.OPTION else 0
-    return f"; without it {_quote(head)} worked {worked} times" if worked > 1 else ""
-
-
-def _quote(text: str) -> str:
-    return f"`{defuse_links(shorten(text.replace('`', ''), 100))}`"
+    return describe(conn, mistake, project_id), [f"{CALL_PREFIX}{mistake.key}"], False
 
 
 # --- rules -----------------------------------------------------------------------------------------------------------
@@ -167,4 +129,4 @@ def _describe(key: str, decided: Permissions) -> str:
     times = "once" if decided.refused == 1 else f"{decided.refused} times"
     words = f" (“{defuse_links(shorten(decided.words, 120))}”)" if decided.words else ""
     ran = "once" if decided.ran == 1 else f"{decided.ran} times" if decided.ran else "never"
-    return f"you refused {_quote(key)} here {times}, last on {at.day} {at:%b}{words}; it ran {ran}."
+    return f"you refused {quote(key)} here {times}, last on {at.day} {at:%b}{words}; it ran {ran}."

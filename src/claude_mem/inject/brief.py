@@ -1,9 +1,10 @@
 """Compose the brief of a new session: half a page for a colleague who was not there. Equal memory gives equal text.
 
 It begins with what the user asked for (rules) and what is pinned, then where the last session left off, what is being
-worked on, and related decisions and traps. It contains neither the time nor a count of memories, so that the agent's
-prompt cache stays valid. Every line has the same room: a new memory adds one line and displaces at most one. The brief
-is information, never instruction: the text says so, and nothing in it can close its fence or be invisible to a reader.
+worked on, related decisions and traps, and commands that fail here time and again. It contains neither the time nor a
+count of memories, so that the agent's prompt cache stays valid. Every line has the same room: a new memory adds one
+line and displaces at most one. The brief is information, never instruction: the text says so, and nothing in it can
+close its fence or be invisible to a reader.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from typing import Any
 from claude_mem.answers import CONTEXT_CHARS
 from claude_mem.digest.modes import ICONS, Icons
 from claude_mem.domain.anchors import UNDONE, Freshness
+from claude_mem.domain.mistakes import KnownMistake
 from claude_mem.domain.text import estimate_tokens, local_time, shorten
 from claude_mem.inject import select
+from claude_mem.inject.mistake_lines import CALL_PREFIX, describe_at_start, find_recurring_mistakes
 from claude_mem.inject.select import (
     PieceOfWork,
     Row,
@@ -59,11 +62,13 @@ RULES_TITLE = "### What the user asked for"
 PINNED_TITLE = "### Pinned"
 WORK_TITLE = "### Work, newest first"
 KNOWLEDGE_TITLE = "### Decisions and traps around it"
+MISTAKES_TITLE = "### Commands that fail here"
 _TITLES = (
     RULES_TITLE,
     PINNED_TITLE,
     WORK_TITLE,
     KNOWLEDGE_TITLE,
+    MISTAKES_TITLE,
     f"### Last session (2000-01-01): {OUTCOMES['proposed']}",
 )
 
@@ -80,6 +85,7 @@ class ProjectMemory:
     turns: Sequence[Row] = ()  # summaries of the last turns
     summary: Row | None = None  # the last of them
     most: int = 500
+    mistakes: Sequence[KnownMistake] = ()  # that session after session makes
 
     @property
     def open(self) -> list[str]:
@@ -152,6 +158,7 @@ def gather_memory(
         observations.list_last_turns(conn, project_ids, limit=TURNS, exclude_session_id=but_session),
         observations.find_last_summary(conn, project_ids, exclude_session_id=but_session),
         limit,
+        find_recurring_mistakes(conn, project_ids[-1]) if not after_id else (),
     )
 
 
@@ -250,7 +257,8 @@ def _sections(memory: ProjectMemory, icons: Icons, slots: int) -> list[BriefSect
     displaces at most one line elsewhere.
     """
     rules = _distinct_rows(memory.rules, ())[: min(memory.most, _share(slots, 3))]
-    slots_left, most = slots - len(rules), memory.most - len(rules)
+    mistakes = memory.mistakes[: _share(slots, 6)]
+    slots_left, most = slots - len(rules) - len(mistakes), memory.most - len(rules)
     pinned = _distinct_rows(memory.pinned, _titles(rules))[: min(most, _share(slots_left, 2))]
     slots_left, most = slots_left - len(pinned), most - len(pinned)
     titles_above = _titles([*rules, *pinned])
@@ -284,6 +292,7 @@ def _sections(memory: ProjectMemory, icons: Icons, slots: int) -> list[BriefSect
         replace(last, lines=lines),
         BriefSection(WORK_TITLE, _work_lines(other_pieces, icons, memory.turns)),
         BriefSection(KNOWLEDGE_TITLE, [_dated_line(row, icons) for row in decisions]),
+        BriefSection(MISTAKES_TITLE, [_mistake_line(mistake) for mistake in mistakes]),
     ]
 
 
@@ -374,6 +383,11 @@ def _dated_line(
 def _line(row: Row, mark: str, suffix: str = "") -> BriefLine:
     text = _compose_line(f"{mark} ", title_line(row), suffix, verbatim=is_user_chosen(row))
     return BriefLine(text, title_line(row), f"o{row['id']}", is_user_approved(row))
+
+
+def _mistake_line(mistake: KnownMistake) -> BriefLine:
+    text = _compose_line("", describe_at_start(mistake))
+    return BriefLine(text, text, f"{CALL_PREFIX}{mistake.key}")
 
 
 def _day(at: int) -> str:

@@ -98,3 +98,27 @@ def test_a_file_about_to_be_read_is_introduced(lab: Lab) -> None:  # noqa: F811
     last = lab.server.of(run.session)[-1]
     assert sum(f"known about {FILE}" in text for text in last.contexts) == 1
     assert Path(lab.project / FILE).read_text() == "COIL = degauss(7)\n"
+
+
+def test_a_command_that_failed_in_an_earlier_session_is_met_with_what_works(lab: Lab) -> None:  # noqa: F811
+    """Session B runs from before session A failed. The line comes with the command's result: a hook holds nothing up."""
+    client = lab.start_claude(None)
+    lab.server.play("EARLY", [Text("Here.")])
+    client.say("EARLY: wait for me here, please, will you?")
+    client.wait_results(1)
+    wrong, right = [bash("launchit sh warp.sh")], [bash("sh warp.sh")]
+    (lab.project / "warp.sh").write_text("echo warped\n")
+    lab.server.play("FAIL-JOB", wrong, right, [Text("`warp.sh` runs without a launchiter.")])
+    assert_healthy(lab.claude("FAIL-JOB: run the warp"))
+    lab.wait_digested()
+    lab.server.play("AGAIN", wrong, wrong, [Text("I see.")])
+    client.say("AGAIN: please run the warp")
+    client.wait_results(2)
+    client.hang_up()
+    run = client.finish()
+    assert_healthy(run)
+    line = "`launchit` is not installed here; `sh warp.sh` works"
+    counts = [sum(line in text for text in request.contexts) for request in lab.server.of(run.session)]
+    assert counts[-1] == 1, "once, though the command ran twice"
+    hint = next(text for text in lab.server.of(run.session)[-1].contexts if line in text)
+    assert "about this command" in hint, "before the command, not only after its failure"

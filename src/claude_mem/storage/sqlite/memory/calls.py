@@ -80,3 +80,17 @@ def count_worked(conn: Connection, project_id: int, key: str) -> int:
         (key, project_id),
     )
     return int(row["n"])
+
+
+def list_recurring_keys(conn: Connection, project_id: int, *, sessions: int) -> list[str]:
+    """Return the keys of calls that failed by a mistake in at least so many sessions of a project."""
+    rows = fetch_all(
+        conn,
+        """
+        select c.key from calls c indexed by calls_failed join documents d on d.id = c.document_id
+         where (c.failed > 0 or c.refused > 0) and c.failed > 0 and d.project_id = ?
+         group by c.key having count(distinct d.session_id) >= ? order by count(distinct d.session_id) desc limit 20
+        """,
+        (project_id, sessions),
+    )
+    return [row["key"] for row in rows]

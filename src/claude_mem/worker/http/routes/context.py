@@ -108,7 +108,9 @@ async def inject_at_trigger(service: Service, request: Request) -> Any:
         if is_delivered
         else None
     )
-    answer = answers.compose_answer(trigger.host, trigger.event, injection.text)
+    is_for_user = trigger.kind == "permission"  # who decides; the model is not told
+    context, notice = ("", injection.text) if is_for_user else (injection.text, "")
+    answer = answers.compose_answer(trigger.host, trigger.event, context, notice=notice)
     return Response(answer, media_type="application/json", background=background)
 
 
