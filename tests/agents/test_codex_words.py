@@ -55,9 +55,9 @@ def test_a_patch_that_did_not_go_through_is_a_failure() -> None:
     assert (told["hook_event_name"], told["error"]) == ("PostToolUseFailure", "No such file\n")
 
 
-def test_before_an_edit_the_file_is_named() -> None:
+def test_before_an_edit_the_file_and_its_new_lines_are_named() -> None:
     told = hook("PreToolUse", tool_name="apply_patch", tool_input={"command": PATCH})
-    assert told["tool_input"] == {"file_path": "/shop/a.py"}
+    assert told["tool_input"] == {"file_path": "/shop/a.py", "old_string": "", "new_string": "x = 2"}
 
 
 def test_a_tool_of_a_server_may_have_failed() -> None:
