@@ -255,3 +255,8 @@ def test_what_was_never_refused_needs_no_hint() -> None:
 )
 def test_a_rule_forbids_a_call_by_the_words_it_begins_with(rule: str, called: str, forbidden: bool) -> None:
     assert forbids_call(rule, called.split()) is forbidden
+
+
+def test_a_token_after_an_option_is_part_of_no_key() -> None:
+    token = "BHZh6DdT9Wj6hhs9z52t"
+    assert [key for key in calls.command_keys(f"deploy --token {token}") if token in key] == []

@@ -23,6 +23,7 @@ from claude_mem.domain.mistakes import OPTION, PATH, PROGRAM, WORD, CallRecord
 from claude_mem.domain.records import ToolUsed, Turn
 from claude_mem.domain.text import shorten
 from claude_mem.privacy import shell
+from claude_mem.privacy.secret_rules import is_random
 from claude_mem.privacy.shell import Call
 from claude_mem.privacy.trust import TRUSTED
 
@@ -150,7 +151,7 @@ def _plain_words(call: Call) -> tuple[str, ...]:
         return ()
     plain: list[str] = []
     for word in call.words[:MAX_WORDS]:
-        if not _PLAIN.match(word):
+        if not _PLAIN.match(word) or is_random(word):  # a token is no subcommand, and must not be kept in a key
             if word.startswith("-") and not plain:
                 continue
             break

@@ -56,6 +56,8 @@ class TextTable:
 
 
 TEXT_TABLES = (
+    # Before the events: the calls of a changed event are deleted, and would be missing in the count.
+    TextTable("calls", "document_id", plain=("key", "reason", "instead", "counts_as", "words")),
     TextTable("events", "seq"),
     TextTable("user_prompts", "id", plain=("text",)),
     TextTable(
@@ -83,7 +85,6 @@ TEXT_TABLES = (
     # Derived, but not always rebuilt: of a turn whose events were purged, only this remains.
     TextTable("passages", "id", plain=("title", "body", "hints", "around")),
     TextTable("signals", "document_id", plain=("value",)),
-    TextTable("calls", "document_id", plain=("key", "reason", "instead", "counts_as", "words")),
 )
 
 
@@ -194,10 +195,16 @@ def _update(conn: Connection, texts: TextTable, row: Row, changes: Row) -> None:
 
 
 def _update_event(conn: Connection, texts: TextTable, row: Row, changes: Row) -> None:
+    """Update an event, and delete the calls of its turn: a word of a key alone does not show that it is a secret."""
     _update(conn, texts, row, changes)
+    if row["turn_id"] is None:
+        return
     queue = former_names.stored_table(conn, "index_queue")
-    if row["turn_id"] is not None and has_table(conn, queue):
+    if has_table(conn, queue):
         conn.execute(f"insert or ignore into {queue} values ('turn', ?)", (row["turn_id"],))
+    if has_table(conn, "calls"):
+        turn = "select id from documents where kind = 'turn' and row_id = ?"
+        conn.execute(f"delete from calls where document_id in ({turn})", (row["turn_id"],))
 
 
 def _update_observation(conn: Connection, texts: TextTable, row: Row, changes: Row) -> None:
