@@ -71,7 +71,9 @@ PROOF_SUITES := $(wildcard $(addprefix tests/,security/test_port.py security/tes
   security/test_paths.py security/test_privacy.py security/test_visits.py unit/test_context.py \
   viewer/test_xss.py storage/test_upgrades.py reliability/test_disk.py reliability/test_room.py \
   models/test_faults.py models/test_spending.py reliability/test_crowd.py \
-  security/test_large_transcripts.py))
+  security/test_large_transcripts.py security/test_secret_shapes.py security/test_terminal.py \
+  security/test_hostile_backups.py security/test_hostile_imports.py \
+  reliability/test_small_files.py reliability/test_unstarted.py))
 # Of these suites only what has figures: the rest of them is in `make test`.
 PROOF_TESTS := tests/models/test_conformance.py tests/models/test_claude.py
 proof: export CLAUDE_MEM_PROOF := $(CURDIR)/build/proof
