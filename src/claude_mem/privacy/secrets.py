@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from claude_mem.domain.text import map_strings
-from claude_mem.privacy import secret_names, secret_rules
+from claude_mem.privacy import secret_context, secret_names, secret_rules
 from claude_mem.privacy.secret_names import Edit
 from claude_mem.privacy.secret_rules import (
     IDIOM_RULES,
@@ -135,6 +135,7 @@ def _apply_rules(draft: _EditableText, depth: int) -> None:
     )
     draft.edit(_tighten(draft.text, secret_names.named_value_edits(draft.text)))
     draft.edit(sorted(command_edits(draft.text)))
+    draft.edit(secret_context.context_edits(draft.text))
     _apply_by_line(IDIOM_RULES, draft)
     if depth:
         _redact_encoded(draft, words, depth)
@@ -503,12 +504,16 @@ def _matching_printers(command: str) -> Iterator[tuple[bool]]:
 
 
 def _is_printed_secret(word: str) -> bool:
-    return is_random(word) or (is_hex_or_uuid(word) and "-" not in word and len(word) >= 16)
+    if any(map(str.isspace, word)):
+        return False
+    return is_random(word) or secret_context.grade(word) >= 1.5 or (is_hex_or_uuid(word) and "-" not in word and len(word) >= 16)
 
 
 def _is_secret_argument(word: str, *, plain: bool) -> bool:
     """Return whether an argument is a secret. `plain`: the command also takes hexadecimal keys."""
-    return is_certainly_random(word) if not is_hex_or_uuid(word) else plain and len(word) >= 20
+    if is_hex_or_uuid(word):
+        return plain and len(word) >= 20
+    return is_certainly_random(word) or (plain and secret_context.grade(word) >= 1.5)
 
 
 _OUTPUT_WORD = re.compile(r"[^\s\"'`,;:(){}\[\]<>]{8,4096}")
