@@ -28,14 +28,19 @@ Edit = tuple[int, int, str]  # start, end, replacement
 
 _CONTEXT: dict[str, Any] = RULES_FILE["context"]
 _THRESHOLD: float = _CONTEXT["threshold"]
+_DISTANCE: float = _CONTEXT["distance"]
+_BOUND: float = _CONTEXT["bound"]
+_QUOTED: float = _CONTEXT["quoted"]
 _STRENGTH: dict[str, float] = _CONTEXT["strength"]
 _VOCABULARY: dict[str, Any] = _CONTEXT["nouns"]
 _NOUNS = {noun: kind for kind in _STRENGTH for noun in _VOCABULARY[kind].split()}
 _PHRASES: tuple[str, ...] = tuple(_VOCABULARY["phrases"])
+_LOGIN: tuple[str, ...] = tuple(_VOCABULARY["login"])
 _NOT_JOINED = frozenset(_VOCABULARY["not_joined"].split())
 _JOINED = tuple(noun for noun in _NOUNS if noun not in _NOT_JOINED)
-_SECRET_KEYS, _HARMLESS_KEYS, _FILLER, _CARRIERS, _OTHER = (
-    frozenset(_VOCABULARY[name].split()) for name in ("secret_keys", "harmless_keys", "filler", "carriers", "other")
+_CJK_NOUNS = tuple(noun for noun in _NOUNS if ord(noun[0]) > 0x2E80)
+_SECRET_KEYS, _HARMLESS_KEYS, _FILLER, _CARRIERS, _COPULAS, _PREPOSITIONS, _OTHER = (
+    frozenset(_VOCABULARY[name].split()) for name in ("secret_keys", "harmless_keys", "filler", "carriers", "copulas", "prepositions", "other")
 )
 
 
@@ -49,15 +54,10 @@ def _minimal(words: list[str]) -> tuple[str, ...]:
     return tuple(word for word in words if not any(other in word for other in words if other != word))
 
 
-# Every noun and phrase contains one of these. Those that are searched as whole words occur inside many other words.
-_WHOLE_ROOTS = tuple(noun for noun in _NOT_JOINED if noun in ("pat", "sid", "otp", "pw", "auth", "cred", "pass", "key"))
-_ROOTS = _minimal([noun for noun in (*_NOUNS, *_PHRASES) if noun not in ("pat", "sid", "otp")])
-
-
-_USER_OPTIONS = (" -u", " --user", " -l ", " -d ", "/user:", " -user")
-_HAS_USER = re.compile(r"(?:^|\s)(?:-[uUDl]|--?user(?:name)?|--login)(?=[ =\w])|/user:")
-_USER_OPTION = re.compile(r"(?<=\s)(?:-[ulUD]|--?user(?:name)?|--login|--host(?:name)?|-h)[ =][\"']?\Z")
-_PASSWORD_OPTION = re.compile(r"(?<=\s)-(?:[pPwWaAkKXNc]|pw|pass) [\"']?\Z|(?<=\s)-[pP][\"']?\Z")
+# Every noun and phrase contains one of these.
+_RARE = ("pat", "sid", "otp")  # parts of many words; `_pat` is searched instead
+_ROOTS = _minimal([noun for noun in (*_NOUNS, *_PHRASES, *_LOGIN) if noun not in _RARE] + [f"_{noun}" for noun in _RARE])
+_USER_OPTIONS = (" -u", "'-u'", '"-u"', " --user", " -l ", " -d ", "/user:", " -user")
 
 
 def _regions(text: str) -> Iterator[tuple[int, int]]:
@@ -114,8 +114,8 @@ def grade(value: str) -> float:
         return 3 if len(value) >= 16 and is_random(value) else 0
     if not any(map(str.isalpha, plain)) or len(set(plain)) < 4 or is_trivial(value) or is_not_secret(value):
         return 0
-    if is_hex_or_uuid(value) or _HASH_END.match(value):
-        return 2 if len(value) >= 32 else 0
+    if is_hex_or_uuid(value.lstrip("#")) or _HASH_END.match(value):
+        return 2.5 if len(value) >= 32 else 0
     if _ADDRESS.match(value) or _DATED.match(value) or value.startswith("--"):
         return 0
     if _CODE.search(value) and not is_certainly_random(value):
@@ -123,7 +123,7 @@ def grade(value: str) -> float:
     if _PATH.match(value) and not is_certainly_random(value.replace("/", "")):
         return 0
     if is_certainly_random(value) or any(len(_CHANGE.findall(run)) >= 4 for run in _RUN.findall(value)):
-        return 4 if len(value) >= 16 and _mixes(value) else 3
+        return 3 if len(value) < 16 or not _mixes(value) else 4 if len(value) < 32 else 5
     if is_random(value):
         return 3 if len(value) >= 12 else 2
     if is_label(value):
@@ -150,91 +150,172 @@ _NO_JOINTS = dict.fromkeys(map(ord, "_-./"))
 # --- names -----------------------------------------------------------------------------------------------------------
 
 _WORD = re.compile(r"[^\W_](?:[\w.\-]{0,62}\w)?")
-_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+|[^\W\d_a-zA-Z]+")
+_PART = re.compile(r"[A-Z\u00c0-\u00de\u0410-\u042f]?[^\W\d_A-Z\u00c0-\u00de\u0410-\u042f]+|[A-Z\u00c0-\u00de\u0410-\u042f]+|[0-9]+")
 _MAX_LEFT, _MAX_WORDS = 160, 9
-_TIGHT = re.compile(r"[\s\u00b7]{0,8}(?:[:=]{1,2}>?|=>|->|\u2192|\uff1a|>|<<<)[\s\u00b7]{0,8}[\"'`\\(\[{&!]{0,6}(?:[A-Za-z@]{1,2}(?=[\"']))?[\"'`\\]{0,4}\Z")
+# Between a name and its value: bound by a separator, which an opening quote or bracket may follow.
+_TIGHT = re.compile(
+    r"[\"'`\])*\\]{0,6}[\s\u00b7]{0,8}(?:[:=]{1,2}>?|=>|->|<-|\u2192|\uff1a|>|<<<| /(?= )|\u300c| \|(?= ))[\s\u00b7]{0,8}(?:- )?"
+    r"[\"'`\\(\[{&!*|]{0,6}(?:[A-Za-z@]{1,2}(?=[\"']))?[\"'`\\]{0,4}\Z"
+)
+# A default, which follows what it replaces: `os.getenv("X") or "…"`.
+_DEFAULT = re.compile(r"[\"'`\])\s]{0,6}(?:\|\||\?\?|:-)\s{0,4}[\"'`]{0,2}\Z")
 _STOP = re.compile(r"\x00|-----|[;&|]|[{}]\s|\)\s{0,4}[{;]|\n\s{0,64}\n\s{0,64}\n")
 _NO_NAME = re.compile(r"\b[au]rn:[\w:.\-/]{0,128}\Z|\bENC[\[(][^\])\n]{0,128}\Z")
 _QUOTE_END = re.compile(r"[\"'`\u300c\u201c]\Z")
+_TAG = re.compile(r"<(?P<tag>[\w:.\-]{1,64})(?P<rest>(?:\s[^<>]{0,128})?)>\s{0,16}\Z")
+_ATTRIBUTE = re.compile(r"\b(?:name|key|id|n)=[\"'](?P<name>[^\"'<>]{1,64})")
+_TEXT_ELEMENT = re.compile(r"<(?:key|name)>(?P<name>[^<>]{1,64})</(?:key|name)>\s{0,64}<[a-z]{1,16}>\Z")
+_SETS = frozenset({"set", "-gx", "-x", "-ux", "export", "setenv", "setx", "env", "put", "add", "declare"})
+_USER_OPTION = re.compile(r"(?<=\s)(?:-[ulUD]|--?user(?:name)?|--login|--host(?:name)?|-h)[ =][\"']?\Z")
+_HAS_USER = re.compile(r"(?:^|[\s'\"])(?:-[uUDl]|--?user(?:name)?|--login)(?=[ =\w'\"])|/user:")
+_PASSWORD_OPTION = re.compile(r"(?<=[\s'\"])-(?:[pPwWaAkKXNc]|pw|pass)(?: |[\"'],\s{0,4}(?=[\"']))[\"']?\Z|(?<=\s)-[pP][\"']?\Z")
 
 
 class Name(NamedTuple):
-    """The noun that names a value: its strength, the words between, and whether it is bound to the value."""
+    """The noun that names a value: its strength, the cost of the words between, and its position."""
 
     strength: float
-    distance: int
+    cost: float
     bound: bool
     quoted: bool
     same_line: bool
+    next: bool = False  # the value follows at once
+
+
+def is_user(text: str, start: int) -> bool:
+    """Return whether the argument at `start` is a user name: `-u jane`."""
+    return _USER_OPTION.search(text, max(0, start - 24), start) is not None
 
 
 def noun_strength(word: str) -> float | None:
     """Return how surely a word names a secret: 0 if it names nothing, None if it names something else."""
     parts = [part.lower() for part in _PART.findall(word)]
-    while len(parts) > 1 and (parts[-1] in _FILLER or parts[-1].isdigit()):
+    while len(parts) > 1 and (parts[-1].isdigit() or (parts[-1] in _FILLER and parts[-1] not in _NOUNS)):
         parts.pop()
     if not parts:
         return 0
     last = parts[-1]
     if last in ("key", "keys"):
-        before = parts[-2] if len(parts) > 1 else ""
-        if before in _HARMLESS_KEYS:
-            return None
-        return _STRENGTH["secret"] if before in _SECRET_KEYS else _STRENGTH["key"]
-    if last in _OTHER:
+        return _key_strength(parts[-2] if len(parts) > 1 else "")
+    if last in _OTHER and not (len(parts) == 1 and last in _FILLER):
         return None
-    kind = _kind(last)
-    if kind:
+    if kind := _kind(last):
         return _STRENGTH[kind]
     inner = [kind for part in parts[:-1] if (kind := _kind(part))]
     return _STRENGTH[inner[-1]] - 0.5 if inner else 0
 
 
+def _key_strength(kind: str) -> float | None:
+    if kind in _HARMLESS_KEYS:
+        return None
+    return _STRENGTH["secret" if kind in _SECRET_KEYS else "key"]
+
+
 def _kind(part: str) -> str | None:
     if kind := _NOUNS.get(part):
         return kind
-    for noun in _JOINED:
-        if part.endswith(noun) and len(part) > len(noun) + 1:
-            return _NOUNS[noun]
-    return None
+    if not part.isascii():
+        return next((_NOUNS[noun] for noun in _CJK_NOUNS if noun in part), None)
+    return next((_NOUNS[noun] for noun in _JOINED if part.endswith(noun) and len(part) > len(noun) + 1), None)
 
 
 def _name_of(text: str, start: int) -> Name | None:
     """Return the noun that names the value at `start`; None if another word does, or none."""
-    begin = max(0, start - _MAX_LEFT)
-    left = text[begin:start]
-    words = list(_WORD.finditer(left))[-_MAX_WORDS:]
+    left = text[max(0, start - _MAX_LEFT) : start]
+    if _NO_NAME.search(left) or is_user(text, start):
+        return None
     if _PASSWORD_OPTION.search(left):
         has_user = _HAS_USER.search(text[max(0, start - _CHARS_AFTER) : start].rpartition("\n")[2])
         return Name(_STRENGTH["password" if has_user else "key"], 0, True, False, True)
-    if not words or _NO_NAME.search(left) or _USER_OPTION.search(left):
+    if left.endswith(">"):
+        return _tag_name(left)
+    return _nearest_noun(left)
+
+
+def _tag_name(left: str) -> Name | None:
+    """Return the name of an element's text: `<password>…`, `<string name="api_key">…`, `<key>Secret</key><string>…`."""
+    if match := _TEXT_ELEMENT.search(left):
+        names = [match["name"]]
+    elif match := _TAG.search(left):
+        names = [match["tag"].rpartition(":")[2], *(each["name"] for each in _ATTRIBUTE.finditer(match["rest"]))]
+    else:
+        return None
+    strength = max(noun_strength(name) or 0 for name in names)
+    return Name(strength, 0, True, False, True) if strength else None
+
+
+def _nearest_noun(left: str) -> Name | None:
+    words = list(_WORD.finditer(left))[-_MAX_WORDS:]
+    if not words:
         return None
     tail = left[words[-1].end() :]
-    tight, quoted = _TIGHT.match(tail) is not None, _QUOTE_END.search(tail) is not None
-    is_option = tail == " " and left.startswith("-", words[-1].start() - 1) if words[-1].start() else False
-    distance, end = 0, len(left)
+    is_default = _DEFAULT.match(tail) is not None
+    bound, quoted = is_default or _TIGHT.match(tail) is not None, _QUOTE_END.search(tail) is not None
+    copula = not bound and tail.isspace() and words[-1][0].lower() in _COPULAS
+    if "|" in tail and not is_default and not left.rpartition("\n")[2].lstrip().startswith("|"):
+        return None
+    cost, other, end, after = 0.0, 0.0, len(left), ""
     for number, word in enumerate(reversed(words)):
         gap = left[word.end() : end]
-        if _STOP.search(gap):
+        if (number or not bound or "\x00" in gap) and _STOP.search(gap):
             return None
-        strength = _phrase_strength(left, word.end()) or noun_strength(word[0])
+        before = words[-number - 2] if number + 1 < len(words) else None
+        strength = _phrase_strength(left, word.end()) or _strength(word, before)
         if strength is None:
             return None
         if strength:
-            return Name(strength, distance, tight or is_option, quoted, "\n" not in left[word.end() :])
-        is_filler = word[0].lower() in _FILLER
-        if number == 0 and tight and word[0].lower() not in _CARRIERS:
-            distance += 4
-        if distance >= 4 and ("," in gap or "(" in gap or "[" in gap):
+            if other and (after in _PREPOSITIONS or gap.strip() == "("):
+                cost -= other  # `Password for staging: …`, `Password (staging): …`
+            bound = bound or copula or (number > 0 and _TIGHT.match(gap) is not None) or _is_set(left, tail, word, before)
+            is_next = number == 0 and tail == " " and strength > _STRENGTH["token"]
+            return Name(strength, cost, bound, quoted, "\n" not in left[word.end() :], is_next)
+        if number == 0 and bound and not is_default and word[0].lower() not in _CARRIERS:
+            other = 0.0 if " / " in tail or _is_user_of_pair(left, word, before) else 2.0
+            cost += other
+        if cost >= 2 and ("," in gap or "(" in gap or "[" in gap):
             return None
-        distance += not is_filler
-        end = word.start()
+        cost += 0 if word[0].lower() in _FILLER or word[0][0].isdigit() else _DISTANCE / 2 if copula else _DISTANCE
+        end, after = word.start(), word[0].lower()
     return None
+
+
+def _strength(word: re.Match[str], before: re.Match[str] | None) -> float | None:
+    strength = noun_strength(word[0])
+    if strength == _STRENGTH["key"] and before and word.string[before.end() : word.start()] == " ":
+        return _key_strength(before[0].lower())
+    return strength
+
+
+_AFTER = re.compile(
+    r"[\"'`)\]]{0,3}[,;]?\s{1,4}(?:(?:is|as|was|for|ist|est|es|==|!=|is not|#|//|--)\s(?:[\w']{1,16}\s{1,2}){0,4}|[^\s\n]{1,16}\s{1,4}[^\s\n]{1,16}\s{1,4}\()"
+    r"(?P<name>[\w.]{1,64})"
+)
+
+
+def _name_after(text: str, end: int) -> Name | None:
+    """Return the noun behind a value: `… is the new password`, `use … as the password`, `… != None (API_TOKEN)`."""
+    match = _AFTER.match(text, end)
+    strength = noun_strength(match["name"]) if match else 0
+    return Name(strength, 0, False, True, True) if strength else None
+
+
+def _is_set(left: str, tail: str, word: re.Match[str], before: re.Match[str] | None) -> bool:
+    """Return whether a value follows its name as an argument: `--token …`, `setenv TOKEN …`."""
+    if not tail.isspace() or "\n" in tail:
+        return False
+    return left.startswith("-", word.start() - 1) or (before is not None and before[0] in _SETS)
+
+
+def _is_user_of_pair(left: str, word: re.Match[str], before: re.Match[str] | None) -> bool:
+    """Return whether a word is the user in `creds: admin:…`."""
+    return before is not None and _TIGHT.match(left[before.end() : word.start()]) is not None and bool(noun_strength(before[0]))
 
 
 def _phrase_strength(left: str, end: int) -> float:
     near = left[max(0, end - 16) : end].lower()
-    return _STRENGTH["password"] if near.endswith(_PHRASES) else 0
+    if near.endswith(_PHRASES):
+        return _STRENGTH["password"]
+    return _STRENGTH["token"] if near.endswith(_LOGIN) else 0
 
 
 # --- together --------------------------------------------------------------------------------------------------------
@@ -242,25 +323,48 @@ def _phrase_strength(left: str, end: int) -> float:
 
 def context_edits(text: str) -> Iterator[Edit]:
     """Yield edits that redact values which the words before them name as secrets."""
+    last_end, last_name = 0, None
     for begin, end in _regions(text):
         for match in _VALUE.finditer(text, begin, end):
             value = match[0].rstrip(".?")
             start = match.start()
-            if not (value_grade := grade(value)):
+            if not (value_grade := grade(value)) or _is_no_value(text, match):
                 continue
-            name = _name_of(text, start)
-            if name is None or text.startswith(("...", "\u2026"), match.end()) or match[0].endswith("...") or score(value_grade, name) < _THRESHOLD:
-                continue
-            if not name.same_line and (value_grade < 3 or not _is_alone(text, start, match.end())):
-                continue
-            if value_grade < 3 and not name.quoted and _PROSE_CONTINUES.match(text, match.end()) and name.bound:
-                continue
-            if True:
-                yield start, _value_end(text, start, start + len(value)), "[redacted]"
+            name = last_name if last_name and _CONTINUES.match(text[last_end:start]) else _name_of(text, start)
+            name = name or (_name_after(text, match.end()) if value_grade >= 3 else None)
+            if name and _is_secret(text, match, name, value_grade):
+                last_end, last_name = _value_end(text, start, start + len(value)), name
+                yield start, last_end, "[redacted]"
+
+
+# The next item of a list, or the next part of a text in several parts.
+_CONTINUES = re.compile(r"[\"'`]{0,3}\s{0,4}[,+.\\]{0,2}\s{0,4}\\?(?:\r?\n[ \t+]{0,32}(?:- )?)?[\"'`]{0,3}\Z")
+
+
+_GOES_ON = re.compile(r"\.\.\.|\u2026|[\"']\s{0,4}:")  # shortened, or itself a name
+
+
+def _is_no_value(text: str, match: re.Match[str]) -> bool:
+    return match[0].endswith("...") or _GOES_ON.match(text, match.end()) is not None
+
+
+def _is_secret(text: str, match: re.Match[str], name: Name, value_grade: float) -> bool:
+    position = _BOUND if name.bound else _QUOTED if name.quoted or name.next else 0
+    if value_grade + name.strength + position - name.cost < _THRESHOLD:
+        return False
+    if not name.same_line:
+        is_item = name.bound and _ITEM.search(text, max(0, match.start() - 64), match.start())
+        return bool(is_item) or (value_grade >= 2 and _is_alone(text, match.start(), match.end()))
+    prose = value_grade < 2 and name.bound and not name.quoted and _PROSE_CONTINUES.match(text, match.end())
+    return not prose
 
 
 _PROSE_CONTINUES = re.compile(r"[ \t]{1,4}(?:[a-z(]|\.\.\.|- )|, [a-z]{1,16}[ %]")
-_ALONE_BEFORE = re.compile(r"(?:\A|\n)[ \t+\-]{0,32}(?:(?:=>|[0-9]{1,6}[\u2192:|]|Out\[[0-9]{1,6}\]:|\$[0-9]{1,4} = (?:0x[0-9a-f]{1,16} )?|value:|default:)[ \t]{0,8})?[\"'`]?\Z")
+_ITEM = re.compile(r"\n[ \t+]{0,32}- [\"']?\Z")
+_ALONE_BEFORE = re.compile(
+    r"(?:\A|\n)[ \t+\-]{0,32}(?:(?:=>|[0-9]{1,6}[\u2192:|]|Out\[[0-9]{1,6}\]:|\$[0-9]{1,4} = (?:0x[0-9a-f]{1,16} )?|value:|default:)"
+    r"[ \t]{0,8})?[\"'`]?\Z"
+)
 _ALONE_AFTER = re.compile(r"[\"'`,;.]{0,3}[ \t]{0,8}(?:\r?\n|\Z)")
 
 
@@ -268,13 +372,6 @@ def _is_alone(text: str, start: int, end: int) -> bool:
     """Return whether a value is all that stands in its line."""
     before = _ALONE_BEFORE.search(text, max(0, start - 64), start)
     return before is not None and _ALONE_AFTER.match(text, end) is not None
-
-
-def score(value_grade: float, name: Name) -> float:
-    """Return how sure it is that a value is a secret."""
-    position = _CONTEXT["bound"] if name.bound else _CONTEXT["quoted"] if name.quoted else 0
-    total: float = value_grade + name.strength + position - _CONTEXT["distance"] * name.distance
-    return total
 
 
 _MORE = re.compile(r"[^\s\"'`,;<>)\]}|\\\x00-\x1f]{1,512}")

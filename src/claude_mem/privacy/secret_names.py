@@ -150,11 +150,16 @@ def _heads_column(cell: str) -> bool:
     return match is not None and not _has_weak_name(match) and not _is_about_secret(match["name"])
 
 
+_RULE_LINE = re.compile(r"[ \t|+\-=:]{3,300}\Z")
+
+
 def _column_edits(text: str, end: int, separator: str, count: int, columns: set[int]) -> Iterator[Edit]:
     for _ in range(_MAX_ROWS):
         begin, end = end + 1, text.find("\n", end + 1, end + 1 + 4 * _MAX_LINE)
         end = end if end >= 0 else min(len(text), begin + 4 * _MAX_LINE)
         cells = text[begin:end].split(separator)
+        if _RULE_LINE.match(text, begin, end):
+            continue
         if len(cells) != count:
             return
         for number, cell in enumerate(cells):

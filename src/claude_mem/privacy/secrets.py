@@ -174,13 +174,15 @@ def _replacements(name: str, match: re.Match[str]) -> Iterator[tuple[str, str]]:
     """Yield the prefix of a match to keep and the marker that replaces the rest; nothing if the match is no secret.
 
     Named groups of a rule: `keep` is not part of the secret, `word` may turn out to be trivial, `value` must look
-    random.
+    random, `password` must not look like a word or a name.
     """
     groups = match.groupdict("")
     word, keep, value = groups.get("word", ""), groups.get("keep", ""), groups.get("value", "")
     if match[0].startswith("[redacted", len(keep)):
         return
-    if value:
+    if password := groups.get("password", ""):
+        is_harmless = secret_context.grade(password) < 1.5
+    elif value:
         is_harmless = not is_random(value) or (is_hex_or_uuid(value) and name != "named")
     else:
         is_harmless = is_trivial(word) if word else _is_example(match[0])
@@ -474,7 +476,7 @@ def command_edits(text: str) -> Iterator[Edit]:
             end = _LINE_END.search(text, command.end(), command.end() + _MAX_LINE)
             stop = end.start() if end else min(len(text), command.end() + _MAX_LINE)
             for word in _ARGUMENT.finditer(text, command.end(), stop):
-                if _is_secret_argument(word[0], plain=plain):
+                if _is_secret_argument(word[0], plain=plain) and not secret_context.is_user(text, word.start()):
                     yield word.start(), word.end(), "[redacted]"
     yield from _terminal_edits(text)
 
