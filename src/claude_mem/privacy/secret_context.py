@@ -46,7 +46,7 @@ _SECRET_KEYS, _HARMLESS_KEYS, _FILLER, _CARRIERS, _COPULAS, _PREPOSITIONS, _OTHE
 
 # --- where nouns stand -----------------------------------------------------------------------------------------------
 
-_CHARS_BEFORE, _CHARS_AFTER, _LINES_AFTER = 60, 240, 2
+_CHARS_BEFORE, _CHARS_AFTER, _LINES_AFTER = 100, 240, 2
 
 
 def _minimal(words: list[str]) -> tuple[str, ...]:
@@ -279,8 +279,15 @@ def _nearest_noun(left: str) -> Name | None:
     return None
 
 
+_PASSES = ("pass", "Pass", "PASS", "passes")  # also a verb, and the result of a test
+
+
 def _strength(word: re.Match[str], before: re.Match[str] | None) -> float | None:
     strength = noun_strength(word[0])
+    if strength and len(word[0]) >= 16 and grade(word[0]) >= 3:
+        return 0  # random letters, some of which spell a noun
+    if word[0] in _PASSES:
+        return _STRENGTH["token"] if word[0].islower() else 0
     if strength == _STRENGTH["key"] and before and word.string[before.end() : word.start()] == " ":
         return _key_strength(before[0].lower())
     return strength
@@ -355,7 +362,7 @@ def _is_secret(text: str, match: re.Match[str], name: Name, value_grade: float) 
     if not name.same_line:
         is_item = name.bound and _ITEM.search(text, max(0, match.start() - 64), match.start())
         return bool(is_item) or (value_grade >= 2 and _is_alone(text, match.start(), match.end()))
-    prose = value_grade < 2 and name.bound and not name.quoted and _PROSE_CONTINUES.match(text, match.end())
+    prose = value_grade < 1.5 and name.bound and not name.quoted and _PROSE_CONTINUES.match(text, match.end())
     return not prose
 
 
@@ -386,3 +393,31 @@ def _value_end(text: str, start: int, end: int) -> int:
             return close
     more = _MORE.match(text, end)
     return more.end() if more and "&" not in more[0] else end
+
+
+def is_named_secret(name: str, value: str) -> bool:
+    """Return whether a name is that of a secret and a value bound to it looks like one."""
+    strength = noun_strength(name)
+    return bool(strength) and grade(value) + (strength or 0) + _BOUND >= _THRESHOLD
+
+
+def is_shown_secret(command: str, word: str) -> bool:
+    """Return whether a word that a command printed is a secret: it looks random, and the command speaks of a secret."""
+    if any(map(str.isspace, word)) or grade(word) < 3:
+        return False
+    return any((noun_strength(part[0]) or 0) >= 2 for part in _WORD.finditer(command[-_MAX_COMMAND:]))
+
+
+_MAX_COMMAND = 400
+
+# A format that no rule knows: a short prefix, and a long random part. Ids have such a form too, but are shorter.
+_PREFIXED = re.compile(r"(?P<prefix>[a-z][a-z0-9]{1,11}[_\-.](?:[a-z0-9]{1,8}[_\-.]){0,3})(?P<random>[A-Za-z0-9]{30,256})(?:[_\-.][A-Za-z0-9_\-.]{1,256})?\Z")
+_HARMLESS_PREFIX = re.compile(r"(?:sha[0-9]{1,3}|md5|toolu|msg|req|chatcmpl|run|thread|asst|file|call|resp|rs|fc|h1|pk|pub|public)[_\-.]")
+
+
+def is_prefixed_token(word: str) -> bool:
+    """Return whether a word has the form of a vendor's token: `acme_live_` and thirty random characters or more."""
+    match = _PREFIXED.match(word)
+    if match is None or _HARMLESS_PREFIX.match(word) or not _mixes(match["random"]):
+        return False
+    return len(_CHANGE.findall(match["random"])) >= 6 and is_certainly_random(match["random"])

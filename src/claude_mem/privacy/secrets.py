@@ -128,8 +128,11 @@ def _apply_rules(draft: _EditableText, depth: int) -> None:
     _redact_key_ends(draft)
     _apply(TEXT_RULES, draft, searched_text=draft.text)
     _apply_by_line(LINE_RULES, draft)
-    if words := "\n".join(_LONG_WORD.findall(draft.text)):
+    long_words = _LONG_WORD.findall(draft.text)
+    if words := "\n".join(long_words):
         _apply(TOKEN_RULES, draft, searched_text=words)
+        for word in {word for word in long_words if secret_context.is_prefixed_token(word)}:
+            draft.sub(re.compile(re.escape(word)), lambda _: "[redacted vendor-token]")
     draft.edit(
         (start, end, f"[redacted {name}]") for start, end, name in sorted(secret_rules.user_rule_spans(draft.text))
     )
@@ -374,7 +377,8 @@ def _effective_name(key: str, sibling_name: str, outer: str) -> str:
 def _redact_under(key: str, item: Any, outer: str) -> Any:
     name = key[-64:]
     if isinstance(item, str):
-        return "[redacted]" if secret_names.is_named_secret(name, item) else item
+        named = secret_names.is_named_secret(name, item) or secret_context.is_named_secret(name, item)
+        return "[redacted]" if named else item
     return redact_named_values(item, outer if name.lower() in _GENERIC_KEYS else name)
 
 
@@ -523,8 +527,19 @@ _OUTPUT_WORD = re.compile(r"[^\s\"'`,;:(){}\[\]<>]{8,4096}")
 
 def redact_printed_secrets(commands: Iterable[str], output: Any) -> Any:
     """Return the output of commands without the secrets they print: `vault kv get -field=password …`."""
+    commands = list(commands)
     prints_several = [every for command in commands for (every,) in _matching_printers(command)]
+    if not prints_several and isinstance(output, dict | str):
+        return map_strings(output, partial(_redact_single_word, commands=commands))
     return map_strings(output, partial(_redact_output, every=any(prints_several))) if prints_several else output
+
+
+def _redact_single_word(text: str, *, commands: list[str]) -> str:
+    """Redact an output that is a single random word if one of the commands speaks of a secret."""
+    word = text.strip()
+    if not 6 <= len(word) <= 4096 or not any(secret_context.is_shown_secret(command, word) for command in commands):
+        return text
+    return text.replace(word, "[redacted]")
 
 
 def _redact_output(text: str, *, every: bool) -> str:
