@@ -95,6 +95,7 @@ def _near(text: str, at: int) -> tuple[int, int]:
 # --- values ----------------------------------------------------------------------------------------------------------
 
 _VALUE = re.compile(r"(?<![!#$%&*+\-./0-9?@A-Z^_a-z~])[!#$%&*+\-./0-9?@A-Z^_a-z~]{6,512}+(?:={1,2}(?![\w=\"'{$(\[/]))?")
+_WHOLE_VALUE = re.compile(r"[^\s\"'`,;(){}\[\]<>|\\\x00-\x1f\u2026]{6,4096}\Z")
 _SYMBOL = re.compile(r"[!#$%^&*?~+@]")
 # Names with a number: `shop-db-2`, `SecretStr2`, `login_v2`, `HTTP2Server`.
 _IDENTIFIER = re.compile(r"[A-Za-z]{1,32}[0-9]?(?:[_\-./]{1,2}[A-Za-z0-9]{1,24}){1,8}[?!]?\Z|[A-Za-z]{1,48}[0-9][A-Za-z]{0,32}[?!]?\Z|[A-Z]?[a-z]{1,24}(?:[A-Z][a-z]{1,24}){1,8}[0-9]{2}\Z")
@@ -109,6 +110,8 @@ _PATH = re.compile(r"(?:[~.]{0,2}/)?(?:[\w.@+\-]{1,48}/){1,16}[\w.@+\-]{0,48}\Z"
 
 def grade(value: str) -> float:
     """Return how sure it is, by its form alone, that a value is a secret: 0 (a word, code, an id) to 4 (random)."""
+    if _WHOLE_VALUE.match(value) is None:
+        return 0
     plain = without_terms(value).translate(_NO_JOINTS)
     if plain.isalpha():
         return 3 if len(value) >= 16 and is_random(value) else 0
@@ -403,9 +406,7 @@ def is_named_secret(name: str, value: str) -> bool:
 
 def is_shown_secret(command: str, word: str) -> bool:
     """Return whether a word that a command printed is a secret: it looks random, and the command speaks of a secret."""
-    if any(map(str.isspace, word)) or grade(word) < 3:
-        return False
-    return any((noun_strength(part[0]) or 0) >= 2 for part in _WORD.finditer(command[-_MAX_COMMAND:]))
+    return grade(word) >= 3 and any((noun_strength(part[0]) or 0) >= 2 for part in _WORD.finditer(command[-_MAX_COMMAND:]))
 
 
 _MAX_COMMAND = 400
@@ -418,6 +419,6 @@ _HARMLESS_PREFIX = re.compile(r"(?:sha[0-9]{1,3}|md5|toolu|msg|req|chatcmpl|run|
 def is_prefixed_token(word: str) -> bool:
     """Return whether a word has the form of a vendor's token: `acme_live_` and thirty random characters or more."""
     match = _PREFIXED.match(word)
-    if match is None or _HARMLESS_PREFIX.match(word) or not _mixes(match["random"]):
+    if match is None or ".." in word or _HARMLESS_PREFIX.match(word) or not _mixes(match["random"]):
         return False
     return len(_CHANGE.findall(match["random"])) >= 6 and is_certainly_random(match["random"])

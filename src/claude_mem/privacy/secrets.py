@@ -510,8 +510,6 @@ def _matching_printers(command: str) -> Iterator[tuple[bool]]:
 
 
 def _is_printed_secret(word: str) -> bool:
-    if any(map(str.isspace, word)):
-        return False
     return is_random(word) or secret_context.grade(word) >= 1.5 or (is_hex_or_uuid(word) and "-" not in word and len(word) >= 16)
 
 
