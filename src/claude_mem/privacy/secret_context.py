@@ -58,7 +58,7 @@ def _minimal(words: list[str]) -> tuple[str, ...]:
 # Every noun and phrase contains one of these.
 _RARE = ("pat", "sid", "otp")  # parts of many words; `_pat` is searched instead
 _ROOTS = _minimal([noun for noun in (*_NOUNS, *_PHRASES, *_LOGIN) if noun not in _RARE] + [f"_{noun}" for noun in _RARE])
-_USER_OPTIONS = (" -u", "'-u'", '"-u"', " --user", " -l ", " -d ", "/user:", " -user")
+_USER_OPTIONS = (" -u", "'-u'", '"-u"', " --user", " -l ", " -d ", "/user:", " -user", " /p ")
 
 
 def _regions(text: str) -> Iterator[tuple[int, int]]:
@@ -95,7 +95,7 @@ def _near(text: str, at: int) -> tuple[int, int]:
 
 # --- values ----------------------------------------------------------------------------------------------------------
 
-_VALUE = re.compile(r"(?<![!#$%&*+\-./0-9?@A-Z^_a-z~])[!#$%&*+\-./0-9?@A-Z^_a-z~]{6,512}+(?:={1,2}(?![\w=\"'{$(\[/]))?")
+_VALUE = re.compile(r"(?<![!#$%&*+\-./0-9?@A-Z^_a-z~])[!#$%&*+\-./0-9?@A-Z^_a-z~]{6,512}+(?:==(?=[\"'])|={1,2}(?![\w=\"'{$(\[/]))?")
 _WHOLE_VALUE = re.compile(r"[^\s\"'`,;(){}\[\]<>|\\\x00-\x1f\u2026]{6,4096}\Z")
 _SYMBOL = re.compile(r"[!#$%^&*?~+@]")
 # Names with a number: `shop-db-2`, `SecretStr2`, `login_v2`, `HTTP2Server`.
@@ -115,7 +115,7 @@ def grade(value: str) -> float:
         return 0
     plain = without_terms(value).translate(_NO_JOINTS)
     if plain.isalpha():
-        return _letters_grade(value)
+        return _letters_grade(value) if len(set(plain)) > 4 else 0
     if not any(map(str.isalpha, plain)) or len(set(plain)) < 4 or is_trivial(value) or is_not_secret(value):
         return 0
     if is_hex_or_uuid(value.lstrip("#")) or _HASH_END.match(value):
@@ -229,7 +229,7 @@ def _kind(part: str) -> str | None:
         return kind
     if not part.isascii():
         return next((_NOUNS[noun] for noun in _CJK_NOUNS if noun in part), None)
-    return next((_NOUNS[noun] for noun in _JOINED if part.endswith(noun) and len(part) > len(noun) + 1), None)
+    return next((_NOUNS[noun] for noun in _JOINED if part.endswith(noun)), None)
 
 
 def _name_of(text: str, start: int) -> Name | None:
@@ -251,7 +251,10 @@ def _tag_name(left: str) -> Name | None:
     if match := _TEXT_ELEMENT.search(left):
         names = [match["name"]]
     elif match := _TAG.search(left):
-        names = [match["tag"].rpartition(":")[2], *(each["name"] for each in _ATTRIBUTE.finditer(match["rest"]))]
+        tag = match["tag"].rpartition(":")[2]
+        names = [tag, *(each["name"] for each in _ATTRIBUTE.finditer(match["rest"]))]
+        if tag.lower() in _CARRIERS and (outer := _TAG.search(left, 0, match.start())):
+            names.append(outer["tag"].rpartition(":")[2])
     else:
         return None
     strength = max(noun_strength(name) or 0 for name in names)
@@ -283,11 +286,12 @@ def _nearest_noun(left: str) -> Name | None:
             bound = bound or copula or (number > 0 and _TIGHT.match(gap) is not None) or _is_set(left, tail, word, before)
             same_line = "\n" not in left[word.end() :]
             cost = cost if same_line else min(cost, 1.0)
-            return Name(strength, cost, bound, quoted, same_line, number == 0 and tail == " ")
+            between = left[word.end() :]
+            return Name(strength, cost, bound, quoted, same_line, between.isspace() or between.replace(" ", "").isdigit())
         if number == 0 and bound and not is_default and word[0].lower() not in _CARRIERS and not word[0].isdigit():
             other = 0.0 if " / " in tail or _is_user_of_pair(left, word, before) else 2.0
             cost += other
-        if cost >= 2 and ("," in gap or "(" in gap or "[" in gap):
+        if other and "\n" not in tail and ("," in gap or "(" in gap or "[" in gap):
             return None
         cost += 0 if word[0].lower() in _FILLER or len(word[0]) == 1 or word[0][0].isdigit() else _DISTANCE / 2 if copula else _DISTANCE
         end, after = word.start(), word[0].lower()
@@ -310,7 +314,7 @@ def _strength(word: re.Match[str], before: re.Match[str] | None) -> float | None
 
 
 # Between a value and the noun behind it: `… is the new password`, `use … as the password`, `…  # signing key`.
-_AFTER = re.compile(r"[\"'`)\]}*]{0,4}[,;.]?\s{1,4}(?:(?:is|as|was|ist|est|es|als|como|comme|==?|!=|is not)\s|#|//|--\s|\(|(?=!=))")
+_AFTER = re.compile(r"=?[\"'`)\]}*]{0,4}[,;.]?\s{1,4}(?:(?:is|as|was|ist|est|es|als|como|comme|==?|!=|is not)\s|#|//|--\s|\(|(?=!=))")
 _AFTER_WORDS = 5
 
 
@@ -318,41 +322,15 @@ def _name_after(text: str, end: int) -> Name | None:
     """Return the noun behind a value, if one of the next few words of the line is one."""
     match = _AFTER.match(text, end)
     line = text[match.end() : match.end() + 64].partition("\n")[0] if match else ""
+    before = None
     for word in list(_WORD.finditer(line))[:_AFTER_WORDS]:
-        strength = noun_strength(word[0])
+        strength = _strength(word, before)
+        before = word
         if strength is None:
             return None
         if strength:
             return Name(strength, 0, False, True, True)
     return None
-
-
-_PASSES = ("pass", "Pass", "PASS", "passes")  # also a verb, and the result of a test
-
-
-def _strength(word: re.Match[str], before: re.Match[str] | None) -> float | None:
-    strength = noun_strength(word[0])
-    if strength and len(word[0]) >= 16 and grade(word[0]) >= 3:
-        return 0  # random letters, some of which spell a noun
-    if word[0] in _PASSES:
-        is_key = word.string[word.end() : word.end() + 1] in (":", "=", '"', "'")
-        return _STRENGTH["password" if is_key else "token"] if word[0].islower() else 0
-    if strength == _STRENGTH["key"] and before and word.string[before.end() : word.start()] == " ":
-        return _key_strength(before[0].lower())
-    return strength
-
-
-_AFTER = re.compile(
-    r"[\"'`)\]]{0,3}[,;]?\s{1,4}(?:(?:is|as|was|for|ist|est|es|==|!=|is not|#|//|--)\s(?:[\w']{1,16}\s{1,2}){0,4}|[^\s\n]{1,16}\s{1,4}[^\s\n]{1,16}\s{1,4}\()"
-    r"(?P<name>[\w.]{1,64})"
-)
-
-
-def _name_after(text: str, end: int) -> Name | None:
-    """Return the noun behind a value: `… is the new password`, `use … as the password`, `… != None (API_TOKEN)`."""
-    match = _AFTER.match(text, end)
-    strength = noun_strength(match["name"]) if match else 0
-    return Name(strength, 0, False, True, True) if strength else None
 
 
 def _is_set(left: str, tail: str, word: re.Match[str], before: re.Match[str] | None) -> bool:
@@ -466,13 +444,14 @@ def is_shown_secret(command: str, word: str) -> bool:
 _MAX_COMMAND = 400
 
 # A format that no rule knows: a short prefix, and a long random part. Ids have such a form too, but are shorter.
-_PREFIXED = re.compile(r"(?P<prefix>[a-z][a-z0-9]{1,11}[_\-.](?:[a-z0-9]{1,8}[_\-.]){0,3})(?P<random>[A-Za-z0-9]{30,256})(?:[_\-.][A-Za-z0-9_\-.]{1,256})?\Z")
+_PREFIXED = re.compile(r"(?:[a-z]{2,12}_|[a-z]{4,12}[\-.])(?P<random>[A-Za-z0-9][A-Za-z0-9_\-.]{23,512})\Z")
 _HARMLESS_PREFIX = re.compile(r"(?:sha[0-9]{1,3}|md5|toolu|msg|req|chatcmpl|run|thread|asst|file|call|resp|rs|fc|h1|pk|pub|public)[_\-.]")
 
 
 def is_prefixed_token(word: str) -> bool:
     """Return whether a word has the form of a vendor's token: `acme_live_` and thirty random characters or more."""
     match = _PREFIXED.match(word)
-    if match is None or ".." in word or _HARMLESS_PREFIX.match(word) or not _mixes(match["random"]):
+    if match is None or ".." in word or _HARMLESS_PREFIX.match(word):
         return False
-    return len(_CHANGE.findall(match["random"])) >= 6 and is_certainly_random(match["random"])
+    letters = match["random"].translate(_NO_JOINTS)
+    return 30 <= len(letters) and _mixes(letters) and len(_CHANGE.findall(letters)) >= 6 and is_certainly_random(letters)

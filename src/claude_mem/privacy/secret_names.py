@@ -394,7 +394,7 @@ def _is_env_secret(value: str, name: str, line: str) -> bool:
 
 
 _NOT_SECRET_KEY = re.compile(
-    r"(?i)(?:public|cache|primary|foreign|sort|partition|idempotency|host|object|hash|map|hot|short|group|unique|index|row|"
+    r"(?i)(?:public|publishable|cache|primary|foreign|sort|partition|idempotency|host|object|hash|map|hot|short|group|unique|index|row|"
     r"query|lookup|route|routing|record|node|linux|config|commit|dedup|translation|i18n|message|event|job|trace|build|"
     r"artifact|s3|blob|file|item|data|cursor|page|field|column|sub|pub|ssh|id|by|the|a|this|each|for|in|of|with|every)[_\-. ]?\Z"
 )

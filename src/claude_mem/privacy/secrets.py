@@ -35,6 +35,7 @@ from claude_mem.privacy.secret_rules import (
     matches_in_lines,
 )
 
+_MIN_REPEATED = 12  # a secret of this length or more is redacted wherever it occurs in the same event
 _MIN_LENGTH = 9  # the shortest text that any rule matches: `://:abc@x`. Most strings of a tool call are shorter
 _LONG_WORD = re.compile(r"(?<![A-Za-z0-9+/_\-.~])[A-Za-z0-9+/_\-.~]{20,}+")
 
@@ -68,6 +69,7 @@ class _EditableText:
 
     def __init__(self, text: str, bounds: list[int] | None = None) -> None:
         self.text, self.bounds = text, bounds or []
+        self.removed: set[str] = set()
 
     def edit(self, edits: Iterable[Edit]) -> None:
         """Apply edits, which must be sorted. An offset inside a replaced part moves to the end of the replacement."""
@@ -82,6 +84,7 @@ class _EditableText:
                 bounds.append(bound + shift if bound <= start else start + shift + len(new))
                 at += 1
             parts += (self.text[position:start], new)
+            self.removed.add(self.text[start:end])
             shift += len(new) - (end - start)
             position = end
         if parts:
@@ -97,7 +100,9 @@ class _EditableText:
         )
 
     def copy(self) -> _EditableText:
-        return _EditableText(self.text, list(self.bounds))
+        copy = _EditableText(self.text, list(self.bounds))
+        copy.removed = self.removed
+        return copy
 
 
 def redact(text: str) -> str:
@@ -112,8 +117,14 @@ def _clean(draft: _EditableText) -> None:
         if secret in draft.text:
             draft.sub(re.compile(re.escape(secret)), lambda _: "[redacted]")
     _apply_rules(draft, _MAX_DEPTH)
-    if not any(begin in draft.text for begin in _COLOUR_STARTS):
-        return
+    if any(begin in draft.text for begin in _COLOUR_STARTS):
+        _clean_without_colours(draft)
+    for value in draft.removed:
+        if len(value) >= _MIN_REPEATED and value in draft.text and secret_context.grade(value) >= 3:
+            draft.sub(re.compile(re.escape(value)), lambda _: "[redacted]")
+
+
+def _clean_without_colours(draft: _EditableText) -> None:
     plain = draft.copy()
     plain.sub(_COLOUR, lambda _: "")
     text = plain.text
