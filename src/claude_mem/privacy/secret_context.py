@@ -40,8 +40,8 @@ _LOGIN: tuple[str, ...] = tuple(_VOCABULARY["login"])
 _NOT_JOINED = frozenset(_VOCABULARY["not_joined"].split())
 _JOINED = tuple(noun for noun in _NOUNS if noun not in _NOT_JOINED)
 _CJK_NOUNS = tuple(noun for noun in _NOUNS if ord(noun[0]) > 0x2E80)
-_SECRET_KEYS, _HARMLESS_KEYS, _FILLER, _CARRIERS, _COPULAS, _PREPOSITIONS, _OTHER = (
-    frozenset(_VOCABULARY[name].split()) for name in ("secret_keys", "harmless_keys", "filler", "carriers", "copulas", "prepositions", "other")
+_SECRET_KEYS, _HARMLESS_KEYS, _HARMLESS_TOKENS, _FILLER, _CARRIERS, _COPULAS, _PREPOSITIONS, _OTHER = (
+    frozenset(_VOCABULARY[name].split()) for name in ("secret_keys", "harmless_keys", "harmless_tokens", "filler", "carriers", "copulas", "prepositions", "other")
 )
 
 
@@ -163,16 +163,17 @@ _NO_JOINTS = dict.fromkeys(map(ord, "_-./"))
 # --- names -----------------------------------------------------------------------------------------------------------
 
 _WORD = re.compile(r"[^\W_](?:[\w.\-]{0,62}\w)?")
-_PART = re.compile(r"[A-Z\u00c0-\u00de\u0410-\u042f]?[^\W\d_A-Z\u00c0-\u00de\u0410-\u042f]+|[A-Z\u00c0-\u00de\u0410-\u042f]+|[0-9]+")
+_UPPER = "A-Z\u00c0-\u00de\u0410-\u042f"
+_PART = re.compile(rf"[{_UPPER}]?[^\W\d_{_UPPER}]+|[{_UPPER}]+(?![^\W\d_{_UPPER}])|[0-9]+")
 _MAX_LEFT, _MAX_WORDS = 160, 9
 # Between a name and its value: bound by a separator, which an opening quote or bracket may follow.
 _TIGHT = re.compile(
-    r"[\"'`\])*\\]{0,6}[\s\u00b7]{0,8}(?:[:=]{1,2}>?|=>|->|<-|\u2192|\uff1a|>|<<<| /(?= )|\u300c| \|(?= ))[\s\u00b7]{0,8}(?:- )?"
+    r"[\"'`\])*\\]{0,6}[\s\u00b7]{0,24}(?:[:=]{1,2}>?|=>|->|<-|\u2192|\uff1a|>|<<<| /(?= )|\u300c| \|(?= ))[\s\u00b7]{0,8}(?:- )?"
     r"[\"'`\\(\[{&!*|]{0,6}(?:[A-Za-z@]{1,2}(?=[\"']))?[\"'`\\]{0,4}\Z"
 )
 # A default, which follows what it replaces: `os.getenv("X") or "…"`.
 _DEFAULT = re.compile(r"[\"'`\])\s]{0,6}(?:\|\||\?\?|:-)\s{0,4}[\"'`]{0,2}\Z")
-_STOP = re.compile(r"\x00|-----|[;&|]|[{}]\s|\)\s{0,4}[{;]|\n\s{0,64}\n\s{0,64}\n")
+_STOP = re.compile(r"\x00|-----|[;&|]|\}\s|\)\s{0,4}[{;]|\n\s{0,64}\n\s{0,64}\n")
 _NO_NAME = re.compile(r"\b[au]rn:[\w:.\-/]{0,128}\Z|\bENC[\[(][^\])\n]{0,128}\Z")
 _QUOTE_END = re.compile(r"[\"'`\u300c\u201c]\Z")
 _TAG = re.compile(r"<(?P<tag>[\w:.\-]{1,64})(?P<rest>(?:\s[^<>]{0,128})?)>\s{0,16}\Z")
@@ -180,7 +181,8 @@ _ATTRIBUTE = re.compile(r"\b(?:name|key|id|n)=[\"'](?P<name>[^\"'<>]{1,64})")
 _TEXT_ELEMENT = re.compile(r"<(?:key|name)>(?P<name>[^<>]{1,64})</(?:key|name)>\s{0,64}<[a-z]{1,16}>\Z")
 _SETS = frozenset({"set", "-gx", "-x", "-ux", "export", "setenv", "setx", "env", "put", "add", "declare"})
 _USER_OPTION = re.compile(r"(?<=\s)(?:-[ulUD]|--?user(?:name)?|--login|--host(?:name)?|-h)[ =][\"']?\Z")
-_HAS_USER = re.compile(r"(?:^|[\s'\"])(?:-[uUDl]|--?user(?:name)?|--login)(?=[ =\w'\"])|/user:")
+# A program is given a user, a host or something that is locked: then `-p` is not a port.
+_HAS_USER = re.compile(r"\b(?:login|keychain|p12|pfx|rcon|unlock|passw|encrypt|decrypt)|(?:^|\s)(?:-[hH]|--host)[ =][\w.]|(?:^|[\s'\"])(?:-[uUDl]|--?user(?:name)?|--login)(?=[ =\w'\"])|/user:")
 _PASSWORD_OPTION = re.compile(r"(?<=[\s'\"])-(?:[pPwWaAkKXN]|pw|pass)(?: |[\"'],\s{0,4}(?=[\"']))[\"']?\Z|(?<=\s)-[pP][\"']?\Z|\s/p(?:ass(?:word)?)? \Z")
 
 
@@ -208,6 +210,8 @@ def noun_strength(word: str) -> float | None:
     if not parts:
         return 0
     last = parts[-1]
+    if last in ("token", "tokens") and len(parts) > 1 and parts[-2] in _HARMLESS_TOKENS:
+        return None
     if last in ("key", "keys"):
         return _key_strength(parts[-2] if len(parts) > 1 else "")
     if last in _OTHER and not (len(parts) == 1 and last in _FILLER):
@@ -239,7 +243,7 @@ def _name_of(text: str, start: int) -> Name | None:
         return None
     if _PASSWORD_OPTION.search(left):
         line = text[max(0, start - _CHARS_AFTER) : start].rpartition("\n")[2]
-        is_login = _HAS_USER.search(line) or "passw" in line
+        is_login = _HAS_USER.search(line)
         return Name(_STRENGTH["password"] if is_login else _STRENGTH["key"] + 0.5, 0, True, False, True)
     if left.endswith(">"):
         return _tag_name(left)
@@ -281,7 +285,7 @@ def _nearest_noun(left: str) -> Name | None:
         if strength is None:
             return None
         if strength:
-            if other and (after in _PREPOSITIONS or gap.strip() == "("):
+            if other and (after in _PREPOSITIONS or gap.strip() == "(" or _begins_line(left, word.start(), end)):
                 cost -= other  # `Password for staging: …`, `Password (staging): …`
             bound = bound or copula or (number > 0 and _TIGHT.match(gap) is not None) or _is_set(left, tail, word, before)
             same_line = "\n" not in left[word.end() :]
@@ -298,6 +302,12 @@ def _nearest_noun(left: str) -> Name | None:
     return None
 
 
+def _begins_line(left: str, noun: int, end: int) -> bool:
+    """Return whether a noun begins its line and only words follow it: `Passwort fürs WLAN: …`."""
+    return _LINE_BEGIN.search(left, 0, noun) is not None and left[noun : left.rfind(":") if ":" in left[noun:] else 0].replace(" ", "").isalpha()
+
+
+_LINE_BEGIN = re.compile(r"(?:\A|\n)[ \t>*\-#]{0,16}\Z")
 _PASSES = ("pass", "Pass", "PASS", "passes")  # also a verb, and the result of a test
 
 
@@ -341,8 +351,12 @@ def _is_set(left: str, tail: str, word: re.Match[str], before: re.Match[str] | N
 
 
 def _is_user_of_pair(left: str, word: re.Match[str], before: re.Match[str] | None) -> bool:
-    """Return whether a word is the user in `creds: admin:…`."""
-    return before is not None and _TIGHT.match(left[before.end() : word.start()]) is not None and bool(
+    """Return whether a word is the user in `creds: admin:…` or `creds: OFFICE\\jane:…`."""
+    start = word.start()
+    if before is not None and left[before.end() : start] in ("\\", "@", "/"):
+        start = before.start()
+        before = next((each for each in reversed(list(_WORD.finditer(left, 0, start)))), None)
+    return before is not None and _TIGHT.match(left[before.end() : start]) is not None and bool(
         noun_strength(before[0]) or _phrase_strength(left, before.end())
     )
 

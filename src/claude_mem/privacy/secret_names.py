@@ -305,7 +305,9 @@ _URN = re.compile(r"\b[au]rn:[\w:.\-/]{0,96}\Z")
 _CAMEL_CASE = re.compile(r"[A-Za-z][a-z]{1,24}(?:[A-Z][a-z]{1,24}){1,8}[0-9]{1,2}\Z")
 _CJK = re.compile(r"[\u2e80-\u9fff\uac00-\ud7ff\uff01-\uff60]")  # prose in scripts without spaces
 _YAML_TAG = re.compile(r"![A-Za-z:]{2,24}\Z")
-_PUBLIC = re.compile(r"(?i)public[_\-]?key[_\-]?\Z")
+_PUBLIC = re.compile(
+    r"(?i)(?:public[_\-]?key|(?<![A-Za-z])(?:next|next[_\-]?page|page|continuation|request|cancellation|sync|resume|starting|clientrequest))[_\-]?\Z"
+)
 _CHAIN = re.compile(r"\?\.|!\.|::")
 _DECLARED = re.compile(r"(?:\b(?:const|let|var|val|auto|mut)\s{1,4}|\b(?:self|this|cls)\.)[\w$]{0,48}\Z")
 _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$.]{0,64}\Z")
