@@ -43,6 +43,7 @@ _CJK_NOUNS = tuple(noun for noun in _NOUNS if ord(noun[0]) > 0x2E80)
 _SECRET_KEYS, _HARMLESS_KEYS, _HARMLESS_TOKENS, _FILLER, _CARRIERS, _COPULAS, _PREPOSITIONS, _OTHER = (
     frozenset(_VOCABULARY[name].split()) for name in ("secret_keys", "harmless_keys", "harmless_tokens", "filler", "carriers", "copulas", "prepositions", "other")
 )
+_FREE = _FILLER | _PREPOSITIONS
 
 
 # --- where nouns stand -----------------------------------------------------------------------------------------------
@@ -58,7 +59,7 @@ def _minimal(words: list[str]) -> tuple[str, ...]:
 # Every noun and phrase contains one of these.
 _RARE = ("pat", "sid", "otp")  # parts of many words; `_pat` is searched instead
 _ROOTS = _minimal([noun for noun in (*_NOUNS, *_PHRASES, *_LOGIN) if noun not in _RARE] + [f"_{noun}" for noun in _RARE])
-_USER_OPTIONS = (" -u", "'-u'", '"-u"', " --user", " -l ", " -d ", "/user:", " -user", " /p ")
+_USER_OPTIONS = (" -p ", "'-p'", '"-p"', " -u", "'-u'", '"-u"', " --user", " -l ", " -d ", "/user:", " -user", " /p ")
 
 
 def _regions(text: str) -> Iterator[tuple[int, int]]:
@@ -100,11 +101,14 @@ _WHOLE_VALUE = re.compile(r"[^\s\"'`,;(){}\[\]<>|\\\x00-\x1f\u2026]{6,4096}\Z")
 _SYMBOL = re.compile(r"[!#$%^&*?~+@]")
 # Names with a number: `shop-db-2`, `SecretStr2`, `login_v2`, `HTTP2Server`.
 _IDENTIFIER = re.compile(r"[A-Za-z]{1,32}[0-9]?(?:[_\-./]{1,2}[A-Za-z0-9]{1,24}){1,8}[?!]?\Z|[A-Za-z]{1,48}[0-9][A-Za-z]{0,32}[?!]?\Z|[A-Z]?[a-z]{1,24}(?:[A-Z][a-z]{1,24}){1,8}[0-9]{2}\Z")
+_SNAKE = re.compile(r"[a-z]{1,24}[0-9]{0,3}(?:[_\-](?:[a-z]{1,24}[0-9]{0,3}|[0-9]{1,4})){1,8}\Z")
 _PASSPHRASE = re.compile(r"[a-z]{4,12}(?:-[a-z]{4,12}){1,6}-[0-9]{2,4}\Z")
 _ENDS_IN_DIGITS = re.compile(r"[A-Za-z]{3,}[_\-]?[0-9]{2,8}[!#*$%.?]?\Z")
 _ADDRESS = re.compile(r"[\w.+\-]{1,64}@[\w.\-]{1,64}\Z")
 _DATED = re.compile(r"(?:19|20)[0-9]{2}[\-./]?[01][0-9][\-./]?[0-3][0-9](?![0-9])")
 _HASH_END = re.compile(r"[A-Za-z0-9_]{1,24}(?:[\-_.][A-Za-z0-9]{1,24}){0,6}[\-_.](?:[0-9a-f]{16}|[0-9a-f]{32,64})\Z")
+_CLASS = re.compile(r"a-z|A-Z|0-9")  # a regular expression
+_POINTER = re.compile(r"[&*]{1,2}[\w.]{1,256}\Z")
 _CODE = re.compile(r"\A[&*]|\A!(?=[a-z])|[?!]\.|::")
 _PATH = re.compile(r"(?:[~.]{0,2}/)?(?:[\w.@+\-]{1,48}/){1,16}[\w.@+\-]{0,48}\Z")
 
@@ -120,12 +124,14 @@ def grade(value: str) -> float:
         return 0
     if is_hex_or_uuid(value.lstrip("#")) or _HASH_END.match(value):
         return 2.5 if len(value) >= 32 else 1.5 if len(value) >= 16 and "-" not in value else 0
-    if _ADDRESS.match(value) or _DATED.match(value) or value.startswith("--"):
+    if _ADDRESS.match(value) or _DATED.match(value) or value.startswith(("--", "//")):
         return 0
-    if _CODE.search(value) and not is_certainly_random(value):
+    if _POINTER.match(value) or _CLASS.search(value) or (_CODE.search(value) and not is_certainly_random(value)):
         return 0
     if _PATH.match(value) and not is_certainly_random(value.replace("/", "")):
         return 0
+    if _SNAKE.match(value):
+        return 1.5 if _PASSPHRASE.match(value) else 0.5
     if is_certainly_random(value) or any(len(_CHANGE.findall(run)) >= 4 for run in _RUN.findall(value)):
         return 3 if len(value) < 16 or not _mixes(value) else 4 if len(value) < 32 else 5
     if is_random(value):
@@ -144,7 +150,7 @@ def grade(value: str) -> float:
 def _letters_grade(value: str) -> float:
     if len(value) >= 16 and (is_random(value) or (_GROUPS.match(value) and not is_mostly_words(value))):
         return 3
-    return 1.5 if len(value) >= 10 and value.isalpha() and not is_mostly_words(value) else 0
+    return 1.5 if len(value) >= 10 and value.islower() and value.isalpha() and is_random(value) else 0
 
 
 _GROUPS = re.compile(r"[a-z]{4}(?:-[a-z]{4}){3}\Z")  # an application's password
@@ -182,7 +188,7 @@ _TEXT_ELEMENT = re.compile(r"<(?:key|name)>(?P<name>[^<>]{1,64})</(?:key|name)>\
 _SETS = frozenset({"set", "-gx", "-x", "-ux", "export", "setenv", "setx", "env", "put", "add", "declare"})
 _USER_OPTION = re.compile(r"(?<=\s)(?:-[ulUD]|--?user(?:name)?|--login|--host(?:name)?|-h)[ =][\"']?\Z")
 # A program is given a user, a host or something that is locked: then `-p` is not a port.
-_HAS_USER = re.compile(r"\b(?:login|keychain|p12|pfx|rcon|unlock|passw|encrypt|decrypt)|(?:^|\s)(?:-[hH]|--host)[ =][\w.]|(?:^|[\s'\"])(?:-[uUDl]|--?user(?:name)?|--login)(?=[ =\w'\"])|/user:")
+_HAS_USER = re.compile(r"(?i:login|keychain|p12|pfx|rcon|unlock|passw|encrypt|decrypt)|(?:^|\s)(?:-[hH]|--host)[ =][\w.]|(?:^|[\s'\"])(?:-[uUDl]|--?user(?:name)?|--login)(?=[ =\w'\"])|/user:")
 _PASSWORD_OPTION = re.compile(r"(?<=[\s'\"])-(?:[pPwWaAkKXN]|pw|pass)(?: |[\"'],\s{0,4}(?=[\"']))[\"']?\Z|(?<=\s)-[pP][\"']?\Z|\s/p(?:ass(?:word)?)? \Z")
 
 
@@ -271,6 +277,8 @@ def _nearest_noun(left: str) -> Name | None:
         return None
     tail = left[words[-1].end() :]
     is_default = _DEFAULT.match(tail) is not None
+    if tail.endswith("("):
+        return None  # an argument in code
     bound, quoted = is_default or _TIGHT.match(tail) is not None, _QUOTE_END.search(tail) is not None
     copula = not bound and tail.isspace() and words[-1][0].lower() in _COPULAS
     if "|" in tail and not is_default and not left.rpartition("\n")[2].lstrip().startswith("|"):
@@ -289,15 +297,16 @@ def _nearest_noun(left: str) -> Name | None:
                 cost -= other  # `Password for staging: …`, `Password (staging): …`
             bound = bound or copula or (number > 0 and _TIGHT.match(gap) is not None) or _is_set(left, tail, word, before)
             same_line = "\n" not in left[word.end() :]
-            cost = cost if same_line else min(cost, 1.0)
+            cost = max(cost, 0.0) if same_line else min(max(cost, 0.0), 1.0)
             between = left[word.end() :]
             return Name(strength, cost, bound, quoted, same_line, between.isspace() or between.replace(" ", "").isdigit())
         if number == 0 and bound and not is_default and word[0].lower() not in _CARRIERS and not word[0].isdigit():
-            other = 0.0 if " / " in tail or _is_user_of_pair(left, word, before) else 2.0
-            cost += other
+            is_pair = " / " in tail or _is_user_of_pair(left, word, before)
+            other = 0.0 if is_pair else 2.0
+            cost = -2 * _DISTANCE if is_pair else other
         if other and "\n" not in tail and ("," in gap or "(" in gap or "[" in gap):
             return None
-        cost += 0 if word[0].lower() in _FILLER or len(word[0]) == 1 or word[0][0].isdigit() else _DISTANCE / 2 if copula else _DISTANCE
+        cost += 0 if word[0].lower() in _FREE or len(word[0]) == 1 or word[0][0].isdigit() else _DISTANCE / 2 if copula else _DISTANCE
         end, after = word.start(), word[0].lower()
     return None
 
@@ -379,7 +388,10 @@ def context_edits(text: str) -> Iterator[Edit]:
             start, value = match.start(), match[0].rstrip(".?")
             if text.startswith("=", start + len(value)) and (query := _QUERY.search(value)):
                 value = value[: query.start()]
-            if not (value_grade := grade(value)) or _is_no_value(text, match):
+                end_of_value = start + len(value)
+            else:
+                end_of_value = match.end()
+            if not (value_grade := grade(value)) or (end_of_value == match.end() and _is_no_value(text, end_of_value)):
                 continue
             name = last_name if last_name and _CONTINUES.match(text[last_end:start]) else _name_of(text, start)
             name = name or (_name_after(text, match.end()) if value_grade >= 2 else None)
@@ -395,11 +407,11 @@ _QUERY = re.compile(r"[?&][\w.\-]{1,40}\Z")  # the next parameter of a query
 _CONTINUES = re.compile(r"[\"'`]{0,3}\s{0,4}[,+.\\]{0,2}\s{0,4}\\?(?:\r?\n[ \t+]{0,32}(?:- )?)?[\"'`]{0,3}\Z")
 
 
-_GOES_ON = re.compile(r"\.\.\.|\u2026|[\"']\s{0,4}:")  # shortened, or itself a name
+_GOES_ON = re.compile(r"\.\.\.|\u2026|[\"']\s{0,4}:|[(\[]|=(?=[\w$({\[<])|\s{1,4}=\s|\s[*&]\w")  # shortened, code, or itself a name
 
 
-def _is_no_value(text: str, match: re.Match[str]) -> bool:
-    return match[0].endswith("...") or _GOES_ON.match(text, match.end()) is not None
+def _is_no_value(text: str, end: int) -> bool:
+    return "..." in text[end - 3 : end] or _GOES_ON.match(text, end) is not None
 
 
 def _is_secret(text: str, match: re.Match[str], name: Name, value_grade: float) -> bool:

@@ -118,6 +118,7 @@ def named_value_edits(text: str) -> list[Edit]:
 
 _CELL_SEPARATORS = ("|", "\t", ",", ";")
 _MAX_LINE, _MAX_ROWS = 300, 200
+_HEADER_CELL = re.compile(r"[\s\"'`]{0,8}[\w .#/\-]{0,40}[\s\"'`]{0,8}\Z")
 
 
 def table_edits(text: str, places: list[int]) -> list[Edit]:
@@ -134,7 +135,7 @@ def table_edits(text: str, places: list[int]) -> list[Edit]:
                 continue
             cells = text[begin:end].split(separator)
             columns = {number for number, cell in enumerate(cells) if len(cells) > 1 and _heads_column(cell)}
-            if columns:
+            if columns and (separator in "|\t" or all(map(_HEADER_CELL.match, cells))):
                 all_edits += _column_edits(text, end, separator, len(cells), columns)
                 break
         after = max(after, end)
