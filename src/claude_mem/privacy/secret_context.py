@@ -58,15 +58,19 @@ def _minimal(words: list[str]) -> tuple[str, ...]:
 
 # Every noun and phrase contains one of these.
 _RARE = ("pat", "sid", "otp")  # parts of many words; `_pat` is searched instead
-_ROOTS = _minimal([noun for noun in (*_NOUNS, *_PHRASES, *_LOGIN) if noun not in _RARE] + [f"_{noun}" for noun in _RARE])
-_USER_OPTIONS = (" -p ", "'-p'", '"-p"', " -u", "'-u'", '"-u"', " --user", " -l ", " -d ", "/user:", " -user", " /p ")
+_OPTIONS = (" -p ", "'-p'", '"-p"', " -u", "'-u'", '"-u"', " --user", " -l ", " -d ", "/user:", " -user", " /p ")
+_ROOTS = (
+    *_minimal([noun for noun in (*_NOUNS, *_PHRASES, *_LOGIN) if noun not in _RARE] + [f"_{noun}" for noun in _RARE]),
+    *_OPTIONS,
+)
+_ASCII_ROOTS = tuple(root for root in _ROOTS if root.isascii())
 
 
 def _regions(text: str) -> Iterator[tuple[int, int]]:
     """Yield the parts of a text that are near a noun: merged, in order."""
     lower = text.replace("İ", "i").lower()  # the only character whose lower case has two characters
     places: list[int] = []
-    for root in (*_ROOTS, *_USER_OPTIONS):
+    for root in _ASCII_ROOTS if text.isascii() else _ROOTS:
         at = lower.find(root)
         while at >= 0:
             places.append(at)
@@ -117,9 +121,10 @@ def grade(value: str) -> float:
     """Return how sure it is, by its form alone, that a value is a secret: 0 (a word, code, an id) to 4 (random)."""
     if _WHOLE_VALUE.match(value) is None:
         return 0
-    plain = without_terms(value).translate(_NO_JOINTS)
+    plain = value.translate(_NO_JOINTS)
     if plain.isalpha():
-        return _letters_grade(value) if len(set(plain)) > 4 else 0
+        return _letters_grade(value) if len(value) >= 10 and len(set(plain)) > 4 else 0
+    plain = without_terms(plain)
     if not any(map(str.isalpha, plain)) or len(set(plain)) < 4 or is_trivial(value) or is_not_secret(value):
         return 0
     if is_hex_or_uuid(value.lstrip("#")) or _HASH_END.match(value):
