@@ -25,6 +25,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath
 
 from claude_mem.domain.text import strip_invisible
+from claude_mem.domain.words import BETWEEN_WORDS
 
 MAX_CHARS = 60_000  # characters that are examined, half of them from each end
 MAX_BASE64_RUNS, MAX_BASE64_CHARS = 12, 4_000  # base64 runs that are decoded in one text, and the characters of each
@@ -105,7 +106,6 @@ def _parse_word(source: str) -> ChainWord:
 
 ANY_KEY = ""  # the key of every text
 STEM_CHARS = 4  # letters of a stem that are its key
-_NOT_LETTER = dict.fromkeys((letter for letter in range(128) if not chr(letter).isalnum()), " ")
 _LETTERS = re.compile("[^\\W_\u2e80-\U0010ffff]+")  # see `_is_letter`
 
 
@@ -113,7 +113,7 @@ def _keys_of_word(word: ChainWord) -> frozenset[str]:
     """Return keys that every text with this word has (`_keys_of`)."""
     if not word.text.isascii():
         return frozenset(letter for letter in word.text if not letter.isascii())
-    names = word.text.translate(_NOT_LETTER).split()
+    names = word.text.translate(BETWEEN_WORDS).split()
     if word.text[-1].isalnum() and (word.stem or not word.whole):
         stem = names.pop()
         names += [stem[:STEM_CHARS]] if len(stem) >= STEM_CHARS else []
@@ -123,7 +123,7 @@ def _keys_of_word(word: ChainWord) -> frozenset[str]:
 def _keys_of(folded: str) -> set[str]:
     """Return the keys of a folded text: its words, their first letters, and its letters outside ASCII."""
     if folded.isascii():
-        words = set(folded.translate(_NOT_LETTER).split())
+        words = set(folded.translate(BETWEEN_WORDS).split())
     else:
         words = {*_LETTERS.findall(folded), *"".join(_NOT_ASCII.findall(folded))}
     return {ANY_KEY, *words, *(word[:STEM_CHARS] for word in words)}
