@@ -123,8 +123,6 @@ def _store_anchors(conn: Connection, turn: Turn, row_id: int, draft: Draft, line
         new_anchors,
         blob_ids={anchor.path: lines.blob_id(anchor.path) for anchor in new_anchors},
         outcome=Outcome.FAILED if outcome == Outcome.FAILED else Outcome.TRIED,
-        head="",
-        branch="",
         now=turn.ended_at,
     )
     dropped = {

@@ -28,6 +28,7 @@ MAX_FILE_BYTES = 2 << 20
 START_RECORDS, START_SECONDS = 400, 0.015
 MAX_RECORDS, MAX_SECONDS = 5_000, 20.0
 MAX_HISTORY_CHECKS, MAX_COMMITS = 60, 400  # of observations whose lines are nowhere; commits searched for each
+MAX_WALK = 20_000  # commits that are listed
 MAX_RENAME_CANDIDATES = 40
 DAY_MS = 86_400_000
 COMMIT_MS = 14 * DAY_MS  # work that is in no commit after this time was dropped
@@ -70,6 +71,10 @@ def _look_at_path(root: str, path: str, group: Sequence[StoredAnchor], names: _R
             yield from (Look(item.id, stamp, anchors.match_lines(item.lines, lines)) for item in changed)
         return
     for item in group:
+        if item.kind == anchors.REMOVAL:  # the same lines in another file are not the removed ones
+            if item.stamp != "":
+                yield Look(item.id, "", 0)
+            continue
         moved_stamp = _stamp(root, item.moved_to) if item.moved_to else ""
         if moved_stamp and moved_stamp == item.stamp:
             continue
@@ -139,7 +144,7 @@ def _read_hashes(root: str, path: str) -> frozenset[bytes] | None:
         content = untrusted_files.read(Path(root, path), most=MAX_FILE_BYTES)
     except OSError:
         return None
-    return anchors.hash_lines(content.decode("utf-8", "replace"))
+    return anchors.hash_content(content)
 
 
 # --- outcomes --------------------------------------------------------------------------------------------------------
@@ -165,10 +170,11 @@ def judge_outcomes(
     """
     by_observation: defaultdict[int, list[StoredAnchor]] = defaultdict(list)
     for item in items:
-        if item.kind == "edit":
+        if item.kind == anchors.EDIT:
             by_observation[item.observation_id].append(item)
     default = git.default_branch() or head
     hashes = _tip_hashes(git, [item for group in by_observation.values() for item in group], (default, head))
+    past = PastCommits(git, default)
     verdicts: list[Verdict] = []
     checks = 0
     for outcome in outcomes:
@@ -178,9 +184,9 @@ def judge_outcomes(
             if checks >= MAX_HISTORY_CHECKS:
                 continue
             checks += 1
-            past, past_commit, updated = _past_outcome(git, updated, outcome, now=now)
-            state, commit = (state, commit) if state else (past, past_commit)
-        news = tuple(item for item, before in zip(updated, group, strict=True) if item.committed != before.committed)
+            past_state, past_commit, updated = _past_outcome(past, updated, outcome, now=now)
+            state, commit = (state, commit) if state else (past_state, past_commit)
+        news = tuple(item for item, before in zip(updated, group, strict=True) if item != before)
         if state and (state != outcome.outcome or news):
             verdicts.append(Verdict(outcome.observation_id, state, commit, news))
     return verdicts
@@ -190,7 +196,7 @@ def _tip_hashes(git: GitObjects, items: Sequence[StoredAnchor], commits: Sequenc
     """Return the line hashes of the anchored files at these commits, by `COMMIT:PATH`."""
     paths = sorted({item.moved_to or item.path for item in items})
     blobs = git.read_blobs([f"{commit}:{path}" for commit in dict.fromkeys(commits) for path in paths])
-    return {spec: anchors.hash_lines(content.decode("utf-8", "replace")) for spec, content in blobs.items()}
+    return {spec: anchors.hash_content(content) for spec, content in blobs.items()}
 
 
 def _needs_history(group: Sequence[StoredAnchor], outcome: StoredOutcome, state: Outcome, *, now: int) -> bool:
@@ -202,12 +208,22 @@ def _needs_history(group: Sequence[StoredAnchor], outcome: StoredOutcome, state:
     return is_old or not (state or _is_in_work_tree(group))
 
 
-def mark_committed(group: Sequence[StoredAnchor], committed: Mapping[str, Collection[bytes]]) -> list[StoredAnchor]:
-    """Return the anchors of an observation, with the lines marked that a commit has. `committed`: its lines by path."""
+def mark_committed(
+    group: Sequence[StoredAnchor], committed: Mapping[str, Collection[bytes]], *, is_default: bool = False
+) -> list[StoredAnchor]:
+    """Return the anchors of an observation, with the lines marked that a commit has. `committed`: its lines by path;
+    `is_default`: it belongs to the default branch."""
+    matches = [anchors.match_lines(item.lines, committed.get(item.path, ())) for item in group]
     return [
-        replace(item, committed=item.committed | anchors.match_lines(item.lines, committed.get(item.path, ())))
-        for item in group
+        replace(item, committed=item.committed | lines, landed=item.landed | (lines if is_default else 0))
+        for item, lines in zip(group, matches, strict=True)
     ]
+
+
+def has_committed(group: Sequence[StoredAnchor], committed: Mapping[str, Collection[bytes]]) -> bool:
+    """Return whether one commit has enough lines of an observation for its work to count as committed."""
+    bare = [replace(item, committed=0) for item in group]
+    return store.is_committed(mark_committed(bare, committed))
 
 
 def _present_outcome(
@@ -217,9 +233,9 @@ def _present_outcome(
     state, commit, updated = Outcome.UNKNOWN, "", list(group)
     for tip, outcome in ((default, Outcome.LANDED), (head, Outcome.COMMITTED)):
         lines = {item.path: hashes.get(f"{tip}:{item.moved_to or item.path}", frozenset()) for item in group}
-        if not state and store.is_committed(mark_committed([replace(item, committed=0) for item in group], lines)):
+        if not state and has_committed(group, lines):
             state, commit = outcome, tip
-        updated = mark_committed(updated, lines)
+        updated = mark_committed(updated, lines, is_default=tip == default)
     return state, commit, updated
 
 
@@ -227,8 +243,51 @@ def _is_in_work_tree(group: Sequence[StoredAnchor]) -> bool:
     return sum(item.present.bit_count() for item in group) * 2 >= sum(len(item.lines) for item in group)
 
 
+class PastCommits:
+    """The newest commits of all branches, listed once when they are first needed.
+
+    Clocks of authors may be wrong, so a commit may belong to any time from its own to that of its newest ancestor.
+    """
+
+    def __init__(self, git: GitObjects, default: str) -> None:
+        self.git, self._default = git, default
+        self._commits: list[CommitInfo] | None = None
+        self._latest: dict[str, int] = {}
+        self._landed: frozenset[str] = frozenset()
+
+    def within(self, since: int, until: int) -> tuple[list[CommitInfo], bool]:
+        """Return the commits of a time, the newest first, and whether these are all."""
+        commits = self._list()
+        inside = [commit for commit in commits if commit.at <= until and self._latest[commit.id] >= since]
+        is_listed = len(commits) < MAX_WALK or self._latest[commits[-1].id] < since
+        return inside[:MAX_COMMITS], is_listed and len(inside) <= MAX_COMMITS
+
+    def is_on_default(self, commit: CommitInfo) -> bool:
+        """Return whether a commit is reachable from the default branch."""
+        return commit.id in self._landed
+
+    def _list(self) -> list[CommitInfo]:
+        if self._commits is None:
+            self._commits = self.git.list_commits("--all", "--topo-order", most=MAX_WALK)
+            for commit in reversed(self._commits):
+                newest = max((self._latest.get(parent, 0) for parent in commit.parents), default=0)
+                self._latest[commit.id] = max(commit.at, newest)
+            self._landed = self._ancestors()
+        return self._commits
+
+    def _ancestors(self) -> frozenset[str]:
+        parents = {commit.id: commit.parents for commit in self._commits or ()}
+        ancestors, waiting = set[str](), [self._default]
+        while waiting:
+            commit = waiting.pop()
+            if commit in parents and commit not in ancestors:
+                ancestors.add(commit)
+                waiting += parents[commit]
+        return frozenset(ancestors)
+
+
 def _past_outcome(
-    git: GitObjects, group: Sequence[StoredAnchor], outcome: StoredOutcome, *, now: int
+    past: PastCommits, group: Sequence[StoredAnchor], outcome: StoredOutcome, *, now: int
 ) -> tuple[Outcome, str, list[StoredAnchor]]:
     """Return the outcome of lines that are neither in the work tree nor in the newest commits, with the commit that
     shows it, and the anchors with all lines marked that a commit of the time had.
@@ -236,33 +295,31 @@ def _past_outcome(
     If some commit had them, they were replaced later, or taken back if that happened soon. If none had them, the work
     was dropped.
     """
-    since, until = outcome.created_at - DAY_MS, outcome.created_at + COMMIT_MS
-    period = (f"--since=@{since // 1000}", f"--until=@{until // 1000}")
-    commits = git.list_commits("--all", "--topo-order", *period, most=MAX_COMMITS)  # the newest first
-    by_commit = _lines_at(git, group, commits)
-    bare = [replace(item, committed=0) for item in group]
-    holders = [commit for commit in commits if store.is_committed(mark_committed(bare, by_commit[commit.id]))]
-    updated = list(group)
-    for lines in by_commit.values():
-        updated = mark_committed(updated, lines)
+    commits, is_complete = past.within(outcome.created_at - DAY_MS, outcome.created_at + COMMIT_MS)
+    by_commit = _lines_at(past.git, group, commits)
+    holders = [commit for commit in commits if has_committed(group, by_commit[commit.id])]
     if not holders:
-        return *_unfound_outcome(commits, outcome, now=now), list(group)
+        is_known = is_complete and (bool(commits) or now - outcome.created_at < COMMIT_MS)
+        is_dropped = is_known and outcome.outcome not in _IN_COMMIT
+        return Outcome.DROPPED if is_dropped else Outcome.UNKNOWN, "", list(group)
+    updated = list(group)
+    for commit in commits:
+        updated = mark_committed(updated, by_commit[commit.id], is_default=past.is_on_default(commit))
+    if end := _reverting_commit(commits, holders, is_landed=outcome.outcome == Outcome.LANDED):
+        return Outcome.REVERTED, end.id, updated
+    was_landed = outcome.outcome == Outcome.LANDED or any(map(past.is_on_default, holders))
+    return Outcome.LANDED if was_landed else Outcome.COMMITTED, holders[0].id, updated
+
+
+def _reverting_commit(
+    commits: Sequence[CommitInfo], holders: Sequence[CommitInfo], *, is_landed: bool
+) -> CommitInfo | None:
+    """Return the commit that took work back: it says so, or comes within a day of the work that had landed."""
     first, last = holders[-1], holders[0]
     later = commits[: commits.index(last)]
-    reverting = next((commit for commit in later if _reverts(commit, holders)), None)
-    if reverting:
-        return Outcome.REVERTED, reverting.id, updated
-    if later and later[-1].at - first.at <= DAY_MS and outcome.outcome == Outcome.LANDED:
-        return Outcome.REVERTED, later[-1].id, updated
-    return Outcome.COMMITTED if outcome.outcome != Outcome.LANDED else Outcome.LANDED, last.id, updated
-
-
-def _unfound_outcome(commits: Sequence[CommitInfo], outcome: StoredOutcome, *, now: int) -> tuple[Outcome, str]:
-    """Return "dropped" if the history was searched in full; with too many commits or none, nothing is claimed."""
-    if outcome.outcome in _IN_COMMIT or len(commits) >= MAX_COMMITS:
-        return Outcome.UNKNOWN, ""
-    is_known = bool(commits) or now - outcome.created_at < COMMIT_MS
-    return (Outcome.DROPPED, "") if is_known else (Outcome.UNKNOWN, "")
+    children = [commit for commit in later if last.id in commit.parents]
+    soon = [commit for commit in children if commit.at - first.at <= DAY_MS] if is_landed else []
+    return next((commit for commit in later if _reverts(commit, holders)), soon[-1] if soon else None)
 
 
 def _lines_at(
@@ -271,7 +328,7 @@ def _lines_at(
     """Return the line hashes of an observation's files at each commit, by path."""
     paths = [item.path for item in group]
     blobs = git.read_blobs([f"{commit.id}:{path}" for commit in commits for path in paths])
-    hashed = {content: anchors.hash_lines(content.decode("utf-8", "replace")) for content in set(blobs.values())}
+    hashed = {content: anchors.hash_content(content) for content in set(blobs.values())}
     return {
         commit.id: {path: hashed[blobs[spec]] for path in paths if (spec := f"{commit.id}:{path}") in blobs}
         for commit in commits
