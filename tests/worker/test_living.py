@@ -10,19 +10,23 @@ import time
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from claude_mem.domain import anchors
 from claude_mem.domain.anchors import Freshness, Outcome
 from claude_mem.inject import freshness
+from claude_mem.storage import sqlite
 from claude_mem.storage.sqlite.memory.anchors import StoredAnchor, StoredOutcome, apply_looks, judge_freshness
 from claude_mem.system import git_objects
 from claude_mem.system.git_objects import GitObjects
 from tests.support.lab import Lab
+from tests.support.waiting import wait_for
 
 CODE = "\n".join(f"def step_{number}(basket): return basket.total({number})" for number in range(9)) + "\n"
 OTHER = "\n".join(f"class Basket{number}: total = compute_total({number})" for number in range(9)) + "\n"
 NOW = time.time_ns() // 1_000_000
+MIGRATION = (Path(sqlite.__file__).parent / "migrations" / "0026_anchor_kinds.sql").read_text()
 
 
 class Repository:
@@ -331,6 +335,53 @@ def test_a_forgotten_observation_leaves_no_anchor(lab: Lab) -> None:
     lab.mem("stop")
     assert lab.rows("select * from anchors") == []
     assert lab.rows("select * from outcomes") == []
+
+
+def test_undoing_a_deletion_brings_the_anchors_back(lab: Lab) -> None:
+    work(lab, "a", "src/prices.py", PRICES, PRICES_SAID)
+    client = lab.start()
+    lab.wait_digested()
+    (item,) = client.get("/api/observations")["items"]
+    lab.mem("forget", str(item["id"]), "--yes")
+    lab.mem("forget", "--undo", str(item["id"]))
+    wait_for(lambda: client.get(f"/api/observation/{item['id']}")["work_outcome"])
+    lab.mem("stop")
+    ((kind, size),) = lab.rows("select kind, length(lines) / 8 from anchors")
+    assert (kind, size) == ("edit", 9)
+
+
+def test_a_deleted_session_that_is_restored_has_its_anchors_again(lab: Lab) -> None:
+    work(lab, "a", "src/prices.py", PRICES, PRICES_SAID)
+    client = lab.start()
+    lab.wait_digested()
+    lab.mem("forget", "--session", "a", "--yes")
+    assert client.get("/api/observations")["items"] == []
+    lab.mem("forget", "--undo", "F1")
+    wait_for(lambda: [item for item in client.get("/api/observations")["items"] if explained(client, item)])
+    lab.mem("stop")
+    assert lab.rows("select length(lines) / 8 from anchors") == [(9,)]
+
+
+def explained(client: Any, item: dict[str, Any]) -> str:
+    """What became of an observation's work; "" if it has no anchors."""
+    return str(client.get(f"/api/observation/{item['id']}")["work_outcome"])
+
+
+def test_records_from_before_there_were_anchors_get_theirs(lab: Lab) -> None:
+    work(lab, "a", "src/prices.py", PRICES, PRICES_SAID)
+    client = lab.start()
+    lab.wait_digested()
+    (item,) = client.get("/api/observations")["items"]
+    lab.mem("edit", str(item["id"]), "--title", "Prices are computed by nine functions")
+    lab.mem("stop")
+    with apsw.Connection(str(lab.data / "claude-mem.db")) as conn:  # as an upgrade leaves it
+        conn.execute("delete from anchors; delete from outcomes")
+        (job,) = [part for part in MIGRATION.split(";") if "insert or ignore into jobs" in part]
+        conn.execute(job)
+    client = lab.start()
+    wait_for(lambda: explained(client, item))
+    lab.mem("stop")
+    assert lab.rows("select length(lines) / 8 from anchors") == [(9,)]
 
 
 def test_code_that_changed_in_part_is_said_to_have(lab: Lab) -> None:

@@ -14,6 +14,7 @@ from claude_mem.domain.anchors import Outcome
 from claude_mem.domain.records import (
     Digest,
     Draft,
+    Fact,
     Job,
     ObservationType,
     Stopped,
@@ -112,6 +113,25 @@ def store_digest(conn: Connection, turn: Turn, digest: Digest, *, now: int, past
         return []  # publish once, after the last back-filled turn of the project
     jobs.enqueue_job(conn, "render", f"{turn.project_id}.{turn.id}.{turn.newest_seq}", now=now)
     return [StreamEvent("backfilled", {"project_id": turn.project_id})] if past else news
+
+
+def store_missing_anchors(conn: Connection, turn: Turn) -> int:
+    """Store the anchors of a turn's observations that have none. Return the number of these observations."""
+    lines = collect_lines(turn)
+    rows = anchors.list_unanchored(conn, turn.id)
+    for row in rows:
+        draft = Draft(
+            key="",
+            type=row["type"],
+            title=row["title"] or "",
+            narrative=row["narrative"] or "",
+            facts=tuple(Fact(text) for text in row["facts"]),
+            files_read=tuple(row["files_read"]),
+            files_modified=tuple(row["files_modified"]),
+            trust=row["trust"],
+        )
+        _store_anchors(conn, turn, row["id"], draft, lines, outcome=row["outcome"])
+    return len(rows)
 
 
 def _store_anchors(conn: Connection, turn: Turn, row_id: int, draft: Draft, lines: TurnLines, *, outcome: str) -> None:

@@ -752,6 +752,8 @@ def restore_deletion(conn: Connection, deletion_id: int, *, now: int) -> Row:
                 counts[kind] = counts.get(kind, 0) + 1
     turns = {content["turn_id"] for item in items if (content := _decode_content(item)).get("turn_id")}
     _queue_reindex(conn, sorted(turns))
+    for turn_id in sorted(turns):
+        jobs.enqueue_job(conn, jobs.ANCHOR_JOB, str(turn_id), now=now)
     conn.execute("update sdk_sessions set forgotten = 0 where forgotten = ?", (deletion_id,))
     conn.execute("delete from deleted_rows where deletion_id = ?", (deletion_id,))
     conn.execute("update deletions set undone_at = ? where id = ?", (now, deletion_id))

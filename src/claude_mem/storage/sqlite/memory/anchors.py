@@ -9,7 +9,7 @@ from types import MappingProxyType
 from claude_mem.domain import anchors
 from claude_mem.domain.anchors import Anchor, Freshness, Outcome, Sighting
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
-from claude_mem.storage.sqlite.memory.observations import INJECTABLE, encode_json, load_observations
+from claude_mem.storage.sqlite.memory.observations import INJECTABLE, decode_row, encode_json, load_observations
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +117,20 @@ def replace_anchors(
         )
     elif not new_anchors:
         conn.execute("delete from outcomes where observation_id = ?", (observation_id,))
+
+
+def list_unanchored(conn: Connection, turn_id: int) -> list[Row]:
+    """Return the observations of a turn that have no anchors, with the outcome of the turn."""
+    rows = fetch_all(
+        conn,
+        """
+        select o.*, coalesce(s.outcome, '') as outcome
+          from observations o left join session_summaries s on s.turn_id = o.turn_id
+         where o.turn_id = ? and not o.forgotten and not exists (select 1 from anchors where observation_id = o.id)
+        """,
+        (turn_id,),
+    )
+    return [decode_row(row) for row in rows]
 
 
 def record_committed_lines(conn: Connection, items: Iterable[StoredAnchor]) -> None:

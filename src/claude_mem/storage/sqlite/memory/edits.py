@@ -373,6 +373,8 @@ def _restore_content(conn: Connection, row_id: int, *, now: int) -> None:
     assert saved_row is not None  # history entries lose their content together with this row
     _update_columns(conn, row_id, {**msgspec.json.decode(saved_row["content"]), "forgotten": 0, "updated_at": now})
     conn.execute("delete from deleted_observations where observation_id = ?", (row_id,))
+    if turn_id := fetch_value(conn, "select turn_id from observations where id = ?", (row_id,)):
+        jobs.enqueue_job(conn, jobs.ANCHOR_JOB, str(turn_id), now=now)
 
 
 def _mark_undone(conn: Connection, row_id: int, action: str) -> None:

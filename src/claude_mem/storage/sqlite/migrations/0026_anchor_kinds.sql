@@ -31,6 +31,12 @@ create table sightings (
 insert into sightings select * from sightings_now;
 drop table sightings_now;
 
+-- Observations from before there were anchors get theirs from the events or the transcripts that remain.
+insert or ignore into jobs (kind, subject, due_at, created_at)
+select distinct 'anchor', o.turn_id, unixepoch() * 1000, unixepoch() * 1000 from observations o
+ where o.turn_id is not null and not o.forgotten and o.files_modified != '[]'
+   and not exists (select 1 from anchors a where a.observation_id = o.id);
+
 -- A deleted observation keeps its row without content: its anchors name files, so they go.
 create trigger observations_anchors_forgotten after update of forgotten on observations when new.forgotten begin
     delete from anchors where observation_id = new.id;
