@@ -215,7 +215,9 @@ def record_outcome(conn: Connection, observation_id: int, outcome: Outcome, *, c
     )
     if outcome in anchors.UNDONE:
         conn.execute(
-            "update observations set superseded_by = null where superseded_by = ? and type != 'rule'", (observation_id,)
+            "update observations set superseded_by = null where superseded_by = ?"
+            " and id in (select observation_id from anchors where kind = 'edit')",
+            (observation_id,),
         )
 
 
