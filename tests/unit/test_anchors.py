@@ -264,7 +264,7 @@ def test_a_file_is_compared_line_by_line(tmp_path: Path) -> None:
 def test_a_file_that_has_not_changed_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.py").write_text(CODE)
     (item,) = look(tmp_path, stored("a.py"))
-    monkeypatch.setattr(freshness, "_read_hashes", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(freshness._Tree, "read_hashes", lambda *_: pytest.fail("read again"))
     assert freshness.look_at_files(str(tmp_path), [item], seconds=60) == []
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 import re
+import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -209,4 +210,4 @@ def pack_lines(lines: Sequence[bytes]) -> bytes:
 
 def unpack_lines(packed: bytes) -> tuple[bytes, ...]:
     """Return the hashes of a column."""
-    return tuple(packed[at : at + HASH_BYTES] for at in range(0, len(packed), HASH_BYTES))
+    return struct.unpack(f"{HASH_BYTES}s" * (len(packed) // HASH_BYTES), packed)

@@ -14,6 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from claude_mem.domain import anchors, ids
@@ -45,28 +46,31 @@ def look_at_files(
     """Compare anchors with the files of a work tree and return what changed since the last look.
 
     `paths` are the files of the commit that is checked out: missing files are searched among them. If not one of the
-    files is there, and none ever was, this is not the checkout that the memories speak of: nothing is known.
+    files is there, and none ever was, this is not the checkout that the memories speak of: nothing is known. Of a
+    sparse checkout, nothing is known of the files that are not there.
     """
     deadline = time.monotonic() + seconds
     by_path: defaultdict[str, list[StoredAnchor]] = defaultdict(list)
     for item in items:
         by_path[item.path].append(item)
-    real_root = os.path.realpath(root)
+    tree = _Tree(root)
     names = _RenameIndex(paths)
     looks: list[Look] = []
     for path, group in by_path.items():
         if time.monotonic() > deadline:
             break
-        looks += _look_at_path(real_root, path, group, names)
+        looks += _look_at_path(tree, path, group, names)
     was_seen = any(item.stamp for group in by_path.values() for item in group)
     return looks if was_seen or any(look.stamp for look in looks) else []
 
 
-def _look_at_path(root: str, path: str, group: Sequence[StoredAnchor], names: _RenameIndex) -> Iterator[Look]:
-    stamp = _stamp(root, path)
+def _look_at_path(tree: _Tree, path: str, group: Sequence[StoredAnchor], names: _RenameIndex) -> Iterator[Look]:
+    stamp = tree.stamp(path)
+    if not stamp and tree.is_sparse:
+        return
     if stamp:
         changed = [item for item in group if item.stamp != stamp or item.moved_to]
-        lines = _read_hashes(root, path) if changed else None
+        lines = tree.read_hashes(path) if changed else None
         if lines is not None:
             yield from (Look(item.id, stamp, anchors.match_lines(item.lines, lines)) for item in changed)
         return
@@ -75,21 +79,21 @@ def _look_at_path(root: str, path: str, group: Sequence[StoredAnchor], names: _R
             if item.stamp != "":
                 yield Look(item.id, "", 0)
             continue
-        moved_stamp = _stamp(root, item.moved_to) if item.moved_to else ""
+        moved_stamp = tree.stamp(item.moved_to) if item.moved_to else ""
         if moved_stamp and moved_stamp == item.stamp:
             continue
-        look = _find_moved(root, item, names)
+        look = _find_moved(tree, item, names)
         if item.stamp is None or (look.stamp, look.moved_to) != (item.stamp, item.moved_to):
             yield look
 
 
-def _find_moved(root: str, item: StoredAnchor, names: _RenameIndex) -> Look:
+def _find_moved(tree: _Tree, item: StoredAnchor, names: _RenameIndex) -> Look:
     """Return a look at the file that now contains most lines of an anchor whose file is missing."""
     last_path = (item.moved_to,) if item.moved_to else ()
     best = Look(item.id, "", 0)
     for path in (*last_path, *names.candidates(item.path)):
-        stamp = _stamp(root, path)
-        lines = _read_hashes(root, path) if stamp else None
+        stamp = tree.stamp(path)
+        lines = tree.read_hashes(path) if stamp else None
         present = anchors.match_lines(item.lines, lines or ())
         if present.bit_count() * 2 >= len(item.lines) and present.bit_count() > best.present.bit_count():
             best = Look(item.id, stamp, present, path)
@@ -118,33 +122,53 @@ class _RenameIndex:
         return list(dict.fromkeys((*same_name, *beside)))[:MAX_RENAME_CANDIDATES]
 
 
-def _stamp(root: str, path: str) -> str:
-    """Return the modification time and size of a regular file inside the work tree; "" if there is none."""
-    if not _is_inside(root, path):
-        return ""
-    try:
-        status = os.lstat(f"{root}/{path}")
-    except (OSError, ValueError):
-        return ""
-    return f"{status.st_mtime_ns}:{status.st_size}" if status.st_mode & 0o170000 == 0o100000 else ""
+class _Tree:
+    """The regular files of a work tree. Nothing is read through links, or from `.git`."""
 
+    def __init__(self, root: str) -> None:
+        self._root = os.path.realpath(root)
+        self._folders: dict[str, bool] = {}  # whether a folder is reached without links; many files share one
+        self._nested: dict[str, bool] = {}
 
-def _is_inside(root: str, path: str) -> bool:
-    """Return whether a stored path is a file of the work tree, without passing through links or `.git`."""
-    parts = path.split("/")
-    if path.startswith(("/", "~")) or not path or ".." in parts or ".git" in parts or "\0" in path:
-        return False
-    folder = f"{root}/{path}".rpartition("/")[0]
-    return os.path.realpath(folder) == folder
+    @cached_property
+    def is_sparse(self) -> bool:
+        """Whether files of the commit may be absent from the work tree on purpose."""
+        return git_files.is_sparse(Path(self._root))
 
+    def is_in_other_repository(self, path: str) -> bool:
+        """Return whether a file belongs to a submodule or another repository inside the work tree."""
+        folder = path.rpartition("/")[0]
+        if folder and folder not in self._nested:
+            is_top = os.path.lexists(f"{self._root}/{folder}/.git")
+            self._nested[folder] = is_top or self.is_in_other_repository(folder)
+        return bool(folder) and self._nested[folder]
 
-def _read_hashes(root: str, path: str) -> frozenset[bytes] | None:
-    """Return the hashes of a file's lines; None if the file can't be read or is too large."""
-    try:
-        content = untrusted_files.read(Path(root, path), most=MAX_FILE_BYTES)
-    except OSError:
-        return None
-    return anchors.hash_content(content)
+    def stamp(self, path: str) -> str:
+        """Return the modification time and size of a file; "" if there is none."""
+        if not self._is_inside(path):
+            return ""
+        try:
+            status = os.lstat(f"{self._root}/{path}")
+        except (OSError, ValueError):
+            return ""
+        return f"{status.st_mtime_ns}:{status.st_size}" if status.st_mode & 0o170000 == 0o100000 else ""
+
+    def read_hashes(self, path: str) -> frozenset[bytes] | None:
+        """Return the hashes of a file's lines; None if the file can't be read or is too large."""
+        try:
+            content = untrusted_files.read(Path(self._root, path), most=MAX_FILE_BYTES)
+        except OSError:
+            return None
+        return anchors.hash_content(content)
+
+    def _is_inside(self, path: str) -> bool:
+        parts = path.split("/")
+        if path.startswith(("/", "~")) or not path or ".." in parts or ".git" in parts or "\0" in path:
+            return False
+        folder = f"{self._root}/{path}".rpartition("/")[0]
+        if folder not in self._folders:
+            self._folders[folder] = os.path.realpath(folder) == folder
+        return self._folders[folder]
 
 
 # --- outcomes --------------------------------------------------------------------------------------------------------
@@ -244,7 +268,8 @@ def _is_in_work_tree(group: Sequence[StoredAnchor]) -> bool:
 
 
 class PastCommits:
-    """The newest commits of all branches, listed once when they are first needed.
+    """The newest commits of all branches, listed once when they are first needed. Of a shallow or partial clone they
+    are never all.
 
     Clocks of authors may be wrong, so a commit may belong to any time from its own to that of its newest ancestor.
     """
@@ -252,6 +277,7 @@ class PastCommits:
     def __init__(self, git: GitObjects, default: str) -> None:
         self.git, self._default = git, default
         self._commits: list[CommitInfo] | None = None
+        self._is_incomplete = False
         self._latest: dict[str, int] = {}
         self._landed: frozenset[str] = frozenset()
 
@@ -260,7 +286,8 @@ class PastCommits:
         commits = self._list()
         inside = [commit for commit in commits if commit.at <= until and self._latest[commit.id] >= since]
         is_listed = len(commits) < MAX_WALK or self._latest[commits[-1].id] < since
-        return inside[:MAX_COMMITS], is_listed and len(inside) <= MAX_COMMITS
+        is_complete = is_listed and len(inside) <= MAX_COMMITS and not self._is_incomplete
+        return inside[:MAX_COMMITS], is_complete
 
     def is_on_default(self, commit: CommitInfo) -> bool:
         """Return whether a commit is reachable from the default branch."""
@@ -273,6 +300,7 @@ class PastCommits:
                 newest = max((self._latest.get(parent, 0) for parent in commit.parents), default=0)
                 self._latest[commit.id] = max(commit.at, newest)
             self._landed = self._ancestors()
+            self._is_incomplete = self.git.is_incomplete()
         return self._commits
 
     def _ancestors(self) -> frozenset[str]:
@@ -346,7 +374,9 @@ def _reverts(commit: CommitInfo, holders: Sequence[CommitInfo]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Inspection:
+class Inspection:
+    """What a look at a work tree and its repository found."""
+
     head: str
     branch: str
     looks: list[Look]
@@ -374,26 +404,28 @@ async def refresh_project(db: Database, project_id: int, root: str) -> int:
     outcomes = await db.read(store.list_outcomes, observation_ids)
     if not items:
         return 0
-    inspection = await asyncio.to_thread(_inspect, root, items, outcomes)
+    inspection = await asyncio.to_thread(inspect, root, items, outcomes)
     if not (inspection.looks or inspection.verdicts or inspection.head):
         return 0
     await db.write(_store_inspection, root, inspection, project_id=project_id, now=ids.now_ms())
     return len(inspection.looks) + len(inspection.verdicts)
 
 
-def _inspect(root: str, items: Sequence[StoredAnchor], outcomes: Sequence[StoredOutcome]) -> _Inspection:
+def inspect(root: str, items: Sequence[StoredAnchor], outcomes: Sequence[StoredOutcome]) -> Inspection:
+    """Look at the files of a work tree and, if there is a trusted repository, at its commits."""
     tree = git_files.find_work_tree(Path(os.path.realpath(root)))
     git = GitObjects(str(tree.root)) if tree and tree.git_dir else None
     head, branch = git.head() if git else ("", "")
-    is_missing = any(not _stamp(os.path.realpath(root), item.path) for item in items)
+    files = _Tree(root)
+    is_missing = any(not files.stamp(item.path) for item in items)
     paths = git.list_paths(head) if git and head and is_missing else ()
     looks = look_at_files(root, items, seconds=MAX_SECONDS, paths=paths)
-    anchors_now = store.apply_looks(items, looks)
+    anchors_now = [item for item in store.apply_looks(items, looks) if not files.is_in_other_repository(item.path)]
     verdicts = judge_outcomes(git, anchors_now, outcomes, head=head, now=ids.now_ms()) if git and head else []
-    return _Inspection(head, branch, looks, verdicts)
+    return Inspection(head, branch, looks, verdicts)
 
 
-def _store_inspection(conn: Connection, root: str, inspection: _Inspection, *, project_id: int, now: int) -> None:
+def _store_inspection(conn: Connection, root: str, inspection: Inspection, *, project_id: int, now: int) -> None:
     for verdict in inspection.verdicts:
         store.record_committed_lines(conn, verdict.anchors)
         store.record_outcome(conn, verdict.observation_id, verdict.outcome, commit=verdict.commit, now=now)

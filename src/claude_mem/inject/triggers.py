@@ -88,8 +88,8 @@ async def inject_at_prompt(
     candidates = [hit for hit in hits if _may_inject(hit) and item_name(hit.kind, hit.id) not in injected_names]
     row_ids = [hit.id for hit in candidates if hit.kind == "observation"]
     states = await db.read(anchors.load_states, row_ids, root)
-    new_hits = [(hit, states.get(hit.id, UNKNOWN_STATE) if hit.kind == "observation" else UNKNOWN_STATE) for hit in candidates]
-    new_hits = [(hit, state) for hit, state in new_hits if state.holds]
+    by_hit = [states.get(hit.id, UNKNOWN_STATE) if hit.kind == "observation" else UNKNOWN_STATE for hit in candidates]
+    new_hits = [(hit, state) for hit, state in zip(candidates, by_hit, strict=True) if state.holds]
     new_files = [path for path in files if f"file:{path}" not in injected_names]
     return _compose_for_prompt(new_hits[:PROMPT_ITEMS], new_files, icons)
 

@@ -74,6 +74,14 @@ class GitObjects:
         branch = self._run("rev-parse", "--abbrev-ref", "HEAD").decode("utf-8", "replace").strip() if commit else ""
         return commit, "" if branch == "HEAD" else branch[:200]
 
+    def is_incomplete(self) -> bool:
+        """Return whether objects may be missing: the repository is a shallow or a partial clone."""
+        folder = self._run("rev-parse", "--git-common-dir").decode("utf-8", "replace").strip()
+        if not folder:
+            return True
+        common = Path(self.git_dir).parent / folder
+        return (common / "shallow").exists() or any((common / "objects" / "pack").glob("*.promisor"))
+
     def default_branch(self) -> str:
         """Return the newest commit of the default branch; "" if it is unknown."""
         return next((commit for commit in self.resolve(*DEFAULT_BRANCHES) if commit), "")
