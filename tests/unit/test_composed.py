@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from claude_mem.digest import candidates, markdown, prose, symbols
+from claude_mem.digest import candidates, composed, markdown, prose, symbols
 from claude_mem.digest.candidates import TitleCandidate
 from claude_mem.digest.evidence import gather_evidence
 from claude_mem.digest.subjects import find_request
@@ -345,7 +345,7 @@ def test_a_line_that_is_shown_is_read_in_bounds() -> None:
 
 def test_a_joined_title_holds_whole_lines_only() -> None:
     tasks = [f"Added the number {n} of the rows to the table of the shop" for n in range(9)]
-    assert all(part.lower() in [task.lower() for task in tasks] for part in candidates._fitting(tasks).split("; "))
+    assert all(part.lower() in [task.lower() for task in tasks] for part in composed._fitting(tasks).split("; "))
 
 
 def test_a_candidate_knows_whether_the_turn_changed_something() -> None:

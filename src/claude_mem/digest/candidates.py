@@ -7,29 +7,16 @@ a missing subject (the file, the thing that was asked about) is added. `ranking.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
 
-from claude_mem.digest import prose, subjects
-from claude_mem.digest.evidence import Commit, Edit, Evidence
+from claude_mem.digest import composed, prose, subjects
+from claude_mem.digest.composed import lowered
+from claude_mem.digest.evidence import Commit
 from claude_mem.digest.markdown import Statement
 from claude_mem.digest.prose import content_words, names
 from claude_mem.digest.subjects import CHANGE_START, Story, is_test
 
-QUOTED_CHARS = 60
-MAX_DOCUMENTED = 4
-SMALL_LINES = 24  # maximum size of an edit that a replacement can describe
-
-_DONE = re.compile(
-    r"(?i)^(?:add|creat|implement|fix|remov|delet|renam|mov|extract|refactor|simplif|consolidat|replac|chang|updat|switch|improv|introduc|support|drop|enabl|disabl|clean|rewr|rework|migrat|convert|merg|hid|show)\w*\s+\S"
-)
-_NUMBERED = re.compile(r"^(?:(?:step|phase|task|part|change|fix)\s{0,2})?\d{1,2}[.):]\s{0,3}", re.I)
-_MARKS = ("\\", '"', "`", "$(", "${")
-_EMPTY = re.compile(
-    r"(?i)^(?:added|updated|removed|changed|fixed|modified|new|improved|created)(?: (?:the|new|some|existing|all|related|unit|integration|test|tests|files?|code|imports?|docs?|documentation|comments?|changes?))*$"
-)
 MAX_STATEMENTS = 60
 MAX_LABELS = 6
 SHORT_PLAN = 5  # a plan's heading with at most this many content words is vague
@@ -122,13 +109,13 @@ def _from_evidence(story: Story) -> Iterator[TitleCandidate]:
         if ":" in creation.text:
             yield TitleCandidate(prose.as_title(creation.text), "made")
     if evidence.moves:
-        yield TitleCandidate(moved_title(evidence), "moved")
+        yield TitleCandidate(composed.moved_title(evidence), "moved")
     if evidence.edits:
-        if (added := added_title(evidence)) and all(is_test(path) for path in evidence.edited_paths):
+        if (added := composed.added_title(evidence)) and all(is_test(path) for path in evidence.edited_paths):
             yield TitleCandidate(added, "added")
         if not story.planned:
             yield from _composed(story)
-            yield TitleCandidate(edited_title(evidence), "edited")
+            yield TitleCandidate(composed.edited_title(evidence), "edited")
 
 
 def _of_plan(plan: str, story: Story) -> Iterator[TitleCandidate]:
@@ -182,51 +169,18 @@ _DONE_START = re.compile(
 
 def _composed(story: Story) -> Iterator[TitleCandidate]:
     evidence = story.evidence
-    if title := swapped_title(evidence.edits, [is_test(edit.path) for edit in evidence.edits]):
+    if title := composed.swapped_title(evidence.edits, [is_test(edit.path) for edit in evidence.edits]):
         yield TitleCandidate(title, "swapped")
-    for title in documented_titles(evidence):
+    if title := composed.relocated_title(evidence):
+        yield TitleCandidate(title, "relocated")
+    elif title := composed.removed_title(evidence):
+        yield TitleCandidate(title, "removed")
+    if title := composed.faults_title(story.statements):
+        yield TitleCandidate(title, "faults")
+    for title in composed.documented_titles(evidence):
         yield TitleCandidate(title, "documented")
-    for title in joined_titles(story.statements, evidence):
+    for title in composed.joined_titles(story.statements, evidence):
         yield TitleCandidate(title, "joined")
-
-
-def moved_title(evidence: Evidence) -> str:
-    deleted = [f"`{move.old}`" for move in evidence.moves if not move.new]
-    moved = [f"`{move.old}` to `{move.new}`" for move in evidence.moves if move.new]
-    parts = [f"moved {join_listed(moved)}"] if moved else []
-    parts += [f"deleted {join_listed(deleted)}"] if deleted else []
-    return prose.as_title(" and ".join(parts), 160)
-
-
-def added_title(evidence: Evidence) -> str:
-    """Return a title that lists the added definitions, if they are few and in one file."""
-    added = {
-        edit.path: [name for other in evidence.edits if other.path == edit.path for name in other.change.added]
-        for edit in evidence.edits
-    }
-    filled = {path: list(dict.fromkeys(names)) for path, names in added.items() if names}
-    if not filled:
-        return ""
-    path = max(filled, key=lambda path: len(filled[path]))
-    own = filled[path]
-    if is_test(path) and (tests := [name for name in own if re.search(r"(?i)test", name)]):
-        kind = "test" if len(tests) == 1 else f"{len(tests)} tests"
-        return f"Added {kind} {join_listed([f'`{name}`' for name in tests])} in `{PurePosixPath(path).name}`"
-    if len(filled) > 1 or len(own) > 3:
-        return ""
-    return f"Added {join_listed([f'`{name}`' for name in own])} in `{PurePosixPath(path).name}`"
-
-
-def edited_title(evidence: Evidence) -> str:
-    """Return the plainest title: the changed symbols and files."""
-    symbols = list(
-        dict.fromkeys(name for edit in evidence.edits for name in (*edit.change.added, *edit.change.changed))
-    )
-    created = {edit.path for edit in evidence.edits if edit.created}
-    files = [f"`{PurePosixPath(path).name}`" for path in evidence.edited_paths]
-    verb = "Created" if created and created == set(evidence.edited_paths) else "Edited"
-    what = f": {join_listed([f'`{name}`' for name in symbols[:3]])}" if symbols and len(files) == 1 else ""
-    return f"{verb} {join_listed(files)}{what}"
 
 
 def _from_wish(story: Story) -> Iterator[TitleCandidate]:
@@ -266,6 +220,111 @@ def _cause_and_fix(story: Story) -> Iterator[TitleCandidate]:
             yield TitleCandidate(f"{first}; {second[:1].lower()}{second[1:]}", "cause and fix", cause)
 
 
+def _cause_found(story: Story) -> Iterator[TitleCandidate]:
+    """Return the cause that an answer names under its heading or label."""
+    if story.worked:
+        return
+    for one in story.statements:
+        of_cause = _ROOT_CAUSE.match(one.label) or (_ROOT_CAUSE.match(one.section) and one.kind != "heading")
+        if of_cause and not prose.is_lead_in(one.text) and not prose.is_chat(one.text) and says_something(one):
+            text = prose.as_title(one.text, 135)
+            if not prose.is_pointing(text):
+                start = text if re.match(r"(?i)root cause\b", text) else f"Root cause: {lowered(text)}"
+                yield TitleCandidate(start, "cause", one)
+            return
+
+
+_ROOT_CAUSE = re.compile(
+    r"(?i)^(?:the )?(?:actual |real |likely |probable )?(?:root cause|cause|bug|problem)s?\b.{0,12}$"
+)
+
+
+def _headlines(story: Story) -> Iterator[TitleCandidate]:
+    """Yield the heading that names the piece of work, alone and with a claim that says what became of it."""
+    one = composed.headline(story.statements)
+    if one is None or story.request.plan:
+        return
+    heading = composed.headline_text(one)
+    if not story.worked and CHANGE_START.match(heading):
+        return
+    yield TitleCandidate(heading, "headline", one)
+    heading_words = content_words(heading)
+    joined = 0
+    for other in story.statements[one.position : one.position + 25]:
+        claim = prose.as_title(other.text, 120)
+        words = content_words(claim)
+        is_claim = other.kind in ("prose", "item") and other.first and not prose.is_lead_in(other.text)
+        if (
+            is_claim
+            and len(words - heading_words) >= 3
+            and not (prose.is_chat(claim) or prose.is_status(claim) or prose.is_offer(claim) or is_option(other))
+            and not (_POOR_START.match(claim) or prose.lacks_subject(claim) or is_past_state(other, story))
+            and len(heading) + len(claim) <= WHOLE_CHARS
+        ):
+            joined += 1
+            yield TitleCandidate(f"{heading}: {lowered(claim)}", "headed", other)
+            if joined == MAX_HEADED:
+                return
+
+
+WHOLE_CHARS = 175  # maximum length of a title made of a heading and a claim
+MAX_HEADED = 4
+
+_PROPOSED_SECTION = re.compile(
+    r"(?i)^\W*(?:(?:the|my|here's|here is|a|an|updated|revised|suggested|recommended|proposed|simple|simplest|better|cleaner|possible|potential|high-level)\s+){0,3}"
+    r"(?:propos\w+|recommend\w+|suggest\w+|approach|design|plan|solution|fix|refactor\w*|implementation plan|changes needed|required changes|what (?:needs to|would|should) change)\b.{0,40}$"
+)
+
+
+def is_proposing(section: str) -> bool:
+    """Return whether what follows a heading or a lead-in is proposed."""
+    return bool(_PROPOSED_SECTION.match(section.rstrip(":： ")))
+
+
+def _proposal(story: Story) -> Iterator[TitleCandidate]:
+    """Yield what an answer proposes: the steps listed under "Approach" or "My recommendation"."""
+    if story.worked:
+        return
+    steps: list[str] = []
+    first: Statement | None = None
+    for index, one in enumerate(story.statements[:MAX_STATEMENTS]):
+        proposing = is_proposing(one.lead) or is_proposing(one.section)
+        if not proposing or not one.first or one.kind == "heading" or one.depth > 1:
+            continue
+        line = _as_step(one, story.statements[index + 1 :])
+        if line and line not in steps:
+            steps.append(line)
+            first = first or one
+    if steps:
+        yield TitleCandidate(f"Proposed: {composed.join_with('; ', steps[:4], 165)}", "proposed", first)
+        if len(steps) > 1:
+            yield TitleCandidate(f"Proposed: {steps[0]}", "proposed", first)
+
+
+def _as_step(one: Statement, later: Sequence[Statement]) -> str:
+    """Return a proposed step without its explanation: its label or its sentence, if it begins with a verb."""
+    for text in (one.label, one.labelled if one.label and not prose.is_lead_in(one.text) else "", one.text):
+        whole = _with_continuation(text, later) if prose.is_lead_in(text) else text
+        bare = prose.as_wish(_STEP_NUMBER.sub("", prose.without_chat(whole)), 120)
+        if prose.to_past_tense(bare) != bare and len(content_words(bare)) >= 3 and not prose.is_fragment(bare):
+            return lowered(bare)
+    return ""
+
+
+_STEP_NUMBER = re.compile(r"(?i)^(?:(?:step|phase|pr|part) )?\d{1,2}\s{0,2}[:.)–—-]\s{0,3}")
+_CONTINUES = re.compile(r"(?i)\b(?:to|that|which|by|with|from|for|including|when|if|is|are)$")
+
+
+def _with_continuation(lead: str, later: Sequence[Statement]) -> str:
+    """Join a lead-in that ends in the middle of its sentence ("Changed `f` to:") with the items that complete it."""
+    start = lead.rstrip(": ")
+    if not _CONTINUES.search(start):
+        return ""
+    items = [one for one in later if one.first and one.lead and one.lead.rstrip(":： ") in start][:3]
+    briefs = [lowered(brief) for item in items if (brief := _brief(item))]
+    return f"{start} {', '.join(briefs)}" if briefs else ""
+
+
 # Sentences that introduce something or address the user: never a title by themselves.
 _POOR_START = re.compile(
     r"(?i)^\W*(?:but|and|or|looking|before i|why this|at \d|you (?:can|could|may|should|might|will)|we'd|i'd|i'm|i was|let's|for example|for instance|e\.g|replace `|try|note|remember|feel|given|option \w\b|what's|what (?:was|is|are)|how|why|which|where|here|sure|also, )\b"
@@ -278,7 +337,7 @@ def is_change(title: str) -> bool:
 
 
 _OPTION = re.compile(
-    r"(?i)\b(?:options?|alternatives?|choices?|approaches|would you|do you want|should (?:i|we)|shall (?:i|we)|which|could either|a few (?:ideas|ways)|suggestions?|what typically|prefer)\b"
+    r"(?i)\b(?:options?|alternatives?|choices?|approaches|possible (?:fixes|solutions|improvements)|ideas|would you|do you want|should (?:i|we)|shall (?:i|we)|which|could either|a few (?:ideas|ways)|suggestions?|what typically|prefer)\b"
 )
 
 
@@ -320,7 +379,10 @@ def is_generic_lead(lead: str) -> bool:
 def _from_message(story: Story) -> Iterator[TitleCandidate]:
     statements = story.statements[:MAX_STATEMENTS]
     yield from _cause_and_fix(story)
+    yield from _cause_found(story)
+    yield from _headlines(story)
     yield from _choice(story)
+    yield from _proposal(story)
     yield from _from_answer(story)
     under_option = False
     for index, one in enumerate(statements):
@@ -471,11 +533,6 @@ _RECOMMENDED = re.compile(
 )
 
 
-def lowered(text: str) -> str:
-    """Return a text with its first letter in lower case, unless it begins with an abbreviation."""
-    return text if text[:2].isupper() else text[:1].lower() + text[1:]
-
-
 def _proposed(one: Statement, story: Story) -> Iterator[TitleCandidate]:
     """Return the recommendation of an answer as a proposal: the user has not agreed to it yet."""
     match = (
@@ -543,18 +600,27 @@ def _with_items(statements: Sequence[Statement], index: int) -> Iterator[TitleCa
     briefs = [_brief(item) for item in items]
     if not all(briefs[:2]) or not briefs or is_generic_lead(lead.text):
         return
-    start = prose.as_title(lead.text.rstrip(": "), 80)
-    if len(content_words(start)) < 3 and not names(start):
+    whole = lead.text.rstrip(": ")
+    start = prose.as_title(whole, 100)
+    if (len(content_words(start)) < 2 and not names(start)) or 2 * len(content_words(start)) < len(
+        content_words(whole)
+    ):
+        return
+    if _CUT_LEAD.search(start) and not _CONTINUES.search(whole):
         return
     title, item_count = start, 0
-    for brief in briefs:
-        longer = f"{title}{', ' if item_count else ': '}{brief}"
+    goes_on = bool(_CONTINUES.search(whole)) and start.endswith(whole[-3:])
+    for brief in map(lowered, briefs) if goes_on else briefs:
+        longer = f"{title}{', ' if item_count else ' ' if goes_on else ': '}{brief}"
         if not brief or len(longer) > prose.TITLE_CHARS:
             break
         title, item_count = longer, item_count + 1
     if item_count and (item_count > 1 or len(briefs) == 1):
         more = f" and {len(briefs) - item_count} more" if len(briefs) > item_count else ""
         yield TitleCandidate(f"{title}{more}", "list", lead)
+
+
+_CUT_LEAD = re.compile(r"(?i)\b(?:during|because|after|before|while|unless|until|whether|how|what)$")
 
 
 def _brief(item: Statement) -> str:
@@ -581,13 +647,15 @@ def _completed(candidate: TitleCandidate, story: Story) -> Iterator[TitleCandida
         yield from _explained(candidate, _carried_out(story.request.plan).removeprefix("Implemented: "), story)
         return
     place = story.place
-    placed = f"{title} ({place})" if place and place.rsplit(".")[0] not in title and len(title) < 115 else ""
+    lacks_place = bool(place) and place.rsplit(".")[0] not in title and not _NAMES_FILE.search(title)
+    placed = f"{title} ({place})" if lacks_place and len(title) < 115 else ""
     if placed:
         yield replace(candidate, title=placed, placed=True)
     if source in _STATED:
         yield from _introduced(candidate, story)
 
 
+_NAMES_FILE = re.compile(r"\w\.[A-Za-z]{1,5}`|\w/[\w.-]+\.[A-Za-z]{1,5}\b")
 _EXPLAINS = re.compile(
     r"(?i)\b(?:because|root cause|caused by|due to|so that|so (?:the|a|when|it|they)|instead of|rather than|no longer|(?:was|were) (?:missing|never|not|only|being)|from \S+ to|only when|always)\b"
 )
@@ -642,106 +710,3 @@ def _introduced(candidate: TitleCandidate, story: Story) -> Iterator[TitleCandid
     section = subjects.section_of(one) if one and one.kind != "heading" else ""
     if section and bare == title and len(section) + len(bare) <= 150 and len(content_words(section) - title_words) >= 2:
         yield replace(candidate, title=f"{section}: {bare}", sectioned=True)
-
-
-# --- titles composed from evidence -----------------------------------------------------------------------------------
-
-
-def join_listed(items: Sequence[str], most: int = 3) -> str:
-    """Return the first few items, and the number of the others."""
-    more = f" and {len(items) - most} more" if len(items) > most else ""
-    return ", ".join(items[:most]) + more
-
-
-def swapped_title(edits: Sequence[Edit], is_test: Sequence[bool]) -> str:
-    """Return a title for a replacement, if it is most of the work."""
-    own = [edit for edit, test in zip(edits, is_test, strict=True) if not test] or list(edits)
-    lines = sum(edit.change.added_lines + edit.change.removed_lines for edit in own)
-    counts = Counter(swap for edit in own for swap in edit.change.swaps)
-    if not counts or lines > max(SMALL_LINES, 4 * counts.total()):
-        return ""
-    (swap, times), *_ = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0].kind != "text", -len(pair[0].new)))
-    paths = dict.fromkeys(edit.path for edit in own if swap in edit.change.swaps)
-    where = join_listed([f"`{PurePosixPath(path).name}`" for path in paths], 2)
-    if swap.kind == "value":
-        return f"Changed `{swap.key}` from `{swap.old}` to `{swap.new}` in {where}" if swap.key else ""
-    if swap.kind == "name":
-        if 2 * 2 * times < lines:  # the replacement must be most of the changed lines
-            return ""
-        removed_names = {name for edit in edits for name in edit.change.removed}
-        renamed = swap.new not in removed_names and any(
-            swap.new in edit.change.added and swap.old in edit.change.removed for edit in own
-        )
-        if renamed:
-            return f"Renamed `{swap.old}` to `{swap.new}` in {where}"
-        return f"Replaced `{swap.old}` with `{swap.new}` in {where}"
-    return _reworded(swap.old, swap.new, where)
-
-
-def _reworded(old: str, new: str, where: str) -> str:
-    """Return a title for a changed text; if both versions are long, only with the part that differs."""
-    old, new = old.strip(), new.strip()
-    worded = " " in old + new or not (old + new).islower()  # excludes names of packages and keys
-    if len(old) > QUOTED_CHARS or len(new) > QUOTED_CHARS or any(mark in old + new for mark in _MARKS):
-        old, new = _difference(old, new)
-    if any(mark in old + new for mark in _MARKS) or max(len(old), len(new)) > 100:
-        return ""
-    if old and new and worded and content_words(f"{old} {new}"):
-        return f'Changed "{old}" to "{new}" in {where}'
-    added, removed = len(content_words(new)) >= 2, len(content_words(old)) >= 2
-    if new and added:
-        return f'Added "{new}" to a text in {where}'
-    return f'Removed "{old}" from a text in {where}' if old and removed else ""
-
-
-def _difference(old: str, new: str) -> tuple[str, str]:
-    """Return the words in which two texts differ, without their common beginning and end."""
-    before, after = old.split(), new.split()
-    start = next((at for at, (one, other) in enumerate(zip(before, after, strict=False)) if one != other), None)
-    start = min(len(before), len(after)) if start is None else start
-    end = 0
-    while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
-        end += 1
-    return " ".join(before[start : len(before) - end]), " ".join(after[start : len(after) - end])
-
-
-def documented_titles(evidence: Evidence) -> Iterator[str]:
-    """Yield the added definitions with the purpose stated in their own comments."""
-    titles = 0
-    removed_names = {name for edit in evidence.edits for name in edit.change.removed}  # moved or rewritten
-    for edit in evidence.edits:
-        for name, comment in [pair for pair in edit.change.documented if pair[0] not in removed_names][:3]:
-            own = comment[len(name) :].lstrip() if comment.lower().startswith(f"{name.lower()} ") else comment
-            bare = re.sub(r"(?i)\A(?:is|are)\s", "", own).strip().rstrip(".")
-            if len(content_words(bare)) >= 3 and len(bare) <= 110 and "://" not in bare:
-                where = PurePosixPath(edit.path).name
-                titles += 1
-                if titles <= MAX_DOCUMENTED:
-                    yield f"Added `{name}` in `{where}`: {bare[:1].lower()}{bare[1:]}"
-
-
-def joined_titles(statements: Sequence[Statement], evidence: Evidence) -> Iterator[str]:
-    """Yield the work stated by several consecutive headings, labels or tasks, as one line."""
-    for texts in (
-        [one.text for one in statements if one.kind == "heading"],
-        [one.label for one in statements if one.label and one.first and one.depth <= 1],
-        [task.subject for task in evidence.tasks if task.is_done],
-    ):
-        bare = [prose.as_title(_NUMBERED.sub("", text), 100) for text in texts[:12]]
-        telling = [line for line in bare if _DONE.match(line) and not _EMPTY.match(line) and len(line) <= 90]
-        telling = [
-            prose.to_past_tense(line) for line in telling if len(content_words(line)) >= (3 if names(line) else 4)
-        ]
-        if len(telling) >= 2 and len(telling) * 2 >= len(bare):
-            yield _fitting(telling)
-
-
-def _fitting(lines: Sequence[str]) -> str:
-    """Return as many whole lines as fit into a title."""
-    title = lines[0]
-    for line in lines[1:]:
-        longer = f"{title}; {line[:1].lower()}{line[1:]}"
-        if len(longer) > prose.TITLE_CHARS:
-            break
-        title = longer
-    return title

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from claude_mem.digest import prose
+from claude_mem.digest import plan_checks, prose
 from claude_mem.digest.evidence import Command, error_line
 from claude_mem.digest.markdown import Statement
 from claude_mem.digest.prose import content_words, names
@@ -79,51 +79,10 @@ def unsolved_check(story: Story) -> Command | None:
 
 def _unchecked(story: Story) -> Iterator[str]:
     """Yield what the plan asks a person to try or to inspect, if nothing says that it was done."""
-    if not story.request.plan or story.request.refers_back or not story.worked:
-        return
-    if any(_TRIED.search(one.text) for one in story.statements):
-        return
-    prompt = story.prompt[:40_000]
-    section = _CHECKING.search(prompt)
-    count = outer = 0
-    for match in _ITEM.finditer(prompt):
-        line, indent = match["text"], len(match["indent"])
-        by_eye = section and match.start() > section.start() and _LOOK.search(line)
-        if not (by_eye or _BY_HAND.search(line)) or (count and indent > outer) or _was_run(line, story):
-            continue
-        leads = line.rstrip().endswith(":")
-        more = _ITEM.match(prompt, match.end() + 1) if leads or not _EXPECTS.search(line) else None
-        joint = " " if leads else "; "
-        longer = f"{line.rstrip(' .')}{joint}{more['text']}" if more else line
-        bare = re.sub(r"[*]{2}", "", longer if leads or len(longer) <= 140 else line)
-        yield f"Not tried by hand yet: {prose.as_title(bare, 140)}"
-        count, outer = count + 1, indent
-        if count == MAX_UNCHECKED:
-            return
-
-
-def _was_run(line: str, story: Story) -> bool:
-    """Return whether the command named in a line was run in this turn. A browser driven by a tool counts, too."""
-    ran = [command.text for command in story.evidence.commands]
-    return any(name in text for name in re.findall(r"`([^`]{4,80})`", line) for text in ran if " " in name)
-
-
-MAX_UNCHECKED = 2
-_ITEM = re.compile(r"^(?P<indent>[ \t]{0,12})(?:[-*]|\d{1,3}\.)[ \t]{1,4}(?:\[ \] )?(?P<text>\S.{10,300})$", re.M)
-_CHECKING = re.compile(r"(?i)^#{1,4} .{0,40}\b(?:verif\w*|testing|test plan|manual|validation)\b.{0,40}$", re.M)
-_BY_HAND = re.compile(
-    r"(?i)\b(?:test|verif|check|confirm|try|open|run)\w*\b.{0,40}\bmanual|\bmanual(?:ly)?\b\W{0,4}(?:test|verif|check|confirm|try|open|run)"
-)
-# Items under the heading of the checks that only a person can see.
-_LOOK = re.compile(
-    r"(?i)^\W*manual\b.{0,20}:|\bvisual(?:ly)?\b|\bin (?:the |a )?browser\b|\bopen (?:the )?(?:browser|app|page|dev tools)\b|\bclick(?:ing)?\b|\b(?:bun|npm|yarn|pnpm) (?:run )?(?:dev|start)\b"
-)
-_EXPECTS = re.compile(
-    r"(?i)\b(?:should|must|verif\w*|confirm\w*|check\w*|see|appears?|shows?|opens|visible|renders?|works?|test\w*)\b"
-)
-_TRIED = re.compile(
-    r"(?i)\bmanual(?:ly)? (?:verif|test|check)\w*|\bverified (?:in|by hand|manually|visually)|\bvisually (?:verified|checked|confirmed)|\bscreenshots?\b"
-)
+    if story.request.plan and not story.request.refers_back and story.worked:
+        evidence = story.evidence
+        lookups = [item.text for item in evidence.lookups]
+        yield from plan_checks.untried(story.prompt, story.statements, evidence.commands, lookups)
 
 
 _STOPPED = re.compile(r"(?i)\s*(?:Operation stopped|\[Request interrupted|<)")

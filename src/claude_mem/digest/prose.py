@@ -27,6 +27,7 @@ _OPENER = re.compile(
 )
 _CHAT = re.compile(
     r"""(?ix)^\W*(?:
+        i\ (?:can't|cannot|can\ not|am\ unable\ to|don't\ have\ (?:access|permission|the\ ability))\b |
         (?:all\ )?(?:done|set|good|clean|fixed|perfect|great|excellent|sure|ok(?:ay)?|yes|no|right|exactly|got\ it|i\ see|understood|interesting|sorry|updated|committed|pushed|success|complete|ready)\b\W*$
       | (?:all\ |both\ )?(?:the\ )?(?:changes?|fix(?:es)?|implementation|work|refactoring|task|everything|plan|pr|branch|document(?:ation)?)\ (?:is|are|looks?|has\ been|have\ been|was|were)\ (?:now\ )?(?:complete\w*|done|ready|good|finished|in\ place|committed|pushed|verified|updated|correct|clean)\b[^.]{0,50}\W*$
       | all\ \d+\ (?:changes?|items?|tasks?|steps?|files?|parts?)\ (?:are|have\ been|were)\b[^`]{0,50}$
@@ -100,10 +101,17 @@ _DANGLING_END = re.compile(
 )
 
 
+# "Looking at `f()`, I can see that yes, both are kept" states: "In `f()`, both are kept".
+_LOOKED_AT = re.compile(
+    r"(?i)^(?:so |yes,? |no,? )?(?:looking at|based on|from|according to) (?P<what>(?:the |your |my )?[^,:;]{3,70}), "
+    r"(?:(?:i|we) (?:can |could |now |also )*(?:see|found|notice|confirm|understand)(?: that)?|it (?:looks|seems|appears)(?: like| that)?|it's clear(?: that)?)[,:]? (?:yes,? |no,? )?(?=[a-z`])"
+)
+
+
 @lru_cache(maxsize=1_024)  # a title is scored in several variants
 def without_chat(sentence: str) -> str:
     """Return the sentence without the chat before it: "Perfect! …", "You're right - …"."""
-    bare = sentence.strip()
+    bare = _LOOKED_AT.sub(lambda match: f"In {match['what']}, " if NAME.search(match["what"]) else "", sentence.strip())
     for _ in range(3):
         shorter = _OPENER.sub("", bare, count=1)
         if shorter == bare:
@@ -201,15 +209,28 @@ _FIX_LABEL = re.compile(r"(?i)^(?:bug ?)?fix: *")
 _FURTHER = re.compile(
     r"(?P<join>,? (?:and|but|then|and then|and also) |[,;] )(?P<verb>[a-z-]{3,20})(?= (?:the|a|an|all|any|each|every|its|their|it|them|this|that|these|those|sure)\b| [`\"]| [\w./-]{1,60}\.\w{1,5}\b)"
 )
+# These are verbs only, so they need no article after them: "detect references and suppress false conflicts".
+_FURTHER_VERB = re.compile(
+    r"(?P<join> and |[,;] )(?P<verb>add|remove|suppress|prevent|extract|improve|replace|simplify|introduce|delete|expand|ensure|avoid|enable|disable|convert|generate|allow|require|exclude|include|deduplicate|consolidate|clarify|rename|make|keep|hide|apply|propagate|unify|migrate|resolve|restore)(?= [\w`\"@])"
+)
 # After these words a verb belongs to the request's content: "allow users to add X and update the Y".
 _SUBORDINATE = re.compile(
     r"(?i)\b(?:to|can|could|will|would|should|must|may|when|if|that|which|so|because|where|how|let|lets)\b"
 )
 
 
+# "clean this up by removing X" states the work in its second half.
+_BY_DOING = re.compile(
+    r"(?i)^(?:do|clean|fix|address|solve|handle|simplify|improve|resolve) (?:this|that|it|these|them)(?: up)? by (?P<verb>[a-z-]{3,20}ing)(?P<rest>\s.+)$",
+    re.S,
+)
+
+
 def to_past_tense(line: str) -> str:
     """Return a line that begins with an imperative verb in the past tense: `add X` → `Added X`. Further verbs of the
     same sentence are changed, too: `remove X and make sure …` → `Removed X and made sure …`."""
+    if (by := _BY_DOING.match(line)) and (verb := _infinitive(by["verb"].lower())):
+        return to_past_tense(f"{verb}{by['rest']}")
     label = _FIX_LABEL.match(line)
     if label and (past_tense := to_past_tense(line[label.end() :])) != line[label.end() :]:
         return past_tense
@@ -226,7 +247,7 @@ def to_past_tense(line: str) -> str:
         tense = _past_tense(further["verb"]) if further.start() < end else ""
         return f"{further['join']}{tense or further['verb']}"
 
-    return f"{past_tense.capitalize()}{_FURTHER.sub(to_past, rest)}"
+    return f"{past_tense.capitalize()}{_FURTHER_VERB.sub(to_past, _FURTHER.sub(to_past, rest))}"
 
 
 def _past_tense(verb: str) -> str:
@@ -265,6 +286,12 @@ def lacks_subject(sentence: str) -> bool:
     return any(stem in _REGULAR or stem in _IRREGULAR for stem in stems)
 
 
+def _infinitive(gerund: str) -> str:
+    """Return the known verb of a gerund: "removing" → "remove"; "" if there is none."""
+    stem = gerund.removesuffix("ing")
+    return next((verb for verb in (stem, f"{stem}e", stem[:-1]) if verb in _REGULAR or verb in _IRREGULAR), "")
+
+
 _FIX_WAS = re.compile(
     r"(?i)^the (?:(?:key|main|real|actual|only|core|important) )?(?:fix|change|solution) was (?:to )?(?P<verb>[a-z-]{3,20})(?P<rest>\s.+)$",
     re.S,
@@ -277,9 +304,7 @@ def _told_as_done(sentence: str) -> str:
     if not match:
         return sentence
     verb = match["verb"].lower()
-    stem = verb.removesuffix("ing")
-    stems = (verb, stem, f"{stem}e", stem[:-1]) if verb.endswith("ing") else (verb,)
-    past_tense = next((tense for one in stems if (tense := _past_tense(one))), "")
+    past_tense = _past_tense(verb) or _past_tense(_infinitive(verb))
     return (
         f"{past_tense.capitalize()}{match['rest']}".replace(" - that's what was ", ", which was ")
         if past_tense

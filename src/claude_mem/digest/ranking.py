@@ -231,6 +231,9 @@ def names_a_cause(text: str) -> bool:
     return bool(_CAUSE.search(text))
 
 
+# Files that come and go while something is tried are no piece of work.
+_MOVES = re.compile(r"(?i)\b(?:delet|remov|mov|renam|clean|drop|get rid)\w*\b")
+
 # Evidence takes precedence: a commit or a plan names the whole piece of work, in words chosen for that.
 _SURE = {"commit": 3, "plan": 2, "task": 1}
 
@@ -240,7 +243,8 @@ def sureness(candidate: TitleCandidate, story: Story) -> int:
     evidence = story.evidence
     if candidate.source == "moved":
         old_paths = {move.old for move in evidence.moves}
-        return int(not evidence.commits and old_paths.issuperset(evidence.edited_paths))
+        wanted = _MOVES.search(story.request.text) or any(_MOVES.search(one.text) for one in story.statements[:3])
+        return int(bool(wanted) and not evidence.commits and old_paths.issuperset(evidence.edited_paths))
     if candidate.source == "plan" and story.planned:
         return _SURE["plan"]
     if candidate.source in ("plan", "planned"):

@@ -117,7 +117,7 @@ def _wish(prompt: str) -> UserRequest:
 
 MAX_SENTENCES = 6
 _LABEL = re.compile(
-    r"(?i)^(?:(?:one |another |different |genuine |quick |so |now )*question(?: first)?|my point is|fyi)\b[\s,:–-]{1,4}"
+    r"(?i)^(?:(?:one |another |different |genuine |quick |so |now )*question(?: first)?|q(?=:)|my point is|fyi)\b[\s,:–-]{1,4}"
 )
 # "Can you check?", "what do you think?": the subject is in another sentence.
 _VAGUE_ASK = re.compile(
@@ -275,7 +275,8 @@ class Story:
             return not self.planned
         # A plan may be carried out where events do not show it, for example by a subagent; then the agent's statement counts.
         claims = [one.text for one in self.statements if one.kind != "heading"]
-        return bool(self.request.plan) and any(CHANGE_START.match(prose.without_chat(claim)) for claim in claims)
+        done = (CHANGE_START.match(prose.without_chat(claim)) or _NOW.search(claim) for claim in claims)
+        return bool(self.request.plan) and any(done)
 
     @cached_property
     def planned(self) -> bool:
@@ -294,6 +295,9 @@ class Story:
             return ""
         path, most = max(lines.items(), key=lambda item: item[1])
         return PurePosixPath(path).name if len(lines) == 1 or most * 2 >= sum(lines.values()) else ""
+
+
+_NOW = re.compile(r"(?i)\b(?:is|are) now (?:\w+ )?\w+ed\b")
 
 
 def is_plan(path: str) -> bool:
@@ -319,13 +323,16 @@ def asked_subject(story: Story) -> str:
         return ""
     short = short[:1].upper() + short[1:]
     if request.is_question:
-        return f"{short}?"
+        return f"{short}?" if _ASKS.match(short) else ""
     past_request = prose.to_past_tense(short)
     if _LOOKED.match(past_request):
         return ""
     return f"{past_request}:" if story.worked and (past_request != short or _BROKEN.search(short)) else ""
 
 
+_ASKS = re.compile(
+    r"(?i)(?:what|why|how|where|when|which|who|whose|is|are|does|do|did|was|were|can|could|should|would|will|has|have|had|isn't|aren't|doesn't|don't|didn't)\b"
+)
 _TOPIC = re.compile(
     r"(?![0-9a-f/-]{6,}\Z|[0-9a-f]{8}-|Users/|home/|opt/|usr/|var/|/|https?:|e\.g|\d)[\w.@:#/-]+(?: [\w.-]+){0,2}(?:\(\))?"
 )
@@ -403,7 +410,7 @@ def talked_about(story: Story) -> str:
     return best if counts[best] >= 4 or (counts[best] >= 2 and best in earlier) else ""
 
 
-_GENERIC_SECTION = re.compile(
+GENERIC_SECTION = re.compile(
     r"(?i)^(?:\W*(?:the|key|main|what|how|why|when|it|this|i|was|were|is|are|my|a|an|of|in|for|to|and|your|other|minor|important|critical|current|files?|changes?|changed|made|found|did|done|fix|fixed|fixes|summary|overview|details?|results?|tests?|testing|verification|notes?|"
     r"modified|new|committed|logic|scenario|applied|updated|user|experience|passed|checks?|pre-commit|complete|edge|cases?|quick|full|final|next|proposed|plan|revised|additional|remaining|analysis|background|context|problem|issues?|solution|root|cause|answer|short|conclusion|recommendations?|options?|usage|examples?|behavior|behaviour|implementation|findings?|works?|structure|flow|step|steps|\d+|before|after|strengths?|assessment|review|code|report|status|output|impact|benefits?|section|response)\b\W*)+$"
 )
@@ -419,6 +426,6 @@ def section_of(one: Statement) -> str:
     bare = re.sub(
         r"(?i)^(?:summary(?: of (?:the |all )?)?|section \d+|step \d+|\d+\.?)\s*[:.)–-]?\s*", "", one.section
     ).strip()
-    if not bare or len(bare) > 60 or _GENERIC_SECTION.match(bare) or len(content_words(bare)) < 2 or bare.endswith("?"):
+    if not bare or len(bare) > 60 or GENERIC_SECTION.match(bare) or len(content_words(bare)) < 2 or bare.endswith("?"):
         return ""
     return "" if prose.is_pointing(bare) or prose.is_status(bare) or _LEADS_ON.search(bare) else bare

@@ -23,7 +23,8 @@ from claude_mem.digest import (
     subjects,
     user_rules,
 )
-from claude_mem.digest.candidates import TitleCandidate, lowered
+from claude_mem.digest.candidates import TitleCandidate
+from claude_mem.digest.composed import lowered
 from claude_mem.digest.evidence import (
     Command,
     Edit,
@@ -237,7 +238,7 @@ def _is_piece(candidate: TitleCandidate) -> bool:
     bare = not (candidate.with_request or candidate.topical or candidate.sectioned or candidate.worked)
     if candidate.source == "row" and not candidate.worked:
         return "; " in candidate.title or bare
-    return bare and candidate.source in ("item", "row", "lead", "heading", "contrast", "pair")
+    return bare and candidate.source in ("item", "row", "lead", "heading", "contrast", "pair", "headline")
 
 
 _HOPED = re.compile(r"(?i)(?:Ensured|Made sure|Checked|Verified|Tested|Confirmed)\b")
