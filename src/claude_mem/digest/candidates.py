@@ -15,7 +15,7 @@ from claude_mem.digest.composed import lowered
 from claude_mem.digest.evidence import Commit
 from claude_mem.digest.markdown import Statement
 from claude_mem.digest.prose import content_words, names
-from claude_mem.digest.subjects import CHANGE_START, Story, is_test
+from claude_mem.digest.subjects import CHANGE_START, Story, is_proposing, is_test
 
 MAX_STATEMENTS = 60
 MAX_LABELS = 6
@@ -226,9 +226,12 @@ def _cause_found(story: Story) -> Iterator[TitleCandidate]:
         return
     for one in story.statements:
         of_cause = _ROOT_CAUSE.match(one.label) or (_ROOT_CAUSE.match(one.section) and one.kind != "heading")
+        of_cause = of_cause and (
+            story.is_about_fault or not re.match(r"(?i)(?:the )?problem", one.label or one.section)
+        )
         if of_cause and not prose.is_lead_in(one.text) and not prose.is_chat(one.text) and says_something(one):
             text = prose.as_title(one.text, 135)
-            if not prose.is_pointing(text):
+            if not prose.is_pointing(text) and 2 * len(content_words(text)) > len(content_words(one.text)):
                 start = text if re.match(r"(?i)root cause\b", text) else f"Root cause: {lowered(text)}"
                 yield TitleCandidate(start, "cause", one)
             return
@@ -247,10 +250,11 @@ def _headlines(story: Story) -> Iterator[TitleCandidate]:
     heading = composed.headline_text(one)
     if not story.worked and CHANGE_START.match(heading):
         return
-    yield TitleCandidate(heading, "headline", one)
+    if story.worked or _VERB.search(heading):
+        yield TitleCandidate(heading, "headline", one)
     heading_words = content_words(heading)
     joined = 0
-    for other in story.statements[one.position : one.position + 25]:
+    for other in story.statements[one.position : one.position + (25 if story.worked else 4)]:
         claim = prose.as_title(other.text, 120)
         words = content_words(claim)
         is_claim = other.kind in ("prose", "item") and other.first and not prose.is_lead_in(other.text)
@@ -269,16 +273,6 @@ def _headlines(story: Story) -> Iterator[TitleCandidate]:
 
 WHOLE_CHARS = 175  # maximum length of a title made of a heading and a claim
 MAX_HEADED = 4
-
-_PROPOSED_SECTION = re.compile(
-    r"(?i)^\W*(?:(?:the|my|here's|here is|a|an|updated|revised|suggested|recommended|proposed|simple|simplest|better|cleaner|possible|potential|high-level)\s+){0,3}"
-    r"(?:propos\w+|recommend\w+|suggest\w+|approach|design|plan|solution|fix|refactor\w*|implementation plan|changes needed|required changes|what (?:needs to|would|should) change)\b.{0,40}$"
-)
-
-
-def is_proposing(section: str) -> bool:
-    """Return whether what follows a heading or a lead-in is proposed."""
-    return bool(_PROPOSED_SECTION.match(section.rstrip(":： ")))
 
 
 def _proposal(story: Story) -> Iterator[TitleCandidate]:
@@ -303,10 +297,12 @@ def _proposal(story: Story) -> Iterator[TitleCandidate]:
 
 def _as_step(one: Statement, later: Sequence[Statement]) -> str:
     """Return a proposed step without its explanation: its label or its sentence, if it begins with a verb."""
-    for text in (one.label, one.labelled if one.label and not prose.is_lead_in(one.text) else "", one.text):
+    whole_item = one.labelled if one.label and not prose.is_lead_in(one.text) else ""
+    for text in (one.label if names(one.label) else whole_item, one.label, one.text):
         whole = _with_continuation(text, later) if prose.is_lead_in(text) else text
         bare = prose.as_wish(_STEP_NUMBER.sub("", prose.without_chat(whole)), 120)
-        if prose.to_past_tense(bare) != bare and len(content_words(bare)) >= 3 and not prose.is_fragment(bare):
+        is_action = prose.to_past_tense(bare) != bare and not _BY_NUMBER.search(bare)
+        if is_action and len(content_words(bare)) >= 3 and not prose.is_fragment(bare):
             return lowered(bare)
     return ""
 
@@ -540,7 +536,7 @@ def _proposed(one: Statement, story: Story) -> Iterator[TitleCandidate]:
         if story.worked or one.kind == "heading" or one.text.endswith(("?", ":"))
         else _RECOMMENDED.search(one.text)
     )
-    if match and len(content_words(match["what"])) >= 3:
+    if match and len(content_words(match["what"])) >= 3 and not _BY_NUMBER.search(match["what"]):
         yield TitleCandidate(f"Proposed: {lowered(prose.as_title(match['what'], 130))}", "proposed", one)
 
 
@@ -634,14 +630,14 @@ def _brief(item: Statement) -> str:
 
 _STATED = ("prose", "lead", "item", "list", "cause and fix", "row", "pair", "shown", "proposed", "contrast")
 _BACK = re.compile(r"(?i)^(?:it|this|they|these|that)(?:'s| is| are)? ")
-_OWN = ("edited", "moved", "made", "added", "swapped", "documented")  # these name their subject
+_OWN = ("edited", "moved", "made", "added", "swapped", "documented", "removed", "relocated")  # these name their subject
 VARIED_STATEMENTS = 25
 
 
 def _completed(candidate: TitleCandidate, story: Story) -> Iterator[TitleCandidate]:
     """Yield the title with the subject it lacks: the file, the topic of the request, the heading above it."""
     title, source, one = candidate.title, candidate.source, candidate.statement
-    if source in _OWN or (one is not None and one.position > VARIED_STATEMENTS):
+    if source in _OWN or title.startswith("Proposed: ") or (one is not None and one.position > VARIED_STATEMENTS):
         return
     if story.request.plan and story.evidence.edits and source in ("prose", "lead", "item", "list", "cause and fix"):
         yield from _explained(candidate, _carried_out(story.request.plan).removeprefix("Implemented: "), story)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import PurePosixPath
 
 from claude_mem.digest import prose
-from claude_mem.digest.evidence import Edit, Evidence
+from claude_mem.digest.evidence import Edit, Evidence, unique
 from claude_mem.digest.markdown import Statement
 from claude_mem.digest.prose import content_words, names
 from claude_mem.digest.subjects import GENERIC_SECTION, is_test
@@ -91,17 +92,18 @@ def _difference(old: str, new: str) -> tuple[str, str]:
 
 def documented_titles(evidence: Evidence) -> Iterator[str]:
     """Yield the added definitions with the purpose stated in their own comments."""
-    titles = 0
     removed_names = {name for edit in evidence.edits for name in edit.change.removed}  # moved or rewritten
-    for edit in evidence.edits:
-        for name, comment in [pair for pair in edit.change.documented if pair[0] not in removed_names][:3]:
-            own = comment[len(name) :].lstrip() if comment.lower().startswith(f"{name.lower()} ") else comment
-            bare = re.sub(r"(?i)\A(?:is|are)\s", "", own).strip().rstrip(".")
-            if len(content_words(bare)) >= 3 and len(bare) <= 110 and "://" not in bare:
-                where = PurePosixPath(edit.path).name
-                titles += 1
-                if titles <= MAX_DOCUMENTED:
-                    yield f"Added `{name}` in `{where}`: {bare[:1].lower()}{bare[1:]}"
+    titles = (title for edit in evidence.edits for title in documented_in(edit, removed_names))
+    yield from islice(titles, MAX_DOCUMENTED)
+
+
+def documented_in(edit: Edit, others: Container[str] = ()) -> Iterator[str]:
+    """Yield the definitions that an edit added, without the others, with the purpose stated in their own comments."""
+    for name, comment in [pair for pair in edit.change.documented if pair[0] not in others][:3]:
+        own = comment[len(name) :].lstrip() if comment.lower().startswith(f"{name.lower()} ") else comment
+        bare = re.sub(r"(?i)\A(?:is|are)\s", "", own).strip().rstrip(".")
+        if len(content_words(bare)) >= 3 and len(bare) <= 110 and "://" not in bare:
+            yield f"Added `{name}` in `{PurePosixPath(edit.path).name}`: {bare[:1].lower()}{bare[1:]}"
 
 
 def joined_titles(statements: Sequence[Statement], evidence: Evidence) -> Iterator[str]:
@@ -177,7 +179,10 @@ def removed_title(evidence: Evidence) -> str:
     removed = {name: edit.path for edit in own for name in edit.change.removed if name not in added}
     if not removed or any(name not in removed for edit in own for name in edit.change.added):
         return ""
-    where = join_listed([f"`{PurePosixPath(path).name}`" for path in dict.fromkeys(removed.values())], 2)
+    lines = [(edit.change.added_lines, edit.change.removed_lines) for edit in own]
+    if 2 * sum(new for new, _ in lines) > sum(old for _, old in lines):
+        return ""  # more was rewritten than removed
+    where = join_listed([f"`{name}`" for name in unique(PurePosixPath(path).name for path in removed.values())], 2)
     return f"Removed {join_listed([f'`{name}`' for name in removed])} from {where}"
 
 
@@ -222,20 +227,30 @@ _HEADING_NUMBER = re.compile(
     r"(?i)^(?:(?:summary|overview)(?: of (?:the |all )?(?:changes?|work|fix(?:es)?))?|section \d+|step \d+|\d+\.)\s*[:.)–-]+\s*"
 )
 _REFERRING = re.compile(
-    r"(?i)\b(?:option|approach|phase|part|task|step|test results?|verification|pr) ?#?\d*\b|\b(?:additional|updated|new|remaining|final|further) (?:changes|user experience|tests?)\b|\bchanges? (?:made|summary)\b"
+    r"(?i)\b(?:understanding|analysis|before|after|scenario|what happens|format|day|example|verdict|day|test|question|option|approach|phase|part|task|step|test results?|verification|pr) ?#?\d*\b|\b(?:additional|updated|new|remaining|final|further) (?:changes|user experience|tests?)\b|\bchanges? (?:made|summary)\b|\bthis session\b|^(?:added|updated|modified|created) (?:\w+ )?(?:in|to) `|\bhow (?:it|this)\b"
 )
 HEADLINE_POSITION = 8
 
 
 def headline(statements: Sequence[Statement]) -> Statement | None:
     """Return the heading at the top of the message if it names the piece of work: "Timestamp check for `resume`"."""
-    top = (one for one in statements if one.kind == "heading" and one.position <= HEADLINE_POSITION)
+    top = (
+        one
+        for one in statements
+        if one.kind == "heading" and one.position <= HEADLINE_POSITION and not re.match(r"\W*\d", one.text)
+    )
     return next((one for one in top if _names_work(headline_text(one))), None)
 
 
 def _names_work(heading: str) -> bool:
+    """Return whether a heading names a piece of work, unlike a number in a list, a file or a part of an example."""
     generic = GENERIC_SECTION.match(heading) or _REFERRING.search(heading) or heading.endswith("?")
-    return len(content_words(heading)) >= 3 and not (generic or prose.is_chat(heading) or prose.is_status(heading))
+    own = re.sub(r"`[^`]*`", "", heading)
+    return (
+        len(content_words(heading)) >= 3
+        and len(content_words(own)) >= 2
+        and not (generic or prose.is_chat(heading) or prose.is_status(heading) or prose.is_pointing(heading))
+    )
 
 
 def headline_text(one: Statement) -> str:

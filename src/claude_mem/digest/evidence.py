@@ -358,14 +358,14 @@ def _tasks(successes: list[tuple[int, ToolUsed]]) -> Iterator[Task]:
             tasks[number] = Task(tasks[number].subject, body.input.get("status") in ("completed", "deleted"))
     for item in todos:
         if isinstance(item, dict) and isinstance(subject := item.get("content"), str):
-            if item.get("status") != "completed" or subject not in (done_before or ()):
-                yield Task(subject, item.get("status") == "completed")
+            is_done = item.get("status") == "completed"
+            if not (is_done and subject in (done_before or ())):
+                yield Task(subject, is_done)
     yield from tasks.values()
 
 
 def _todos_before(body: ToolUsed) -> list[Any]:
-    """Return the task list as it was before a call: as the tool reports it, else what the first call of a longer list
-    already calls finished."""
+    """Return the task list as it was before a call, as far as the tool reports it."""
     before = body.output.get("oldTodos") if isinstance(body.output, dict) else None
     return before if isinstance(before, list) else []
 

@@ -14,7 +14,7 @@ from claude_mem.digest import plan_checks, prose
 from claude_mem.digest.evidence import Command, error_line
 from claude_mem.digest.markdown import Statement
 from claude_mem.digest.prose import content_words, names
-from claude_mem.digest.subjects import Story, offered_action
+from claude_mem.digest.subjects import Story, is_proposing, offered_action
 from claude_mem.domain.text import shorten, strip_labels
 
 MAX_STEPS = 4
@@ -47,6 +47,7 @@ def open_steps(story: Story) -> list[str]:
         *_unchecked(story),
         *_undone(story),
     ]
+    steps = steps or list(_unfixed(story))
     distinct_steps: list[str] = []
     for step in steps:
         words = content_words(step)
@@ -98,6 +99,24 @@ def _undone(story: Story) -> Iterator[str]:
         yield f"{prose.as_wish(story.request.text, STEP_CHARS)} (asked, not done)"
 
 
+_ASKED_WHY = re.compile(
+    r"(?i)\b(?:why|bug|wrong|broken|fail\w*|error|not working|doesn't|don't see|isn't|still|hang\w*|stuck|crash\w*)\b"
+)
+
+
+def _unfixed(story: Story) -> Iterator[str]:
+    """Yield the cause of a fault that an answer found, if nothing was changed."""
+    if story.worked or story.evidence.edits or not _ASKED_WHY.search(story.prompt[:2_000]):
+        return
+    for one in story.statements:
+        named = re.match(r"(?i)(?:the )?root cause", one.label or one.section) or re.search(r"(?i)root cause", one.text)
+        if named and one.kind != "heading" and names(one.labelled) and not prose.is_lead_in(one.text):
+            text = prose.as_title(one.text, 150)
+            if not (prose.is_pointing(text) or prose.is_offer(text)) or re.match(r"(?i)the root cause", text):
+                yield f"Not fixed yet: {text}"
+                return
+
+
 def is_next(one: Statement) -> bool:
     """Return whether the statement is in a section about remaining work."""
     return bool(_NEXT.match(one.lead.rstrip(":： ") or one.section))
@@ -134,9 +153,42 @@ def _awaited(story: Story) -> Iterator[str]:
         whole = _resolved(offer, one, story)
         if len(content_words(whole) - _GENERIC) >= 2 or re.match(r"(?i)commit\b", whole):
             yield f"{prose.as_title(whole, STEP_CHARS)} (awaiting go-ahead)"
+    if not offers and (proposal := _unapproved(story)):
+        yield proposal
+        return
     questions = [one.text for one in statements[-4:] if _is_question(one.text)]
     if not offers and questions:
         yield f"Question: {shorten(questions[-1], STEP_CHARS)}"
+
+
+_APPROVAL = re.compile(
+    r"(?i)\b(?:thoughts|sound (?:good|right|reasonable)|(?:does|do) (?:this|that|the|it)\b.{0,50}\b(?:capture|make sense|look|feel|sound|work|match|align|seem)|ok with (?:this|that)|agree|any (?:preferences|changes|adjustments|concerns)|what do you think)\b.{0,60}\?$"
+)
+
+
+def _unapproved(story: Story) -> str:
+    """Return the proposal that an answer ends with by asking whether the user agrees."""
+    statements = story.statements
+    asking = next((one for one in reversed(statements[-3:]) if _APPROVAL.search(one.text)), None)
+    if asking is None or story.worked:
+        return ""
+    proposed = [
+        one for one in statements if one.position < asking.position and one.first and one.depth <= 1 and _is_step(one)
+    ]
+    if not proposed:
+        return ""
+    steps = [prose.as_title(one.label if len(content_words(one.label)) >= 2 else one.labelled, 80) for one in proposed]
+    return f"Approve or change the proposal: {shorten('; '.join(dict.fromkeys(steps[:5])), STEP_CHARS)}"
+
+
+_STEP_LABEL = re.compile(r"(?i)^(?:pr|phase|step|part|section|stage) ?\d")
+
+
+def _is_step(one: Statement) -> bool:
+    """Return whether a statement is a step or a part of something proposed."""
+    if prose.is_chat(one.text) or one.kind == "heading":
+        return False
+    return is_proposing(one.lead or one.section) or bool(_STEP_LABEL.match(one.label or one.text))
 
 
 _PASSING = re.compile(r"(?i)^\W*(?:or|any|and|but|is there|did you|have you|are you|why|ready)\b")
@@ -171,6 +223,9 @@ _ASKS = re.compile(
 _BEST = re.compile(
     r"(?i)\b(?:(?:real|proper|cleanest|cleaner|best|simplest|right|better) (?:fix|solution|approach|design|way)|recommend\w*|i'd suggest|the approach would be|proposed|proposal|should (?:generate|be|use|return|call|update))\b"
 )
+_FOUND = re.compile(
+    r"(?i)\b(?:(?:cleanest|simplest|best|right|proper) (?:fix|solution) (?:is|would)|the fix (?:is|should be|would be)|root cause (?:is|was)|the (?:actual )?bug (?:is|was)|the (?:actual )?(?:problem|issue) (?:is|was):?)\b"
+)
 _GENERIC = frozenset(
     content_words(
         "implement fix do make apply add update proceed go ahead change improve address approach way feature improvement solution option "
@@ -190,7 +245,8 @@ def _resolved(offer: str, asking: Statement, story: Story) -> str:
     if len(content_words(offer) - _GENERIC) >= 2:
         return offer
     telling = [one for one in story.statements if len(content_words(one.text)) > 3 and not one.text.endswith("?")]
-    for pattern in (_BEST, _PROPOSES):
+    patterns = (_FOUND, _BEST, _PROPOSES) if re.search(r"(?i)\bfix\b", offer) else (_BEST, _PROPOSES)
+    for pattern in patterns:
         proposed = [
             one for one in telling if pattern.search(f"{one.lead} {one.labelled}" if pattern is _BEST else one.labelled)
         ]
@@ -200,6 +256,8 @@ def _resolved(offer: str, asking: Statement, story: Story) -> str:
         )
         if naming:
             return f"{offer}: {prose.as_title(naming[-1 if pattern is _PROPOSES else 0].labelled, 130)}"
+    if after := _right_after(asking, story):
+        return f"{offer}: {after}"
     labelled_items = [
         one
         for one in story.statements
@@ -223,6 +281,17 @@ def _right_before(asking: Statement, story: Story) -> str:
     """Return the statement before an offer to "do that", if it names the action."""
     before = [one for one in story.statements if one.position < asking.position][-1:]
     return next((prose.as_title(one.labelled, 150) for one in before if _names_what(one)), "")
+
+
+def _right_after(asking: Statement, story: Story) -> str:
+    """Return the first step of the approach that is described after an offer."""
+    later = [one for one in story.statements if one.position > asking.position]
+    items = [one for one in later if one.depth and one.first and is_proposing(one.lead)]
+    if not items:
+        return ""
+    first, below = items[0], [one for one in later if one.lead and one.lead == items[0].text]
+    whole = f"{first.labelled} {below[0].text}" if below and prose.is_lead_in(first.text) else first.labelled
+    return prose.as_title(whole.rstrip(": "), 150)
 
 
 _WOULD = re.compile(r"(?i)\b(?:would|could|should|needs? to)\b")

@@ -279,6 +279,11 @@ class Story:
         return bool(self.request.plan) and any(done)
 
     @cached_property
+    def is_about_fault(self) -> bool:
+        """Whether the prompt speaks of something that does not work."""
+        return bool(_BROKEN.search(self.prompt[:2_000]))
+
+    @cached_property
     def planned(self) -> bool:
         """Whether nothing but a plan was written."""
         evidence = self.evidence
@@ -429,3 +434,14 @@ def section_of(one: Statement) -> str:
     if not bare or len(bare) > 60 or GENERIC_SECTION.match(bare) or len(content_words(bare)) < 2 or bare.endswith("?"):
         return ""
     return "" if prose.is_pointing(bare) or prose.is_status(bare) or _LEADS_ON.search(bare) else bare
+
+
+_PROPOSED_SECTION = re.compile(
+    r"(?i)^\W*(?:(?:the|my|here's|here is|a|an|updated|revised|suggested|recommended|proposed|simple|simplest|better|cleaner|possible|potential|high-level)\s+){0,3}"
+    r"(?:propos\w+|recommend\w+|suggest\w+|approach|design|plan|solution|fix|refactor\w*|implementation plan|changes needed|required changes|what (?:needs to|would|should) change)\b.{0,40}$"
+)
+
+
+def is_proposing(section: str) -> bool:
+    """Return whether what follows a heading or a lead-in is proposed."""
+    return bool(_PROPOSED_SECTION.match(section.rstrip(":： ")))
