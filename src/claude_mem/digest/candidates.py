@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from claude_mem.digest import composed, prose, subjects
+from claude_mem.digest import composed, open_steps, prose, subjects
 from claude_mem.digest.composed import lowered
 from claude_mem.digest.evidence import Commit
 from claude_mem.digest.markdown import Statement
@@ -185,6 +185,8 @@ def _composed(story: Story) -> Iterator[TitleCandidate]:
 
 def _from_wish(story: Story) -> Iterator[TitleCandidate]:
     request = story.request
+    if (fault := story.fault) and story.worked and not request.plan and open_steps.unsolved_check(story) is None:
+        yield TitleCandidate(f"Fixed: {lowered(prose.as_wish(fault, 150))}", "fault")
     wish = prose.as_wish(request.text)
     past_wish = prose.to_past_tense(wish)
     if len(content_words(request.text) - content_words(wish)) > 2:
@@ -229,9 +231,17 @@ def _cause_found(story: Story) -> Iterator[TitleCandidate]:
         of_cause = of_cause and (
             story.is_about_fault or not re.match(r"(?i)(?:the )?problem", one.label or one.section)
         )
-        if of_cause and not prose.is_lead_in(one.text) and not prose.is_chat(one.text) and says_something(one):
+        if of_cause and not prose.is_chat(one.text) and says_something(one):
             text = prose.as_title(one.text, 135)
-            if not prose.is_pointing(text) and 2 * len(content_words(text)) > len(content_words(one.text)):
+            if prose.is_lead_in(one.text):
+                briefs = [_brief(item) for item in story.statements if item.lead == one.text and item.first][:2]
+                text = f"{prose.as_title(one.text.rstrip(': '), 80)}: {', '.join(briefs)}" if all(briefs) else ""
+            bare = len(content_words(text)) < 4 or bool(_BY_NUMBER.search(text)) or prose.lacks_subject(text)
+            if (
+                text
+                and not (bare or prose.is_pointing(text))
+                and 2 * len(content_words(text)) > len(content_words(one.text))
+            ):
                 start = text if re.match(r"(?i)root cause\b", text) else f"Root cause: {lowered(text)}"
                 yield TitleCandidate(start, "cause", one)
             return
@@ -293,6 +303,42 @@ def _proposal(story: Story) -> Iterator[TitleCandidate]:
         yield TitleCandidate(f"Proposed: {composed.join_with('; ', steps[:4], 165)}", "proposed", first)
         if len(steps) > 1:
             yield TitleCandidate(f"Proposed: {steps[0]}", "proposed", first)
+
+
+_YES_NO = re.compile(
+    r"(?i)^(?:is|are|does|do|did|was|were|can|could|should|would|will|has|have|isn't|aren't|doesn't|don't|didn't)\b"
+)
+_POLAR = re.compile(
+    r"(?i)^\W*(?:(?:good|great|excellent|fair) (?:question|point|catch)\W+|(?:looking at|based on|from) [^,]{3,60}, |i'd say |i think |actually,? |ah,? )*(?P<polar>yes|no|yeah|nope|not (?:really|quite|yet|exactly|currently)|partially|correct|exactly)\b[\s,.!:;–—-]*(?P<rest>.*)$",
+    re.S,
+)
+VERDICT_POSITION = 3
+
+
+def _verdict(story: Story) -> Iterator[TitleCandidate]:
+    """Yield a question that is answered with yes or no, with its answer: a reason alone leaves open what was asked."""
+    if story.worked or not story.subject.endswith("?") or not _YES_NO.match(story.subject):
+        return
+    for one in story.statements:
+        if one.position > VERDICT_POSITION:
+            return
+        match = _POLAR.match(one.text)
+        if match:
+            polar = {"yeah": "Yes", "exactly": "Yes", "correct": "Yes", "nope": "No"}.get(match["polar"].lower())
+            polar = polar or match["polar"].capitalize()
+            rest = prose.as_title(match["rest"], 110) if len(content_words(match["rest"])) >= 2 else ""
+            later = story.statements[one.position : one.position + 3]
+            reasons = [rest] if rest else [prose.as_title(other.text, 110) for other in later if _is_reason(other)]
+            for reason in [reason for reason in reasons if not prose.is_fragment(reason)][:2]:
+                title = f"{story.subject} {polar}: {lowered(reason)}"
+                if len(title) <= WHOLE_CHARS:
+                    yield TitleCandidate(title, "verdict", one, with_request=True)
+            return
+
+
+def _is_reason(one: Statement) -> bool:
+    stated = one.kind in ("prose", "item") and not prose.is_lead_in(one.text) and len(content_words(one.text)) >= 3
+    return stated and not (prose.is_chat(one.text) or prose.is_offer(one.text) or is_option(one))
 
 
 def _as_step(one: Statement, later: Sequence[Statement]) -> str:
@@ -379,6 +425,7 @@ def _from_message(story: Story) -> Iterator[TitleCandidate]:
     yield from _headlines(story)
     yield from _choice(story)
     yield from _proposal(story)
+    yield from _verdict(story)
     yield from _from_answer(story)
     under_option = False
     for index, one in enumerate(statements):
@@ -440,10 +487,10 @@ _UNTELLING = re.compile(r"[`{}<>│├└|]|\*\*|^(?:[-*#+]|\d{1,2}[.:)])|[:,]$"
 
 def _showing(one: Statement) -> Iterator[TitleCandidate]:
     """Join a lead-in with the line that it shows: `The message now reads: "…"`."""
-    start = prose.as_title(one.text.rstrip(":： "), 90)
+    start = prose.as_title(one.text.rstrip(":： "), 110)
     if len(content_words(start)) >= 2 and not prose.is_chat(start) and not _UNTELLING.search(one.shown_line):
-        shown_line = prose.fit_title(one.shown_line, 145 - len(start))
-        if len(shown_line) >= 0.6 * min(len(one.shown_line), 60):
+        shown_line = prose.fit_title(one.shown_line, max(60, 170 - len(start)))
+        if len(shown_line) >= 0.6 * min(len(one.shown_line), 60) and len(start) + len(shown_line) <= WHOLE_CHARS:
             yield TitleCandidate(f"{start}: `{shown_line}`", "shown", one)
 
 
@@ -524,7 +571,7 @@ _RECOMMENDED = re.compile(
       \ (?:is|would\ be|should\ be|could\ be)(?:\ to\b|\ just\ to\b)?
       | \b(?:i'd|i\ would)\ (?:(?:recommend|suggest|propose|say|lean\ toward|go\ with|just)\ (?:to\ |just\ |that\ we\ |we\ )?)?(?=[a-z`])
       | \bi\ (?:recommend|suggest|propose)(?:\ (?:to|just|that\ we|we))?
-      | \bwe\ should(?:\ just)?
+      | \bwe\ (?:should|could|can)(?:\ (?:just|also|simply|instead))?
     )[:\s]?\s{0,2}(?P<what>(?!(?:option|approach|be|have|like|love|need|want|rather|expect|think|argue)\b)\S.{14,200})"""
 )
 

@@ -298,8 +298,18 @@ _FIX_WAS = re.compile(
 )
 
 
+_FIX_DOES = re.compile(
+    r"(?i)^the (?:fix|change|solution|implementation) (?:now |also )?(?P<verb>[a-z-]{3,20}s) (?P<rest>(?:the|a|an|all|any|each|every|its|`)\S{0,80} ?.+|\w+ for .+)$",
+    re.S,
+)
+
+
 def _told_as_done(sentence: str) -> str:
-    """Return "The key fix was adding X" as "Added X"."""
+    """Return "The key fix was adding X" and "The fix adds the X" as "Added X"."""
+    if does := _FIX_DOES.match(sentence):
+        stems = (does["verb"][:-1], does["verb"].removesuffix("es"), f"{does['verb'].removesuffix('ies')}y")
+        past = next((tense for stem in stems if (tense := _past_tense(stem.lower()))), "")
+        return f"{past.capitalize()} {does['rest']}" if past else sentence
     match = _FIX_WAS.match(sentence)
     if not match:
         return sentence

@@ -214,6 +214,7 @@ def _of_statement(candidate: TitleCandidate, one: Statement, story: Story) -> di
         "later in its item": float(bool(one.depth) and not one.first),
         "under what is next": float(bool(_NEXT_SECTION.search(one.section) or _NEXT_SECTION.search(one.lead))),
         "under what was done": float(bool(_DONE_SECTION.search(one.section))),
+        "of a summary of the session": float(story.tells_everything),
         "alone in its message": float(len(story.statements) <= 4),
     }
 

@@ -255,6 +255,11 @@ class Story:
         return asked_subject(self)
 
     @cached_property
+    def tells_everything(self) -> bool:
+        """Whether the message sums up the session so far, not this turn only."""
+        return any(one.kind == "heading" and _EVERYTHING.search(one.text) for one in self.statements[:4])
+
+    @cached_property
     def first_claim(self) -> int:
         """Position of the first statement with information: not chat, a status, a heading or a lead-in."""
         for one in self.statements:
@@ -279,6 +284,11 @@ class Story:
         return bool(self.request.plan) and any(done)
 
     @cached_property
+    def fault(self) -> str:
+        """The sentence of the prompt that states a fault of something it names, as reviewers write them; "" if none."""
+        return _fault(self.prompt)
+
+    @cached_property
     def is_about_fault(self) -> bool:
         """Whether the prompt speaks of something that does not work."""
         return bool(_BROKEN.search(self.prompt[:2_000]))
@@ -300,6 +310,31 @@ class Story:
             return ""
         path, most = max(lines.items(), key=lambda item: item[1])
         return PurePosixPath(path).name if len(lines) == 1 or most * 2 >= sum(lines.values()) else ""
+
+
+_EVERYTHING = re.compile(
+    r"(?i)\b(?:all (?:the )?changes|complete summary|final summary|entire session|this session|full summary)\b"
+)
+_FAULTY = re.compile(
+    r"(?i)\b(?:bugs?|fail(?:s|ed|ing)?|broken|wrong|incorrect\w*|doesn't|does not|don't|isn't|aren't|not (?:used|called|working|handled|validated)|no longer|crash\w*|panics?|unexpected\w*|missing|lacks?|never|unused|dead code|duplicat\w*|race condition|inconsisten\w*|performance issue|overwrit\w*|lost|leaks?|hangs?|can (?:break|lead|cause|fail)|could (?:break|lead|cause|fail|split|result)|only (?:used|called|calculated|set))\b"
+)
+_OWN_REMARK = re.compile(
+    r"(?i)\b(?:i|i'm|i've|i'd|me|my|we|we're|we've|our|you|your|let's|please|can|could you|this|that|these|it|they|there)\b"
+)
+FAULT_CHARS = 170
+
+
+def _fault(prompt: str) -> str:
+    text = plain_prompt(prompt[:PROMPT_CHARS])
+    for sentence in re.split(r"(?<=[.!?])[\s\"”]+|:\s+[\"“]|:\s*\n", text[:1_500])[:5]:
+        line = sentence.strip(" \"“”'")
+        begin = line[:28]
+        if _FAULTY.search(line) and not (line.endswith("?") or _OWN_REMARK.match(line) or prose.is_pointing(line)):
+            is_listed = line.count(" - ") > 1 or bool(re.search(r" \d$|: - ", line))
+            is_claim = bool(names(line)) and len(content_words(line)) >= 5 and line[:1].isalnum() and not is_listed
+            if is_claim and not re.search(r"(?i)\b(?:i|you|we)\b", begin) and len(line) <= 2 * FAULT_CHARS:
+                return line.rstrip(".")
+    return ""
 
 
 _NOW = re.compile(r"(?i)\b(?:is|are) now (?:\w+ )?\w+ed\b")
