@@ -299,6 +299,8 @@ def _proposal(story: Story) -> Iterator[TitleCandidate]:
         if line and line not in steps:
             steps.append(line)
             first = first or one
+    if offer := _offered(story):
+        yield TitleCandidate(f"Proposed: {offer}", "offered", story.statements[-1])
     if steps:
         yield TitleCandidate(f"Proposed: {composed.join_with('; ', steps[:4], 165)}", "proposed", first)
         if len(steps) > 1:
@@ -309,7 +311,7 @@ _YES_NO = re.compile(
     r"(?i)^(?:is|are|does|do|did|was|were|can|could|should|would|will|has|have|isn't|aren't|doesn't|don't|didn't)\b"
 )
 _POLAR = re.compile(
-    r"(?i)^\W*(?:(?:good|great|excellent|fair) (?:question|point|catch)\W+|(?:looking at|based on|from) [^,]{3,60}, |i'd say |i think |actually,? |ah,? )*(?P<polar>yes|no|yeah|nope|not (?:really|quite|yet|exactly|currently)|partially|correct|exactly)\b[\s,.!:;–—-]*(?P<rest>.*)$",
+    r"(?i)^\W*(?:(?:good|great|excellent|fair) (?:question|point|catch)\W+|(?:looking at|based on|from) [^,]{3,60}, |i'd say |i think |actually,? |ah,? |currently,? |right now,? |at the moment,? )*(?P<polar>yes|no|yeah|nope|not (?:really|quite|yet|exactly|currently)|partially|correct|exactly)\b[\s,.!:;–—-]*(?P<rest>.*)$",
     re.S,
 )
 VERDICT_POSITION = 3
@@ -339,6 +341,11 @@ def _verdict(story: Story) -> Iterator[TitleCandidate]:
 def _is_reason(one: Statement) -> bool:
     stated = one.kind in ("prose", "item") and not prose.is_lead_in(one.text) and len(content_words(one.text)) >= 3
     return stated and not (prose.is_chat(one.text) or prose.is_offer(one.text) or is_option(one))
+
+
+_ROUTINE_OFFER = re.compile(
+    r"(?i)(?:commit|push|merge|run|show|proceed|continue|start|create (?:a|an) (?:pr|issue|ticket)|explain|look|check)\b"
+)
 
 
 def _as_step(one: Statement, later: Sequence[Statement]) -> str:
@@ -571,7 +578,7 @@ _RECOMMENDED = re.compile(
       \ (?:is|would\ be|should\ be|could\ be)(?:\ to\b|\ just\ to\b)?
       | \b(?:i'd|i\ would)\ (?:(?:recommend|suggest|propose|say|lean\ toward|go\ with|just)\ (?:to\ |just\ |that\ we\ |we\ )?)?(?=[a-z`])
       | \bi\ (?:recommend|suggest|propose)(?:\ (?:to|just|that\ we|we))?
-      | \bwe\ (?:should|could|can)(?:\ (?:just|also|simply|instead))?
+      | \bwe\ (?:should|could|can)(?![\w'’])(?:\ (?:just|also|simply|instead))?
     )[:\s]?\s{0,2}(?P<what>(?!(?:option|approach|be|have|like|love|need|want|rather|expect|think|argue)\b)\S.{14,200})"""
 )
 
@@ -583,8 +590,29 @@ def _proposed(one: Statement, story: Story) -> Iterator[TitleCandidate]:
         if story.worked or one.kind == "heading" or one.text.endswith(("?", ":"))
         else _RECOMMENDED.search(one.text)
     )
-    if match and len(content_words(match["what"])) >= 3 and not _BY_NUMBER.search(match["what"]):
-        yield TitleCandidate(f"Proposed: {lowered(prose.as_title(match['what'], 130))}", "proposed", one)
+    if match and (what := _action(match["what"])):
+        yield TitleCandidate(f"Proposed: {what}", "proposed", one)
+
+
+_HEDGE = re.compile(r"(?i)^(?:(?:just|only|simply|simple|at minimum|to|also|instead|probably|either)\W+)+")
+
+
+def _action(text: str) -> str:
+    """Return a proposed action without hedges; "" if the text does not begin with a verb or refers to a list."""
+    bare = prose.as_wish(_HEDGE.sub("", text.strip()), 140)
+    is_action = prose.to_past_tense(bare) != bare and len(content_words(bare)) >= 3
+    vague = _BY_NUMBER.search(bare) or subjects.VAGUE.search(bare[:18]) or prose.is_fragment(bare)
+    return lowered(bare) if is_action and not vague else ""
+
+
+def _offered(story: Story) -> str:
+    """Return what the agent offers to do at the end of an answer."""
+    offer = open_steps.offered(story)
+    if not offer or _ROUTINE_OFFER.match(offer) or re.search(r",? or ", offer[:120]):
+        return ""
+    head, _, rest = offer.partition(": ")
+    match = _RECOMMENDED.search(rest)
+    return _action(match["what"] if match else rest) if rest else _action(head)
 
 
 def _contrast(statements: Sequence[Statement], index: int) -> Iterator[TitleCandidate]:

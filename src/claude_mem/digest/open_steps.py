@@ -140,6 +140,20 @@ def _announced(statements: Sequence[Statement]) -> Iterator[str]:
             yield prose.as_title(one.text, STEP_CHARS)
 
 
+def offered(story: Story) -> str:
+    """Return the last thing that the agent offers to do, with its subject, if it is specific."""
+    offers = [
+        (one, offer)
+        for one in story.statements
+        if (offer := offered_action(one.text)) and not _TRIVIAL.search(one.text)
+    ]
+    for one, offer in offers[-1:]:
+        whole = _resolved(offer, one, story)
+        if len(content_words(whole) - _GENERIC) >= 3 and names(whole):
+            return whole
+    return ""
+
+
 def _awaited(story: Story) -> Iterator[str]:
     """Yield what the agent offers or asks at the end, with its subject."""
     statements = story.statements

@@ -78,6 +78,9 @@ _YOUR = re.compile(
 _WE_HAVE = re.compile(r"^We (?:have|now have|already have) (?=[a-z`])")
 _THERE = re.compile(r"(?i)^there(?:'s| is| are|'re)(?: (?:also|now|already|currently|still|actually))? (?=[a-z`])")
 _ABLE = re.compile(r"(?i)^you can (?:now|also) (?=[a-z]{3,})")
+_OPINION = re.compile(
+    r"(?i)^(?:(?:honestly|actually|personally|yeah|so),? )*(?:I(?:'d| would)? (?:think|believe|suspect|say|agree)|in my (?:opinion|view))(?: that)?[,:]? (?=[`\w])"
+)
 _LEADING = re.compile(
     r"(?i)^(?:now,? |so,? |also,? |then,? |additionally,? |finally,? |successfully |basically,? |essentially,? |in short,? |note(?: that|:) |overall,? )+"
 )
@@ -174,7 +177,7 @@ def _heading(sentence: str, limit: int, *, impersonal: bool) -> str:
     bare = without_chat(_TRAILING_SUMMARY.sub("", sentence.strip()))
     bare = _LEADING.sub("", _FIRST_PERSON.sub("", _LEADING.sub("", bare)))
     if impersonal:
-        bare = _told_as_done(bare)
+        bare = _told_as_done(with_plain_point(_OPINION.sub("", bare)))
         bare = _PERSON_INSIDE.sub(lambda match: f"{match['before']}{match['space']}", _ABLE.sub("", bare))
         bare = _YOUR.sub("the", _THERE.sub("", _WE_HAVE.sub("", bare)))
     bare = _LINES.sub(lambda match: match["file"] or "", " ".join(_NUMBERING.sub("", bare).split()))
@@ -189,7 +192,7 @@ _IRREGULAR = {
 _REGULAR = frozenset(
     """
     add allow apply auto-expand avoid bump cache capture change check clarify clean clear collapse commit compare
-    condense consolidate convert copy correct cover create default define delete deprecate detect disable disallow
+    condense configure consolidate convert copy correct cover create default define delete deprecate detect disable disallow
     display distinguish document group batch invert map match upload analyze evaluate require separate drop dump embed enable encode ensure escape exclude expand export expose extend
     extract filter fix force format generate handle hide highlight ignore implement import improve include increase
     inject inline install integrate introduce link load log merge migrate mark mention mock mount move normalize open
@@ -302,6 +305,22 @@ _FIX_DOES = re.compile(
     r"(?i)^the (?:fix|change|solution|implementation) (?:now |also )?(?P<verb>[a-z-]{3,20}s) (?P<rest>(?:the|a|an|all|any|each|every|its|`)\S{0,80} ?.+|\w+ for .+)$",
     re.S,
 )
+
+
+_POINT = re.compile(
+    r"(?i)^(?:so )?the (?:actual |real |core |main |underlying |key )?(?:(?P<fault>issue|problem|bug)|(?P<cause>root cause|cause|reason)|(?P<fix>fix|solution|simplest fix|cleanest fix|best fix))"
+    r"(?: here)?(?::| (?:is|was)(?: that|:)| (?:should|would|could) be(?: to|:)) +(?=\S)"
+)
+
+
+def with_plain_point(sentence: str) -> str:
+    """Return "The issue is that X" as "Problem: X", "The fix should be: X" as "Proposed fix: X"."""
+    match = _POINT.match(sentence)
+    if not match:
+        return sentence
+    proposes = re.search(r"(?i)\b(?:should|would|could) be\b", match[0])
+    name = "Problem" if match["fault"] else "Root cause" if match["cause"] else "Proposed fix" if proposes else "Fix"
+    return f"{name}: {sentence[match.end() :]}"
 
 
 def _told_as_done(sentence: str) -> str:

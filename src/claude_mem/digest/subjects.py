@@ -473,7 +473,7 @@ def section_of(one: Statement) -> str:
 
 _PROPOSED_SECTION = re.compile(
     r"(?i)^\W*(?:(?:the|my|here's|here is|a|an|updated|revised|suggested|recommended|proposed|simple|simplest|better|cleaner|possible|potential|high-level)\s+){0,3}"
-    r"(?:propos\w+|recommend\w+|suggest\w+|approach|design|plan|solution|fix|refactor\w*|implementation plan|changes needed|required changes|what (?:needs to|would|should) change)\b.{0,40}$"
+    r"(?:propos\w+|recommend\w+|suggest\w+|approach|design|plan|solution|fix|refactor\w*|implementation plan|changes needed|required changes|changes would be|(?:this|that|it) would (?:require|involve|mean)|we(?:'d| would) need to|what (?:needs to|would|should) change)\b.{0,40}$"
 )
 
 

@@ -315,11 +315,16 @@ def _told_plainly(candidate: TitleCandidate, story: Story) -> TitleCandidate:
     return replace(candidate, title=f"{wish} ({story.place})" if story.place else wish)
 
 
+_SAYS_POINT = re.compile(
+    r"(?i)(?:the (?:actual |real |core )?(?:issue|problem|bug|root cause) (?:is|was)|(?:problem|root cause|proposed fix): )"
+)
+
+
 def _names_its_subject(title: str) -> bool:
     """Return whether the title begins with a name or a clear subject, unlike "The function …" or "Both places …"."""
     if prose.lacks_subject(title):
         return False
-    has_name = bool(names(title[:50]))
+    has_name = bool(names(title[:50])) or bool(_SAYS_POINT.match(title) and names(title))
     return has_name or not (prose.is_pointing(title) or subjects.VAGUE.search(title[:30]))
 
 
