@@ -361,7 +361,7 @@ def _as_step(one: Statement, later: Sequence[Statement]) -> str:
 
 
 _STEP_NUMBER = re.compile(r"(?i)^(?:(?:step|phase|pr|part) )?\d{1,2}\s{0,2}[:.)–—-]\s{0,3}")
-_CONTINUES = re.compile(r"(?i)\b(?:to|that|which|by|with|from|for|including|when|if|is|are)$")
+_CONTINUES = re.compile(r"(?i)\b(?:to|that|which|by|with|from|for|including|when|if|is|are|was|were)$")
 
 
 def _with_continuation(lead: str, later: Sequence[Statement]) -> str:
@@ -443,7 +443,8 @@ def _from_message(story: Story) -> Iterator[TitleCandidate]:
         if under_option or proposed or is_past_state(one, story):
             continue
         if one.shown_line:
-            yield from _showing(one)
+            yield from _showing(one, story)
+        yield from _of_place(one, story)
         if prose.is_lead_in(bare) or (one.kind == "heading" and _followed_by_list(statements, index)):
             yield from _with_items(statements, index)
         if prose.is_lead_in(bare) and is_telling_lead(bare):
@@ -492,10 +493,26 @@ def is_past_state(one: Statement, story: Story) -> bool:
 _UNTELLING = re.compile(r"[`{}<>│├└|]|\*\*|^(?:[-*#+]|\d{1,2}[.:)])|[:,]$")
 
 
-def _showing(one: Statement) -> Iterator[TitleCandidate]:
+_NOW_IT = re.compile(
+    r"(?i)^(?:now,? (?:it|this)|(?:it|this)(?: now| also| will now)?|(?:the|this) (?:code|function|method|command|fix|change|implementation) now) (?P<does>(?!is\b|was\b|has\b|looks\b|seems\b|works\b|means\b|appears\b|compiles\b|builds\b|passes\b)[a-z-]{2,20}s\s.{12,})$",
+    re.S,
+)
+
+
+def _of_place(one: Statement, story: Story) -> Iterator[TitleCandidate]:
+    """Yield "It now uses X" with the only edited file as its subject."""
+    sources = [path for path in story.evidence.edited_paths if not subjects.is_test(path)]
+    match = _NOW_IT.match(prose.without_chat(one.text)) if story.worked and len(sources) == 1 else None
+    if match and one.position <= VARIED_STATEMENTS and not prose.is_lead_in(one.text):
+        does = prose.as_title(match["does"], 120)
+        yield TitleCandidate(f"`{story.place}` now {lowered(does)}", "subjected", one, placed=True)
+
+
+def _showing(one: Statement, story: Story) -> Iterator[TitleCandidate]:
     """Join a lead-in with the line that it shows: `The message now reads: "…"`."""
     start = prose.as_title(one.text.rstrip(":： "), 110)
-    if len(content_words(start)) >= 2 and not prose.is_chat(start) and not _UNTELLING.search(one.shown_line):
+    enough = len(content_words(start)) >= (1 if story.worked else 2)
+    if enough and not prose.is_chat(start) and not _UNTELLING.search(one.shown_line):
         shown_line = prose.fit_title(one.shown_line, max(60, 170 - len(start)))
         if len(shown_line) >= 0.6 * min(len(one.shown_line), 60) and len(start) + len(shown_line) <= WHOLE_CHARS:
             yield TitleCandidate(f"{start}: `{shown_line}`", "shown", one)
@@ -734,11 +751,14 @@ _IMPROVED = re.compile(r"(?:Improved|Enhanced|Refined|Updated|Cleaned|Reworked|O
 SAYS_THE_SAME = 0.7  # share of the plan's words in a sentence that can replace the plan's heading
 
 
+_FILE_LABEL = re.compile(r"^(?:`[^`\s]{1,120}\.\w{1,5}`|[\w./-]{1,120}\.\w{1,5}): (?=[A-Z])")
+
+
 def _explained(candidate: TitleCandidate, heading: str, story: Story) -> Iterator[TitleCandidate]:
     """Yield a plan's heading joined with the cause or effect that a statement adds, or the statement alone if it says
     everything the heading says and more. A heading with a step, a side fix or its own words again is worse than the
     heading alone."""
-    title = candidate.title
+    title = _FILE_LABEL.sub("", candidate.title)
     plan_words, title_words = content_words(heading), content_words(title)
     shared, new = plan_words & title_words, title_words - plan_words
     if (

@@ -187,7 +187,7 @@ _BROKEN = re.compile(
     r"(?i)\b(?:bugs?|errors?|fail(?:s|ed|ing|ure|ures)?|broken|wrong|incorrect\w*|doesn't|does not|didn't|isn't|not working|no longer|crash\w*|panic\w*|unexpected\w*|still (?:see|get|have|shows?)|stuck|hang\w*|missing|lacks?|never)\b"
 )
 # "check if …" names a condition, "ensure …" a goal: neither states what was done.
-_LOOKED = re.compile(r"(?i)^(?:checked|verified|ensured|made sure|tested|confirmed)\b")
+_LOOKED = re.compile(r"(?i)^(?:checked|verified|ensured|made sure|tested|confirmed|committed|pushed|merged)\b")
 _PERSON = re.compile(r"(?i)^(?:i|i'm|i've|i'd|you|we|my|our|your|or|option|go with)\b")
 _TAG_QUESTION = re.compile(r"(?i),? ?\b(?:yeah|right|or|no|correct|please|or not|is it|isn't it)$")
 

@@ -310,6 +310,8 @@ def _told_plainly(candidate: TitleCandidate, story: Story) -> TitleCandidate:
     wish = prose.to_past_tense(prose.as_wish(story.request.text))
     if candidate.source != "edited" or not story.request.is_wish or len(story.asked_words) < 2:
         return candidate
+    if wish == prose.as_wish(story.request.text):
+        return candidate  # no verb says what was done
     if prose.is_fragment(wish) or prose.is_pointing(wish) or prose.is_chat(wish) or _SPOKEN.search(wish):
         return candidate
     return replace(candidate, title=f"{wish} ({story.place})" if story.place else wish)
