@@ -192,10 +192,24 @@ def _from_wish(story: Story) -> Iterator[TitleCandidate]:
     if len(content_words(request.text) - content_words(wish)) > 2:
         return
     telling = len(content_words(wish)) >= 4 and (names(wish) or not subjects.VAGUE.search(wish))
+    if not story.worked and past_wish != wish and telling and _did(story):
+        yield TitleCandidate(past_wish, "wish")
     if story.worked and not request.plan and past_wish != wish and telling:
         yield TitleCandidate(past_wish, "wish")
     if len(story.evidence.tasks) == 1 and story.evidence.tasks[0].is_done:
         yield TitleCandidate(prose.to_past_tense(prose.as_title(story.evidence.tasks[0].subject)), "task")
+
+
+_SAYS_DONE = re.compile(
+    r"(?i)^\W*(?:all )?(?:done|pushed|rebased|merged|renamed|moved|deleted|removed|created|closed|updated)\b"
+)
+
+
+def _did(story: Story) -> bool:
+    """Return whether commands did what was asked, as the answer's first word says: a rebase leaves no edit."""
+    first = story.statements[0].text if story.statements else ""
+    did = any(not command.failed and not command.is_check for command in story.evidence.commands)
+    return did and story.request.is_wish and not story.request.refers_back and bool(_SAYS_DONE.match(first))
 
 
 _GENERIC_LEAD = re.compile(
