@@ -58,7 +58,7 @@ def candidates(story: Story) -> list[TitleCandidate]:
     for candidate in plain:
         for variant in (candidate, *_completed(candidate, story)):
             if len(variant.title) >= 12 and not variant.is_fragment:
-                if variant.source == "planned":  # the plan, in the agent's words
+                if variant.source in ("planned", "replaced"):  # the plan, in the agent's words
                     unique.pop(variant.title, None)
                 unique.setdefault(variant.title, replace(variant, worked=story.worked))
     return list(unique.values())
@@ -628,12 +628,17 @@ def _proposed(one: Statement, story: Story) -> Iterator[TitleCandidate]:
 _HEDGE = re.compile(r"(?i)^(?:(?:just|only|simply|simple|at minimum|to|also|instead|probably|either)\W+)+")
 
 
-def _action(text: str) -> str:
+_NO_VERB = re.compile(
+    r"(?i)(?:the|a|an|it|this|that|these|those|there|very|more|most|no|not|n't|at|in|on|for|with|if|when|as|so|and|or|my|our|your|be|is|are|\w+ly|\w+ing)\b|['’]"
+)
+
+
+def _action(text: str, *, known_verb: bool = False) -> str:
     """Return a proposed action without hedges; "" if the text does not begin with a verb or refers to a list."""
     bare = prose.as_wish(_HEDGE.sub("", text.strip()), 140)
-    is_action = prose.to_past_tense(bare) != bare and len(content_words(bare)) >= 3
+    is_action = prose.to_past_tense(bare) != bare or not (known_verb or _NO_VERB.match(bare))
     vague = _BY_NUMBER.search(bare) or subjects.VAGUE.search(bare[:18]) or prose.is_fragment(bare)
-    return lowered(bare) if is_action and not vague else ""
+    return lowered(bare) if is_action and len(content_words(bare)) >= 3 and not vague else ""
 
 
 def _offered(story: Story) -> str:
@@ -643,7 +648,7 @@ def _offered(story: Story) -> str:
         return ""
     head, _, rest = offer.partition(": ")
     match = _RECOMMENDED.search(rest)
-    return _action(match["what"] if match else rest) if rest else _action(head)
+    return _action(match["what"] if match else rest or head, known_verb=True)
 
 
 def _contrast(statements: Sequence[Statement], index: int) -> Iterator[TitleCandidate]:
@@ -784,8 +789,8 @@ def _explained(candidate: TitleCandidate, heading: str, story: Story) -> Iterato
     ):
         return
     if len(shared) >= max(3, SAYS_THE_SAME * len(plan_words)):
-        if len(new) >= 2 and candidate.source == "prose":
-            yield TitleCandidate(title, "planned", candidate.statement)
+        if len(new) >= 2 and candidate.source == "prose" and not re.match(r"(?i)implemented the plan\b", title):
+            yield TitleCandidate(title, "replaced", candidate.statement)
         return
     whole = f"{heading}: {title}"
     adds = len(new) >= 3 and 2 * len(shared) <= len(title_words)

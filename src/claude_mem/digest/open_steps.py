@@ -200,7 +200,7 @@ _STEP_LABEL = re.compile(r"(?i)^(?:pr|phase|step|part|section|stage) ?\d")
 
 def _is_step(one: Statement) -> bool:
     """Return whether a statement is a step or a part of something proposed."""
-    if prose.is_chat(one.text) or one.kind == "heading":
+    if prose.is_chat(one.text) or one.kind == "heading" or (prose.is_lead_in(one.text) and not one.label):
         return False
     return is_proposing(one.lead or one.section) or bool(_STEP_LABEL.match(one.label or one.text))
 

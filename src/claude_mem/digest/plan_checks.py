@@ -21,7 +21,6 @@ MAX_CHECKS = 2
 _HEADING = re.compile(r"^(?P<marks>#{1,4}) +(?P<text>\S.{0,160})$", re.M)
 _VERIFICATION = re.compile(r"(?i)\b(?:verif\w*|testing|test plan|test strategy|manual|validation)\b")
 _ITEM = re.compile(r"^(?P<indent>[ \t]{0,12})(?:[-*]|\d{1,3}\.)[ \t]{1,4}(?:\[ \] )?(?P<text>\S.{3,500})$")
-_SHOWN_COMMAND = re.compile(r"^(?P<command>[\w./-][^#\n]{3,120}?)\s+# (?P<text>\S.{8,200})$")
 
 _BY_HAND = re.compile(
     r"(?i)\bmanual(?:ly)?\b|\bvisual(?:ly)?\b|\bby hand\b|\bin (?:the |a )?browser\b|\bdev(?:elopment)? server\b|\b(?:bun|npm|yarn|pnpm) (?:run )?(?:dev|start)\b"
@@ -101,8 +100,6 @@ def _checks(prompt: str) -> Iterator[_Check]:
                 if check is not None:
                     yield check
                 check = _Check(text, indent) if is_about_checks or _says_manual(text) else None
-            elif is_about_checks and (match := _SHOWN_COMMAND.match(line.strip())) and _says_manual(match["text"]):
-                yield _Check(f"{match['text']} (`{match['command'].strip()}`)", 0)
         if check is not None:
             yield check
 

@@ -251,6 +251,8 @@ def sureness(candidate: TitleCandidate, story: Story) -> int:
         return int(bool(wanted) and not evidence.commits and old_paths.issuperset(evidence.edited_paths))
     if candidate.source == "plan" and story.planned:
         return _SURE["plan"]
+    if candidate.source == "replaced":
+        return _SURE["commit"]
     if candidate.source in ("plan", "planned"):
         return _SURE["plan"] if evidence.edits and story.request.plan and not story.request.refers_back else 0
     return _SURE.get(candidate.source, 0) if evidence.edits or candidate.source == "commit" else 0

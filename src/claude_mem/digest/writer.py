@@ -286,7 +286,13 @@ def _with_second(best: TitleCandidate, rank: float, ranked: Iterable[tuple[float
 def _finished(candidate: TitleCandidate, story: Story) -> TitleCandidate:
     """Return the title as it is shown: a plan with its file, and without a question before a change that needs none."""
     title, place = candidate.title, story.place
-    if candidate.source in ("plan", "planned") and story.worked and not candidate.placed and place and len(title) < 115:
+    if (
+        candidate.source in ("plan", "planned", "replaced")
+        and story.worked
+        and not candidate.placed
+        and place
+        and len(title) < 115
+    ):
         return (
             candidate if place.rsplit(".")[0] in title else replace(candidate, title=f"{title} ({place})", placed=True)
         )
