@@ -200,8 +200,8 @@ def relocated_title(evidence: Evidence) -> str:
         return ""
     sources = dict.fromkeys(PurePosixPath(removed[name]).name for name in moved)
     target = _distinct(targets[0], sources)
-    listed = join_listed([f"`{name}`" for name in moved])
-    return f"Moved {listed} from {join_listed([f'`{name}`' for name in sources], 2)} to `{target}`"
+    definitions = join_listed([f"`{name}`" for name in moved])
+    return f"Moved {definitions} from {join_listed([f'`{name}`' for name in sources], 2)} to `{target}`"
 
 
 def _distinct(path: str, others: Iterable[str]) -> str:

@@ -109,8 +109,10 @@ def _unfixed(story: Story) -> Iterator[str]:
     if story.worked or story.evidence.edits or not _ASKED_WHY.search(story.prompt[:2_000]):
         return
     for one in story.statements:
-        named = re.match(r"(?i)(?:the )?root cause", one.label or one.section) or re.search(r"(?i)root cause", one.text)
-        if named and one.kind != "heading" and names(one.labelled) and not prose.is_lead_in(one.text):
+        is_cause = re.match(r"(?i)(?:the )?root cause", one.label or one.section) or re.search(
+            r"(?i)root cause", one.text
+        )
+        if is_cause and one.kind != "heading" and names(one.labelled) and not prose.is_lead_in(one.text):
             text = prose.as_title(one.text, 150)
             if not (prose.is_pointing(text) or prose.is_offer(text)) or re.match(r"(?i)the root cause", text):
                 yield f"Not fixed yet: {text}"

@@ -247,8 +247,8 @@ def sureness(candidate: TitleCandidate, story: Story) -> int:
     evidence = story.evidence
     if candidate.source == "moved":
         old_paths = {move.old for move in evidence.moves}
-        wanted = _MOVES.search(story.request.text) or any(_MOVES.search(one.text) for one in story.statements[:3])
-        return int(bool(wanted) and not evidence.commits and old_paths.issuperset(evidence.edited_paths))
+        is_asked = _MOVES.search(story.request.text) or any(_MOVES.search(one.text) for one in story.statements[:3])
+        return int(bool(is_asked) and not evidence.commits and old_paths.issuperset(evidence.edited_paths))
     if candidate.source == "plan" and story.planned:
         return _SURE["plan"]
     if candidate.source == "replaced":

@@ -280,8 +280,8 @@ class Story:
             return not self.planned
         # A plan may be carried out where events do not show it, for example by a subagent; then the agent's statement counts.
         claims = [one.text for one in self.statements if one.kind != "heading"]
-        done = (CHANGE_START.match(prose.without_chat(claim)) or _NOW.search(claim) for claim in claims)
-        return bool(self.request.plan) and any(done)
+        changes = (CHANGE_START.match(prose.without_chat(claim)) or _NOW.search(claim) for claim in claims)
+        return bool(self.request.plan) and any(changes)
 
     @cached_property
     def fault(self) -> str:
@@ -316,7 +316,7 @@ _EVERYTHING = re.compile(
     r"(?i)\b(?:all (?:the )?changes|complete summary|final summary|entire session|this session|full summary)\b"
 )
 _FAULTY = re.compile(
-    r"(?i)\b(?:bugs?|fail(?:s|ed|ing)?|broken|wrong|incorrect\w*|doesn't|does not|don't|isn't|aren't|not (?:used|called|working|handled|validated)|no longer|crash\w*|panics?|unexpected\w*|missing|lacks?|never|unused|dead code|duplicat\w*|race condition|inconsisten\w*|performance issue|overwrit\w*|lost|leaks?|hangs?|can (?:break|lead|cause|fail)|could (?:break|lead|cause|fail|split|result)|only (?:used|called|calculated|set))\b"
+    r"(?i)\b(?:bugs?|fail(?:s|ed|ing)?|broken|wrong|incorrect\w*|doesn't|does not|don't|isn't|aren't|not (?:used|called|working|handled|validated)|no longer|crash\w*|panics?|unexpected\w*|missing|lacks?|never|unused|dead code|duplicat\w*|race condition|inconsistent|performance issue|overwrit\w*|lost|leaks?|hangs?|can (?:break|lead|cause|fail)|could (?:break|lead|cause|fail|split|result)|only (?:used|called|calculated|set))\b"
 )
 _OWN_REMARK = re.compile(
     r"(?i)\b(?:i|i'm|i've|i'd|me|my|we|we're|we've|our|you|your|let's|please|can|could you|this|that|these|it|they|there)\b"
