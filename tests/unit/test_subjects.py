@@ -230,7 +230,6 @@ def test_what_was_run_or_is_no_look_is_not_open(prompt: str, bodies: list[Body])
             "- Run a real order with verbose logging; the rounding should appear",
             "Not tried by hand yet: Run a real order with verbose logging; the rounding should appear",
         ),
-        (),
         ("- Read the updated README and confirm it reads naturally\n- `npm test`", ""),
     ],
 )
