@@ -682,6 +682,8 @@ def program_problem(path: str) -> str:
         status, folder = posix.stat(path), posix.stat(path.rpartition("/")[0] or "/")
         if posix.lstat(path).st_uid not in (0, posix.geteuid()) or status.st_uid not in (0, posix.geteuid()):
             return "it belongs to another user"
+        if folder.st_uid not in (0, posix.geteuid()):
+            return "its directory belongs to another user"
     except OSError as error:
         return error.strerror or "it cannot be examined"
     if status.st_mode & 0o002 or (folder.st_mode & 0o002 and not folder.st_mode & 0o1000):
