@@ -261,7 +261,7 @@ def test_the_memory_that_is_shown_is_hostile(hostile: Lab) -> None:
 def test_what_hooks_have_agents_show_holds_no_sequence(hostile: Lab, host: str) -> None:
     """Agents print the message of an answer, and the context in their verbose modes."""
     conn = apsw.Connection(str(hostile.data / "claude-mem.db"))
-    conn.set_busy_timeout(SECONDS * 1000)
+    conn.set_busy_timeout(int(SECONDS * 1000))
     conn.execute("insert or replace into notices (key, text, at) values (?, ?, 1)", (f"x{host}", f"notice{HOSTILE}"))
     conn.close()
     shown = ""
