@@ -14,7 +14,7 @@ import pytest
 from claude_mem.domain.anchors import Freshness, Outcome
 from claude_mem.inject import freshness
 from claude_mem.storage import sqlite
-from claude_mem.storage.sqlite.memory.anchors import judge_freshness
+from claude_mem.storage.sqlite.memory.anchors import MemoryState, judge_freshness
 from claude_mem.system import git_objects
 from claude_mem.system.git_objects import GitObjects
 from tests.support.lab import Lab
@@ -396,12 +396,36 @@ def test_work_whose_last_check_failed_is_never_shown_as_done(lab: Lab) -> None:
     assert client.get(f"/api/observation/{item['id']}")["work_outcome"] == "failed"
     (line,) = [line for line in start(lab, "b").splitlines() if line.startswith(f"{item['id']} ")]
     assert "failed" in line
-    asked = lab.hook("UserPromptSubmit", session_id="other", prompt="How are the prices of a customer group computed?")
-    assert "price functions" not in str(asked), "only as a warning, when the file is about to be edited"
+    assert not MemoryState(outcome=Outcome.FAILED).holds, "not told at a prompt"
     repository.commit("Add prices")
     work(lab, "c", "README", "A shop with taxes and totals, for nine countries and their currencies.\n", "Reworded it.")
     lab.wait_digested()
     assert explained(client, item) == "landed", "it was committed in the end"
+
+
+def test_a_solution_whose_code_is_gone_is_not_offered_at_the_next_failure(lab: Lab) -> None:
+    adopt(lab)
+    target = lab.project / "coil.py"
+    error = "CoilError: coil 7 is magnetised"
+    failing = {"tool_name": "Bash", "tool_input": {"command": "sh jump.sh"}, "error": error}
+    lab.start()
+    for session in ("b", "d"):
+        start(lab, session)
+    who = {"session_id": "a", "prompt_id": "a-1"}
+    lab.spool("UserPromptSubmit", prompt="Please make the jump work", **who)
+    lab.spool("PostToolUseFailure", **failing, **who)
+    target.write_text(PRICES)
+    written = {"tool_name": "Write", "tool_input": {"file_path": str(target), "content": PRICES}}
+    lab.spool("PostToolUse", **written, tool_response={"type": "create"}, **who)
+    passing = {"tool_name": "Bash", "tool_input": {"command": "sh jump.sh"}}
+    lab.spool("PostToolUse", **passing, tool_response={"stdout": "jumped"}, **who)
+    lab.spool("Stop", last_assistant_message="The coil is degaussed before each jump now.", **who)
+    lab.wait_digested()
+    assert "this error was met before" in str(lab.hook("PostToolUseFailure", **{**failing, "session_id": "b"}))
+    target.write_text(OTHER)
+    work(lab, "c", "README", "A ship with coils, for nine officers and their machines of tea and coffee.\n", "Reworded it.")
+    lab.wait_digested()
+    assert "this error was met before" not in str(lab.hook("PostToolUseFailure", **{**failing, "session_id": "d"}))
 
 
 # --- from a line to its reason ---------------------------------------------------------------------------------------
