@@ -357,9 +357,7 @@ def run_command(lab: Lab, session: str, command: str, output: str, *, failed: bo
     lab.wait_digested()
 
 
-def test_a_memory_that_a_command_fails_holds_until_the_command_works(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_memory_that_a_command_fails_holds_until_the_command_works(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(lab.project)
     client = lab.start()
     lab.mem("save", "`make dist` does not work here")
@@ -423,7 +421,13 @@ def test_a_solution_whose_code_is_gone_is_not_offered_at_the_next_failure(lab: L
     lab.wait_digested()
     assert "this error was met before" in str(lab.hook("PostToolUseFailure", **{**failing, "session_id": "b"}))
     target.write_text(OTHER)
-    work(lab, "c", "README", "A ship with coils, for nine officers and their machines of tea and coffee.\n", "Reworded it.")
+    work(
+        lab,
+        "c",
+        "README",
+        "A ship with coils, for nine officers and their machines of tea and coffee.\n",
+        "Reworded it.",
+    )
     lab.wait_digested()
     assert "this error was met before" not in str(lab.hook("PostToolUseFailure", **{**failing, "session_id": "d"}))
 

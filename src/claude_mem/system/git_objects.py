@@ -93,16 +93,16 @@ class GitObjects:
         if len(lines) != len(specs):
             return {}
         blob_ids: dict[str, str] = {}
-        known, total = set[str](), 0
+        counted_ids, total = set[str](), 0
         for spec, line in zip(specs, lines, strict=True):
             parts = line.decode("utf-8", "replace").rsplit(" ", 2)
             is_blob = len(parts) == 3 and parts[1] == "blob" and parts[2].isdigit()  # else: `NAME missing`
             if not is_blob or int(parts[2]) > MAX_BLOB_BYTES:
                 continue
-            total += int(parts[2]) if parts[0] not in known else 0
+            total += int(parts[2]) if parts[0] not in counted_ids else 0
             if total > MAX_OUTPUT_BYTES // 2:
                 break
-            known.add(parts[0])
+            counted_ids.add(parts[0])
             blob_ids[spec] = parts[0]
         blobs = self._contents(list(dict.fromkeys(blob_ids.values())))
         return {spec: blobs[name] for spec, name in blob_ids.items() if name in blobs}

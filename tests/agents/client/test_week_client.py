@@ -7,7 +7,7 @@ folder that is renamed, and a correction by the user.
 import pytest
 
 from .harness import Lab
-from .model_server import Text, Tool
+from .model_server import Reply, Text, Tool
 from .test_real_client import assert_healthy, bash, lab  # noqa: F401 -- the fixture
 
 pytestmark = pytest.mark.client
@@ -15,14 +15,17 @@ pytestmark = pytest.mark.client
 
 def code(name: str, verb: str) -> str:
     """A file of nine lines that occur nowhere else."""
-    return "".join(f"def {name}_{number}(engine): return engine.{verb}({number}, limit={number}00)\n" for number in range(9))
+    return "".join(
+        f"def {name}_{number}(engine): return engine.{verb}({number}, limit={number}00)\n" for number in range(9)
+    )
 
 
 def work(lab: Lab, marker: str, path: str, text: str, *, commit: str = "", said: str = "Done.") -> None:  # noqa: F811
     """A session that writes a file, perhaps commits it, and says what it did."""
-    write = Tool("Write", {"file_path": str(lab.project / path), "content": text})
-    replies = [[write], *([[bash(f"git add -A && git commit -q -m '{commit}'")]] if commit else []), [Text(said)]]
-    lab.server.play(marker, *replies)
+    replies: list[Reply] = [[Tool("Write", {"file_path": str(lab.project / path), "content": text})]]
+    if commit:
+        replies.append([bash(f"git add -A && git commit -q -m '{commit}'")])
+    lab.server.play(marker, *replies, [Text(said)])
     assert_healthy(lab.claude(f"{marker}: please change {path}"))
     lab.wait_digested()
 
