@@ -85,7 +85,9 @@ def test_a_history_in_which_every_commit_was_rewritten_is_read_as_it_is_now(
     repository.commit("Add the steps")
     before = repository.git("rev-parse", "HEAD")
     monkeypatch.setenv("FILTER_BRANCH_SQUELCH_WARNING", "1")
-    repository.git("filter-branch", "-f", "--index-filter", "git rm -q --cached --ignore-unmatch secret.txt", "--", "--all")
+    repository.git(
+        "filter-branch", "-f", "--index-filter", "git rm -q --cached --ignore-unmatch secret.txt", "--", "--all"
+    )
     repository.git("update-ref", "-d", "refs/original/refs/heads/main")
     repository.git("reflog", "expire", "--expire=now", "--all")
     repository.git("gc", "-q", "--prune=now")
@@ -145,7 +147,9 @@ def test_a_file_that_became_a_folder(repository: Repository) -> None:
     repository.commit("Make a package of it")
     there = StoredAnchor(2, 2, "b.py", anchors.EDIT, anchors.choose_lines(OTHER.splitlines()))
     paths = GitObjects(str(repository.root)).list_paths("HEAD")
-    seen, _ = apply_looks([UNSEEN, there], freshness.look_at_files(str(repository.root), [UNSEEN, there], seconds=60, paths=paths))
+    seen, _ = apply_looks(
+        [UNSEEN, there], freshness.look_at_files(str(repository.root), [UNSEEN, there], seconds=60, paths=paths)
+    )
     assert judge_freshness([seen]) == Freshness.GONE
 
 

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from claude_mem.digest.calls import command_keys
 
-_FAILS = r"(?:always |still )?fails|does(?: not|n'?t) work|can(?:not|'?t| not) work|never works|is broken|is not supported"
+_FAILS = (
+    r"(?:always |still )?fails|does(?: not|n'?t) work|can(?:not|'?t| not) work|never works|is broken|is not supported"
+)
 _WORKS = r"(?:now |again )?works(?: now| again)?|is fixed"
 _CLAIM = re.compile(
     rf"(?:(?:note|gotcha|trap|warning|careful)[:,] *)?(?:here,? |in this (?:project|repository),? )?(?:the command )?"

@@ -635,7 +635,9 @@ def _update_columns(conn: Connection, row_id: int, values: Row) -> None:
     """Update columns as they are. If one of them decides which rules are current, link the project's rules again."""
     names = ", ".join(f"{name} = :{name}" for name in values)
     conn.execute(f"update observations set {names} where id = :row_id", {**values, "row_id": row_id})
-    if not values.keys().isdisjoint(observations.STATEMENT_COLUMNS) and observations.affects_statement_links(conn, row_id):
+    if not values.keys().isdisjoint(observations.STATEMENT_COLUMNS) and observations.affects_statement_links(
+        conn, row_id
+    ):
         observations.relink_statements_of_observation(conn, row_id)
 
 
