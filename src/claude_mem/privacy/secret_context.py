@@ -485,4 +485,4 @@ def is_prefixed_token(word: str) -> bool:
     if match is None or ".." in word or _HARMLESS_PREFIX.match(word):
         return False
     letters = match["random"].translate(_NO_JOINTS)
-    return 30 <= len(letters) and _mixes(letters) and len(_CHANGE.findall(letters)) >= 6 and is_certainly_random(letters)
+    return len(letters) >= 30 and _mixes(letters) and len(_CHANGE.findall(letters)) >= 6 and is_certainly_random(letters)

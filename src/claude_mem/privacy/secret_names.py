@@ -10,7 +10,14 @@ import re
 from collections.abc import Callable, Iterator
 
 from claude_mem.privacy import secret_context
-from claude_mem.privacy.secret_rules import CODE_EXPRESSION, is_hex_or_uuid, is_label, is_mostly_words, is_random, looks_secret
+from claude_mem.privacy.secret_rules import (
+    CODE_EXPRESSION,
+    is_hex_or_uuid,
+    is_label,
+    is_mostly_words,
+    is_random,
+    looks_secret,
+)
 
 Edit = tuple[int, int, str]  # start, end, replacement
 
