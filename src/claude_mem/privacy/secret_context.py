@@ -143,7 +143,9 @@ def grade(value: str) -> float:
     if _SNAKE.match(value):
         return 1.5 if _PASSPHRASE.match(value) else 0.5
     if is_certainly_random(value) or any(len(_CHANGE.findall(run)) >= 4 for run in _RUN.findall(value)):
-        return 3 if len(value) < 16 or not _mixes(value) else 4 if len(value) < 32 else 5
+        if len(value) < 16 or not (_mixes(value) or len(value) >= 20):
+            return 3
+        return 4 if len(value) < 32 else 5
     if is_random(value):
         return 3 if len(value) >= 12 else 2
     if is_label(value):
@@ -431,7 +433,7 @@ def _is_secret(text: str, match: re.Match[str], name: Name, value_grade: float) 
         return False
     if not name.same_line:
         is_item = name.bound and _ITEM.search(text, max(0, match.start() - 64), match.start())
-        return bool(is_item) or (value_grade >= 2 and _is_alone(text, match.start(), match.end()))
+        return bool(is_item) or (value_grade >= 1.5 and _is_alone(text, match.start(), match.end()))
     prose = value_grade < 1.5 and name.bound and not name.quoted and _PROSE_CONTINUES.match(text, match.end())
     return not prose
 

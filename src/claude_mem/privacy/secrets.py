@@ -121,8 +121,13 @@ def _clean(draft: _EditableText) -> None:
     if any(begin in draft.text for begin in _COLOUR_STARTS):
         _clean_without_colours(draft)
     for value in draft.removed:
-        if len(value) >= _MIN_REPEATED and value in draft.text and secret_context.grade(value) >= 4:
+        if len(value) >= _MIN_REPEATED and value in draft.text and _is_unique(value):
             draft.sub(re.compile(re.escape(value)), lambda _: "[redacted]")
+
+
+def _is_unique(value: str) -> bool:
+    """Return whether a value can mean nothing else than the secret that it was elsewhere."""
+    return secret_context.grade(value) >= 3 and any(map(str.isdigit, value))
 
 
 def _clean_without_colours(draft: _EditableText) -> None:
