@@ -41,6 +41,7 @@ _SECRET_KEYS, _HARMLESS_KEYS, _HARMLESS_TOKENS = map(_words, ("secret_keys", "ha
 _FILLER, _CARRIERS, _COPULAS, _PREPOSITIONS = map(_words, ("filler", "carriers", "copulas", "prepositions"))
 _OTHER = _words("other")
 _FREE = _FILLER | _PREPOSITIONS
+_SUFFIXES = _FILLER - _OTHER - _NOUNS.keys()  # `password_default`, but not `password_name`
 
 
 # --- where nouns stand -----------------------------------------------------------------------------------------------
@@ -111,7 +112,7 @@ _MIN_RANDOM = 16  # random letters, some of which may spell a noun
 def noun_strength(word: str) -> float | None:
     """Return how surely a word names a secret: 0 if it names nothing, None if it names something else."""
     parts = [part.lower() for part in _PART.findall(word)]
-    while len(parts) > 1 and (parts[-1].isdigit() or (parts[-1] in _FILLER and parts[-1] not in _NOUNS)):
+    while len(parts) > 1 and (parts[-1].isdigit() or parts[-1] in _SUFFIXES):
         parts.pop()
     if not parts:
         return 0
@@ -174,6 +175,7 @@ _TIGHT = re.compile(
 # A default, which follows what it replaces: `os.getenv("X") || "…"`.
 _DEFAULT = re.compile(r"[\"'`\])\s]{0,6}(?:\|\||\?\?|:-)\s{0,4}[\"'`]{0,2}\Z")
 _STOP = re.compile(r"\x00|-----|[;&|]|\}\s|\)\s{0,4}[{;]|\n\s{0,64}\n\s{0,64}\n")
+_LIST = re.compile(r"[,(\[]")
 _NO_NAME = re.compile(r"\b[au]rn:[\w:.\-/]{0,128}\Z|\bENC[\[(][^\])\n]{0,128}\Z")
 _QUOTE_END = re.compile(r"[\"'`\u300c\u201c]\Z")
 _LINE_BEGIN = re.compile(r"(?:\A|\n)[ \t>*\-#]{0,16}\Z")
@@ -217,6 +219,8 @@ def _nearest_noun(left: str) -> Name | None:
         gap = left[word.end() : end]
         if (number or not bound or "\x00" in gap) and _STOP.search(gap):
             return None
+        if number and elsewhere and "\n" not in tail and gap.strip() != "(" and _LIST.search(gap):
+            return None
         before = words[-number - 2] if number + 1 < len(words) else None
         strength = _strength(word, before)
         if strength is None:
@@ -230,8 +234,6 @@ def _nearest_noun(left: str) -> Name | None:
             is_pair = " / " in tail or _is_user_of_pair(left, word, before)
             elsewhere = 0.0 if is_pair else _BOUND_ELSEWHERE
             cost = -2 * _DISTANCE if is_pair else elsewhere
-        if elsewhere and "\n" not in tail and ("," in gap or "(" in gap or "[" in gap):
-            return None
         is_free = word[0].lower() in _FREE or len(word[0]) == 1 or word[0][0].isdigit()
         cost += 0 if is_free else _DISTANCE / 2 if copula else _DISTANCE
         end, after = word.start(), word[0].lower()
