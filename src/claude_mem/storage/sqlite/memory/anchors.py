@@ -380,7 +380,7 @@ def lasting_lines(items: Sequence[StoredAnchor]) -> list[int]:
     """Return for each anchor of an observation the lines that landed, else those that were committed, as bit sets;
     nothing if neither are enough for its work to count as committed."""
     for bits in ([item.landed for item in items], [item.committed for item in items]):
-        if _is_enough(items, bits):
+        if any(bits) and _is_enough(items, bits):
             return bits
     return []
 
