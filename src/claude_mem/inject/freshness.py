@@ -47,7 +47,8 @@ def look_at_files(
 
     `paths` are the files of the commit that is checked out: missing files are searched among them. If not one of the
     files is there, and none ever was, this is not the checkout that the memories speak of: nothing is known. Of a
-    sparse checkout, nothing is known of the files that are not there.
+    sparse checkout, nothing is known of the files that are not there. A file that changed and that there was no time to
+    read is unknown: what was found in it before may be wrong now.
     """
     deadline = time.monotonic() + seconds
     by_path: defaultdict[str, list[StoredAnchor]] = defaultdict(list)
@@ -56,12 +57,33 @@ def look_at_files(
     tree = _Tree(root)
     names = _RenameIndex(paths)
     looks: list[Look] = []
-    for path, group in by_path.items():
-        if time.monotonic() > deadline:
-            break
-        looks += _look_at_path(tree, path, group, names)
+    for path, group in list(_changed_paths(tree, by_path, deadline=deadline, is_full=bool(paths))):
+        if time.monotonic() < deadline:
+            looks += _look_at_path(tree, path, group, names)
+        else:
+            looks += [Look(item.id, None, 0) for item in group if item.stamp is not None]
     was_seen = any(item.stamp for group in by_path.values() for item in group)
     return looks if was_seen or any(look.stamp for look in looks) else []
+
+
+def _changed_paths(
+    tree: _Tree, by_path: Mapping[str, Sequence[StoredAnchor]], *, deadline: float, is_full: bool
+) -> Iterator[tuple[str, Sequence[StoredAnchor]]]:
+    """Yield the files that are not as the last look found them. Missing files are searched again if the look is full."""
+    for path, group in by_path.items():
+        if time.monotonic() > deadline:
+            return
+        stamp = tree.stamp(path)
+        if not all(_is_unchanged(tree, item, stamp, is_full=is_full) for item in group):
+            yield path, group
+
+
+def _is_unchanged(tree: _Tree, item: StoredAnchor, stamp: str, *, is_full: bool) -> bool:
+    if stamp:
+        return item.stamp == stamp and not item.moved_to
+    if item.moved_to:
+        return item.stamp == tree.stamp(item.moved_to)
+    return item.stamp == "" and not is_full
 
 
 def _look_at_path(tree: _Tree, path: str, group: Sequence[StoredAnchor], names: _RenameIndex) -> Iterator[Look]:
