@@ -212,7 +212,8 @@ def judge_outcomes(
 ) -> list[Verdict]:
     """Return what changed, by comparing the lines with HEAD, the default branch and recent history.
 
-    Work that ended is only looked for in the newest commits: it may have been taken up again.
+    Work that ended is only looked for in the newest commits: it may have been taken up again. The newest work of which
+    no commit is known comes first, because only some of all work is looked for in history.
     """
     by_observation: defaultdict[int, list[StoredAnchor]] = defaultdict(list)
     for item in items:
@@ -223,7 +224,7 @@ def judge_outcomes(
     past = PastCommits(git, default)
     verdicts: list[Verdict] = []
     checks = 0
-    for outcome in outcomes:
+    for outcome in sorted(outcomes, key=lambda one: (one.outcome in _IN_COMMIT, -one.created_at)):
         group = by_observation.get(outcome.observation_id, [])
         state, commit, updated = _present_outcome(group, hashes, default=default, head=head)
         if _needs_history(group, outcome, state, now=now):
