@@ -69,7 +69,7 @@ def look_at_files(
 def _changed_paths(
     tree: _Tree, by_path: Mapping[str, Sequence[StoredAnchor]], *, deadline: float, is_full: bool
 ) -> Iterator[tuple[str, Sequence[StoredAnchor]]]:
-    """Yield the files that are not as the last look found them. Missing files are searched again if the look is full."""
+    """Yield the files that are not as the last look found them. A full look searches missing files again."""
     for path, group in by_path.items():
         if time.monotonic() > deadline:
             return
