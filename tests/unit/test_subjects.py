@@ -276,6 +276,24 @@ def test_a_cause_that_was_found_and_not_removed_is_open() -> None:
     assert "Not fixed yet" not in steps("why is the total wrong?", CHANGED, message)
 
 
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (
+            "The comment of `total` says cart. Should we update this to also use the name of the shop?",
+            "Update this to also use the name of the shop: The comment of `total` says cart (awaiting go-ahead)",
+        ),
+        (
+            "The shop could drop `alias()` and call `total()`. Want me to do the cleanup?",
+            "Do the cleanup: The shop could drop `alias()` and call `total()` (awaiting go-ahead)",
+        ),
+        ("What would you like to clarify about the cart of the shop?", ""),
+    ],
+)
+def test_what_an_offer_points_to_stands_beside_it(message: str, expected: str) -> None:
+    assert steps("hmm, the label", Stopped(message)) == expected
+
+
 def test_a_vague_offer_is_told_with_the_approach_that_follows_it() -> None:
     message = Stopped(
         "Added the note.\n\nDo you want me to implement the feature now? The approach would be:\n\n"
