@@ -69,6 +69,7 @@ class LocalCompressor:
 
 def compose_digest(turn: Turn) -> Digest:
     """Return the summary and the observations of a turn."""
+    turn = provenance.with_origins(turn)
     stated = user_rules.rules(turn)
     evidence = _without_split_words(provenance.with_plain_errors(gather_evidence(turn), turn))
     foreign = provenance.find_foreign_text(turn)
