@@ -169,8 +169,8 @@ _DONE_START = re.compile(
 
 def _is_spoken_of(title: str, story: Story) -> bool:
     """Return whether the request or the message names what a title says was removed, or speaks of removing."""
-    said = f"{story.prompt[:2_000]} {story.request.text} {story.evidence.message[:4_000]}"
-    return bool(_REMOVES.search(said)) or any(name in said for name in names(title)[:3])
+    words = f"{story.prompt[:2_000]} {story.request.text} {story.evidence.message[:4_000]}"
+    return bool(_REMOVES.search(words)) or any(name in words for name in names(title)[:3])
 
 
 _REMOVES = re.compile(r"(?i)\b(?:remov|delet|drop|unused|dead code|clean(?:ed|ing)? up|get rid)\w*\b")

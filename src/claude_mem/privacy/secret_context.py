@@ -41,8 +41,7 @@ _NOT_JOINED = frozenset(_VOCABULARY["not_joined"].split())
 _JOINED = tuple(noun for noun in _NOUNS if noun not in _NOT_JOINED)
 _CJK_NOUNS = tuple(noun for noun in _NOUNS if ord(noun[0]) > 0x2E80)
 _SECRET_KEYS, _HARMLESS_KEYS, _FILLER, _CARRIERS, _COPULAS, _PREPOSITIONS, _OTHER = (
-    frozenset(_VOCABULARY[name].split())
-    for name in ("secret_keys", "harmless_keys", "filler", "carriers", "copulas", "prepositions", "other")
+    frozenset(_VOCABULARY[name].split()) for name in ("secret_keys", "harmless_keys", "filler", "carriers", "copulas", "prepositions", "other")
 )
 
 
@@ -58,9 +57,7 @@ def _minimal(words: list[str]) -> tuple[str, ...]:
 
 # Every noun and phrase contains one of these.
 _RARE = ("pat", "sid", "otp")  # parts of many words; `_pat` is searched instead
-_ROOTS = _minimal(
-    [noun for noun in (*_NOUNS, *_PHRASES, *_LOGIN) if noun not in _RARE] + [f"_{noun}" for noun in _RARE]
-)
+_ROOTS = _minimal([noun for noun in (*_NOUNS, *_PHRASES, *_LOGIN) if noun not in _RARE] + [f"_{noun}" for noun in _RARE])
 _USER_OPTIONS = (" -u", "'-u'", '"-u"', " --user", " -l ", " -d ", "/user:", " -user", " /p ")
 
 
@@ -98,15 +95,11 @@ def _near(text: str, at: int) -> tuple[int, int]:
 
 # --- values ----------------------------------------------------------------------------------------------------------
 
-_VALUE = re.compile(
-    r"(?<![!#$%&*+\-./0-9?@A-Z^_a-z~])[!#$%&*+\-./0-9?@A-Z^_a-z~]{6,512}+(?:==(?=[\"'])|={1,2}(?![\w=\"'{$(\[/]))?"
-)
+_VALUE = re.compile(r"(?<![!#$%&*+\-./0-9?@A-Z^_a-z~])[!#$%&*+\-./0-9?@A-Z^_a-z~]{6,512}+(?:==(?=[\"'])|={1,2}(?![\w=\"'{$(\[/]))?")
 _WHOLE_VALUE = re.compile(r"[^\s\"'`,;(){}\[\]<>|\\\x00-\x1f\u2026]{6,4096}\Z")
 _SYMBOL = re.compile(r"[!#$%^&*?~+@]")
 # Names with a number: `shop-db-2`, `SecretStr2`, `login_v2`, `HTTP2Server`.
-_IDENTIFIER = re.compile(
-    r"[A-Za-z]{1,32}[0-9]?(?:[_\-./]{1,2}[A-Za-z0-9]{1,24}){1,8}[?!]?\Z|[A-Za-z]{1,48}[0-9][A-Za-z]{0,32}[?!]?\Z|[A-Z]?[a-z]{1,24}(?:[A-Z][a-z]{1,24}){1,8}[0-9]{2}\Z"
-)
+_IDENTIFIER = re.compile(r"[A-Za-z]{1,32}[0-9]?(?:[_\-./]{1,2}[A-Za-z0-9]{1,24}){1,8}[?!]?\Z|[A-Za-z]{1,48}[0-9][A-Za-z]{0,32}[?!]?\Z|[A-Z]?[a-z]{1,24}(?:[A-Z][a-z]{1,24}){1,8}[0-9]{2}\Z")
 _PASSPHRASE = re.compile(r"[a-z]{4,12}(?:-[a-z]{4,12}){1,6}-[0-9]{2,4}\Z")
 _ENDS_IN_DIGITS = re.compile(r"[A-Za-z]{3,}[_\-]?[0-9]{2,8}[!#*$%.?]?\Z")
 _ADDRESS = re.compile(r"[\w.+\-]{1,64}@[\w.\-]{1,64}\Z")
@@ -170,9 +163,7 @@ _NO_JOINTS = dict.fromkeys(map(ord, "_-./"))
 # --- names -----------------------------------------------------------------------------------------------------------
 
 _WORD = re.compile(r"[^\W_](?:[\w.\-]{0,62}\w)?")
-_PART = re.compile(
-    r"[A-Z\u00c0-\u00de\u0410-\u042f]?[^\W\d_A-Z\u00c0-\u00de\u0410-\u042f]+|[A-Z\u00c0-\u00de\u0410-\u042f]+|[0-9]+"
-)
+_PART = re.compile(r"[A-Z\u00c0-\u00de\u0410-\u042f]?[^\W\d_A-Z\u00c0-\u00de\u0410-\u042f]+|[A-Z\u00c0-\u00de\u0410-\u042f]+|[0-9]+")
 _MAX_LEFT, _MAX_WORDS = 160, 9
 # Between a name and its value: bound by a separator, which an opening quote or bracket may follow.
 _TIGHT = re.compile(
@@ -190,9 +181,7 @@ _TEXT_ELEMENT = re.compile(r"<(?:key|name)>(?P<name>[^<>]{1,64})</(?:key|name)>\
 _SETS = frozenset({"set", "-gx", "-x", "-ux", "export", "setenv", "setx", "env", "put", "add", "declare"})
 _USER_OPTION = re.compile(r"(?<=\s)(?:-[ulUD]|--?user(?:name)?|--login|--host(?:name)?|-h)[ =][\"']?\Z")
 _HAS_USER = re.compile(r"(?:^|[\s'\"])(?:-[uUDl]|--?user(?:name)?|--login)(?=[ =\w'\"])|/user:")
-_PASSWORD_OPTION = re.compile(
-    r"(?<=[\s'\"])-(?:[pPwWaAkKXN]|pw|pass)(?: |[\"'],\s{0,4}(?=[\"']))[\"']?\Z|(?<=\s)-[pP][\"']?\Z|\s/p(?:ass(?:word)?)? \Z"
-)
+_PASSWORD_OPTION = re.compile(r"(?<=[\s'\"])-(?:[pPwWaAkKXN]|pw|pass)(?: |[\"'],\s{0,4}(?=[\"']))[\"']?\Z|(?<=\s)-[pP][\"']?\Z|\s/p(?:ass(?:word)?)? \Z")
 
 
 class Name(NamedTuple):
@@ -294,27 +283,17 @@ def _nearest_noun(left: str) -> Name | None:
         if strength:
             if other and (after in _PREPOSITIONS or gap.strip() == "("):
                 cost -= other  # `Password for staging: …`, `Password (staging): …`
-            bound = (
-                bound or copula or (number > 0 and _TIGHT.match(gap) is not None) or _is_set(left, tail, word, before)
-            )
+            bound = bound or copula or (number > 0 and _TIGHT.match(gap) is not None) or _is_set(left, tail, word, before)
             same_line = "\n" not in left[word.end() :]
             cost = cost if same_line else min(cost, 1.0)
             between = left[word.end() :]
-            return Name(
-                strength, cost, bound, quoted, same_line, between.isspace() or between.replace(" ", "").isdigit()
-            )
+            return Name(strength, cost, bound, quoted, same_line, between.isspace() or between.replace(" ", "").isdigit())
         if number == 0 and bound and not is_default and word[0].lower() not in _CARRIERS and not word[0].isdigit():
             other = 0.0 if " / " in tail or _is_user_of_pair(left, word, before) else 2.0
             cost += other
         if other and "\n" not in tail and ("," in gap or "(" in gap or "[" in gap):
             return None
-        cost += (
-            0
-            if word[0].lower() in _FILLER or len(word[0]) == 1 or word[0][0].isdigit()
-            else _DISTANCE / 2
-            if copula
-            else _DISTANCE
-        )
+        cost += 0 if word[0].lower() in _FILLER or len(word[0]) == 1 or word[0][0].isdigit() else _DISTANCE / 2 if copula else _DISTANCE
         end, after = word.start(), word[0].lower()
     return None
 
@@ -335,9 +314,7 @@ def _strength(word: re.Match[str], before: re.Match[str] | None) -> float | None
 
 
 # Between a value and the noun behind it: `… is the new password`, `use … as the password`, `…  # signing key`.
-_AFTER = re.compile(
-    r"=?[\"'`)\]}*]{0,4}[,;.]?\s{1,4}(?:(?:is|as|was|ist|est|es|als|como|comme|==?|!=|is not)\s|#|//|--\s|\(|(?=!=))"
-)
+_AFTER = re.compile(r"=?[\"'`)\]}*]{0,4}[,;.]?\s{1,4}(?:(?:is|as|was|ist|est|es|als|como|comme|==?|!=|is not)\s|#|//|--\s|\(|(?=!=))")
 _AFTER_WORDS = 5
 
 
@@ -365,10 +342,8 @@ def _is_set(left: str, tail: str, word: re.Match[str], before: re.Match[str] | N
 
 def _is_user_of_pair(left: str, word: re.Match[str], before: re.Match[str] | None) -> bool:
     """Return whether a word is the user in `creds: admin:…`."""
-    return (
-        before is not None
-        and _TIGHT.match(left[before.end() : word.start()]) is not None
-        and bool(noun_strength(before[0]) or _phrase_strength(left, before.end()))
+    return before is not None and _TIGHT.match(left[before.end() : word.start()]) is not None and bool(
+        noun_strength(before[0]) or _phrase_strength(left, before.end())
     )
 
 
@@ -463,18 +438,14 @@ def is_named_secret(name: str, value: str) -> bool:
 
 def is_shown_secret(command: str, word: str) -> bool:
     """Return whether a word that a command printed is a secret: it looks random, and the command speaks of a secret."""
-    return grade(word) >= 3 and any(
-        (noun_strength(part[0]) or 0) >= 2 for part in _WORD.finditer(command[-_MAX_COMMAND:])
-    )
+    return grade(word) >= 3 and any((noun_strength(part[0]) or 0) >= 2 for part in _WORD.finditer(command[-_MAX_COMMAND:]))
 
 
 _MAX_COMMAND = 400
 
 # A format that no rule knows: a short prefix, and a long random part. Ids have such a form too, but are shorter.
 _PREFIXED = re.compile(r"(?:[a-z]{2,12}_|[a-z]{4,12}[\-.])(?P<random>[A-Za-z0-9][A-Za-z0-9_\-.]{23,512})\Z")
-_HARMLESS_PREFIX = re.compile(
-    r"(?:sha[0-9]{1,3}|md5|toolu|msg|req|chatcmpl|run|thread|asst|file|call|resp|rs|fc|h1|pk|pub|public)[_\-.]"
-)
+_HARMLESS_PREFIX = re.compile(r"(?:sha[0-9]{1,3}|md5|toolu|msg|req|chatcmpl|run|thread|asst|file|call|resp|rs|fc|h1|pk|pub|public)[_\-.]")
 
 
 def is_prefixed_token(word: str) -> bool:
@@ -483,6 +454,4 @@ def is_prefixed_token(word: str) -> bool:
     if match is None or ".." in word or _HARMLESS_PREFIX.match(word):
         return False
     letters = match["random"].translate(_NO_JOINTS)
-    return (
-        len(letters) >= 30 and _mixes(letters) and len(_CHANGE.findall(letters)) >= 6 and is_certainly_random(letters)
-    )
+    return len(letters) >= 30 and _mixes(letters) and len(_CHANGE.findall(letters)) >= 6 and is_certainly_random(letters)
