@@ -521,7 +521,11 @@ def _matching_printers(command: str) -> Iterator[tuple[bool]]:
 
 
 def _is_printed_secret(word: str) -> bool:
-    return is_random(word) or secret_context.grade(word) >= 1.5 or (is_hex_or_uuid(word) and "-" not in word and len(word) >= 16)
+    return (
+        is_random(word)
+        or secret_context.grade(word) >= 1.5
+        or (is_hex_or_uuid(word) and "-" not in word and len(word) >= 16)
+    )
 
 
 def _is_secret_argument(word: str, *, plain: bool) -> bool:

@@ -179,7 +179,12 @@ def _environment() -> dict[str, str]:
 
 def _read_output(command: Sequence[str], stdin: int, most: int) -> bytes:
     with subprocess.Popen(
-        [*_LIMITED, *command], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environment(), cwd="/"
+        [*_LIMITED, *command],
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=_environment(),
+        cwd="/",
     ) as process:
         expired = threading.Event()
 
