@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from claude_mem.privacy.secret_rules import (
     RULES_FILE,
+    Literals,
     is_certainly_random,
     is_hex_or_uuid,
     is_label,
@@ -66,15 +67,15 @@ _ROOTS = (
 _ASCII_ROOTS = tuple(root for root in _ROOTS if root.isascii())
 
 
-def _regions(text: str) -> Iterator[tuple[int, int]]:
+def _regions(text: str, literals: Literals) -> Iterator[tuple[int, int]]:
     """Yield the parts of a text that are near a noun: merged, in order."""
-    lower = text.replace("İ", "i").lower()  # the only character whose lower case has two characters
+    lower = literals.lower() if literals.text is text else Literals(text).lower()
     places: list[int] = []
     for root in _ASCII_ROOTS if text.isascii() else _ROOTS:
-        at = lower.find(root)
+        at = lower.text.find(root) if root in lower else -1
         while at >= 0:
             places.append(at)
-            at = lower.find(root, at + 24)
+            at = lower.text.find(root, at + 24)
     begin = stop = -1
     for at in sorted(places):
         start, end = _near(text, at)
@@ -100,8 +101,12 @@ def _near(text: str, at: int) -> tuple[int, int]:
 
 # --- values ----------------------------------------------------------------------------------------------------------
 
-_VALUE = re.compile(r"(?<![!#$%&*+\-./0-9?@A-Z^_a-z~])[!#$%&*+\-./0-9?@A-Z^_a-z~]{6,512}+(?:==(?=[\"'])|={1,2}(?![\w=\"'{$(\[/]))?")
+_VALUE = re.compile(
+    r"(?<![!#$%&*+\-./0-9?@A-Z^_a-z~])(?![A-Za-z_\-./]{0,9}+(?![!#$%&*+\-./0-9?@A-Z^_a-z~]))"  # a short word is none
+    r"[!#$%&*+\-./0-9?@A-Z^_a-z~]{6,512}+(?:==(?=[\"'])|={1,2}(?![\w=\"'{$(\[/]))?"
+)
 _WHOLE_VALUE = re.compile(r"[^\s\"'`,;(){}\[\]<>|\\\x00-\x1f\u2026]{6,4096}\Z")
+_LETTER = re.compile(r"[A-Za-z]")
 _SYMBOL = re.compile(r"[!#$%^&*?~+@]")
 # Names with a number: `shop-db-2`, `SecretStr2`, `login_v2`, `HTTP2Server`.
 _IDENTIFIER = re.compile(r"[A-Za-z]{1,32}[0-9]?(?:[_\-./]{1,2}[A-Za-z0-9]{1,24}){1,8}[?!]?\Z|[A-Za-z]{1,48}[0-9][A-Za-z]{0,32}[?!]?\Z|[A-Z]?[a-z]{1,24}(?:[A-Z][a-z]{1,24}){1,8}[0-9]{2}\Z")
@@ -125,7 +130,7 @@ def grade(value: str) -> float:
     if plain.isalpha():
         return _letters_grade(value) if len(value) >= 10 and len(set(plain)) > 4 else 0
     plain = without_terms(plain)
-    if not any(map(str.isalpha, plain)) or len(set(plain)) < 4 or is_trivial(value) or is_not_secret(value):
+    if _LETTER.search(plain) is None or len(set(plain)) < 4 or is_trivial(value) or is_not_secret(value):
         return 0
     if is_hex_or_uuid(value.lstrip("#")) or _HASH_END.match(value):
         return 2.5 if len(value) >= 32 else 1.5 if len(value) >= 16 and "-" not in value else 0
@@ -138,7 +143,9 @@ def grade(value: str) -> float:
     if _SNAKE.match(value):
         return 1.5 if _PASSPHRASE.match(value) else 0.5
     if is_certainly_random(value) or any(len(_CHANGE.findall(run)) >= 4 for run in _RUN.findall(value)):
-        return 3 if len(value) < 16 or not _mixes(value) else 4 if len(value) < 32 else 5
+        if len(value) < 16 or not (_mixes(value) or len(value) >= 20):
+            return 3
+        return 4 if len(value) < 32 else 5
     if is_random(value):
         return 3 if len(value) >= 12 else 2
     if is_label(value):
@@ -385,10 +392,10 @@ def _phrase_strength(left: str, end: int) -> float:
 # --- together --------------------------------------------------------------------------------------------------------
 
 
-def context_edits(text: str) -> Iterator[Edit]:
+def context_edits(text: str, literals: Literals | None = None) -> Iterator[Edit]:
     """Yield edits that redact values which the words before them name as secrets."""
     last_end, last_name = 0, None
-    for begin, end in _regions(text):
+    for begin, end in _regions(text, literals or Literals(text)):
         for match in _VALUE.finditer(text, begin, end):
             start, value = match.start(), match[0].rstrip(".?")
             if text.startswith("=", start + len(value)) and (query := _QUERY.search(value)):
@@ -426,7 +433,7 @@ def _is_secret(text: str, match: re.Match[str], name: Name, value_grade: float) 
         return False
     if not name.same_line:
         is_item = name.bound and _ITEM.search(text, max(0, match.start() - 64), match.start())
-        return bool(is_item) or (value_grade >= 2 and _is_alone(text, match.start(), match.end()))
+        return bool(is_item) or (value_grade >= 1.5 and _is_alone(text, match.start(), match.end()))
     prose = value_grade < 1.5 and name.bound and not name.quoted and _PROSE_CONTINUES.match(text, match.end())
     return not prose
 

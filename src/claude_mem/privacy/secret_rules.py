@@ -15,6 +15,7 @@ import time
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,41 @@ def _rules(place: str) -> tuple[Rule, ...]:
         if rule["in"] == place
         for literal in rule["literals"]
     )
+
+
+_SMALL_TEXT = 2_000
+
+
+class Literals:
+    """Tells which literals a text contains. There are hundreds, so they are searched in the distinct words of a long text
+    first, which are few."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._words = text if len(text) < _SMALL_TEXT else "\n".join(set(text.split()))
+
+    def __contains__(self, literal: str) -> bool:
+        if self._words is not self._text and longest_word(literal) not in self._words:
+            return False
+        return literal in self._text
+
+    def lower(self) -> Literals:
+        """Return the same for the text in lower case, with the same offsets."""
+        new = Literals("")
+        new._text = self._text.replace("İ", "i").lower()  # the only character whose lower case has two characters
+        new._words = new._text if self._words is self._text else self._words.lower()
+        return new
+
+    @property
+    def text(self) -> str:
+        """The text."""
+        return self._text
+
+
+@cache
+def longest_word(literal: str) -> str:
+    """Return the longest part of a literal without spaces; "" if it is all spaces."""
+    return max(literal.split(), key=len, default="")
 
 
 _LINE_BACK, _LINE_ON = 1_000, 8_192

@@ -27,6 +27,7 @@ from claude_mem.privacy.secret_rules import (
     SECRET_TAKING_COMMANDS,
     TEXT_RULES,
     TOKEN_RULES,
+    Literals,
     Rule,
     is_certainly_random,
     is_hex_or_uuid,
@@ -120,8 +121,13 @@ def _clean(draft: _EditableText) -> None:
     if any(begin in draft.text for begin in _COLOUR_STARTS):
         _clean_without_colours(draft)
     for value in draft.removed:
-        if len(value) >= _MIN_REPEATED and value in draft.text and secret_context.grade(value) >= 4:
+        if len(value) >= _MIN_REPEATED and value in draft.text and _is_unique(value):
             draft.sub(re.compile(re.escape(value)), lambda _: "[redacted]")
+
+
+def _is_unique(value: str) -> bool:
+    """Return whether a value can mean nothing else than the secret that it was elsewhere."""
+    return secret_context.grade(value) >= 3 and any(map(str.isdigit, value))
 
 
 def _clean_without_colours(draft: _EditableText) -> None:
@@ -137,20 +143,21 @@ def _apply_rules(draft: _EditableText, depth: int) -> None:
     if len(draft.text) < _MIN_LENGTH:
         return
     _redact_key_ends(draft)
-    _apply(TEXT_RULES, draft, searched_text=draft.text)
-    _apply_by_line(LINE_RULES, draft)
+    literals = Literals(draft.text)
+    _apply([rule for rule in TEXT_RULES if rule[1] in literals], draft)
+    _apply_by_line([rule for rule in LINE_RULES if rule[1] in literals], draft)
     long_words = _LONG_WORD.findall(draft.text)
     if words := "\n".join(long_words):
-        _apply(TOKEN_RULES, draft, searched_text=words)
+        _apply([rule for rule in TOKEN_RULES if rule[1] in words], draft)
         for word in {word for word in long_words if secret_context.is_prefixed_token(word)}:
             draft.sub(re.compile(re.escape(word)), lambda _: "[redacted vendor-token]")
     draft.edit(
         (start, end, f"[redacted {name}]") for start, end, name in sorted(secret_rules.user_rule_spans(draft.text))
     )
     draft.edit(_tighten(draft.text, secret_names.named_value_edits(draft.text)))
-    draft.edit(sorted(command_edits(draft.text)))
-    draft.edit(secret_context.context_edits(draft.text))
-    _apply_by_line(IDIOM_RULES, draft)
+    draft.edit(sorted(command_edits(draft.text, literals)))
+    draft.edit(secret_context.context_edits(draft.text, literals))
+    _apply_by_line([rule for rule in IDIOM_RULES if rule[1] in literals], draft)
     if depth:
         _redact_encoded(draft, words, depth)
 
@@ -163,25 +170,23 @@ def _tighten(text: str, edits: list[Edit]) -> Iterator[Edit]:
         yield start + same, end, new[same:]
 
 
-def _apply(rules: tuple[Rule, ...], draft: _EditableText, *, searched_text: str) -> None:
-    for name, literal, pattern in rules:
-        if literal in searched_text:
-            draft.edit(
-                (match.start() + len(keep), match.end(), mark)
-                for match in pattern.finditer(draft.text)
-                for keep, mark in _replacements(name, match)
-            )
+def _apply(rules: Iterable[Rule], draft: _EditableText) -> None:
+    for name, _, pattern in rules:
+        draft.edit(
+            (match.start() + len(keep), match.end(), mark)
+            for match in pattern.finditer(draft.text)
+            for keep, mark in _replacements(name, match)
+        )
 
 
-def _apply_by_line(rules: tuple[Rule, ...], draft: _EditableText) -> None:
+def _apply_by_line(rules: Iterable[Rule], draft: _EditableText) -> None:
     """Apply rules whose matches lie within one line: only lines that contain the literal are searched."""
     for name, literal, pattern in rules:
-        if literal in draft.text:
-            draft.edit(
-                (match.start() + len(keep), match.end(), mark)
-                for match in secret_rules.matches_in_lines(pattern, literal, draft.text)
-                for keep, mark in _replacements(name, match)
-            )
+        draft.edit(
+            (match.start() + len(keep), match.end(), mark)
+            for match in secret_rules.matches_in_lines(pattern, literal, draft.text)
+            for keep, mark in _replacements(name, match)
+        )
 
 
 def _replacements(name: str, match: re.Match[str]) -> Iterator[tuple[str, str]]:
@@ -481,11 +486,11 @@ _LINE_END = re.compile(r"(?<!\\)\n|\\n|[|;&]\s|\x00")
 _MAX_LINE = 600
 
 
-def command_edits(text: str) -> Iterator[Edit]:
+def command_edits(text: str, literals: Literals) -> Iterator[Edit]:
     """Yield edits that redact random arguments of commands that take a secret (`cargo login …`) and secrets that
     commands printed in a copied terminal."""
     for literal, pattern, plain in SECRET_TAKING_COMMANDS:
-        if literal not in text:
+        if literal not in literals:
             continue
         for command in matches_in_lines(pattern, literal, text):
             end = _LINE_END.search(text, command.end(), command.end() + _MAX_LINE)
