@@ -265,7 +265,7 @@ class ContextService:
         pending = await self.db.read(notices.list_unshown_notices)
         messages = list(pending.values())
         account = await self.db.read(accounting.count_event_account, in_spool=0)
-        if dead_count := account["set_aside_by"].get("dead_job"):
+        if dead_count := account.set_aside_by.get("dead_job"):
             messages.append(f"claude-mem could not process {dead_count} events. `claude-mem doctor` shows why.")
         return " ".join(messages), list(pending)
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from claude_mem.domain.errors import OperationFailed
+from claude_mem.domain.reports import IndexState
 from claude_mem.recall import documents
 from claude_mem.recall.embed import Embedder
 from claude_mem.storage.sqlite.engine import Connection, Database, Row
@@ -258,16 +259,18 @@ class Indexer:
         """Whether vectors can be searched. During loading, an arbitrary part of them would be missing."""
         return self._loaded and self.matrix is not None and len(self.matrix) > 0
 
-    async def counts(self) -> Row:
+    async def counts(self) -> IndexState:
         """Return the state of the index; `owed` tells whether vectors are still to be computed."""
         name = self.embedder.name if self.embedder else ""
         totals = await self.db.read(search.count_index, name)
-        return {
-            **totals,
-            "model": name or None,
-            "ready": self.ready,
-            "owed": bool(name) and self._checked_changes != self._changes,
-        }
+        return IndexState(
+            documents=totals.documents,
+            stale=totals.stale,
+            vectors=totals.vectors,
+            model=name or None,
+            ready=self.ready,
+            owed=bool(name) and self._checked_changes != self._changes,
+        )
 
     async def step(self) -> bool:
         """Do one unit of work. Returns False if there was none."""

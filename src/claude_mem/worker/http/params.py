@@ -5,38 +5,24 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-import msgspec
 from starlette.requests import Request
 
-from claude_mem.domain.errors import InvalidRequest, OperationFailed, RequestTooLarge
+from claude_mem.domain.errors import InvalidRequest, OperationFailed
 from claude_mem.domain.text import make_storable, parse_time
 from claude_mem.privacy.trust import ACTOR_HEADER, AGENT, USER
 from claude_mem.worker.app import Service
+from claude_mem.worker.http import route
+from claude_mem.worker.http.route import read_body
 
-Handler = Callable[[Service, Request], Awaitable[Any]]
-
-MAX_BODY = 8 * 1024 * 1024
-
-
-async def read_body(request: Request) -> bytes:
-    """Return the body, up to `MAX_BODY` bytes."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY:
-            raise RequestTooLarge("the body is larger than 8 MB", hint="send less")
-    return bytes(body)
+__all__ = ["read_body"]
 
 
 async def read_json_body(request: Request) -> dict[str, Any]:
     """Return the body as a JSON object; empty without a body."""
-    try:
-        body = msgspec.json.decode(await read_body(request) or b"{}")
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"the body is not JSON: {error}") from error
-    if not isinstance(body, dict):
-        raise InvalidRequest("the body is not a JSON object")
-    return body
+    return await route.read_json_body(request)
+
+
+Handler = Callable[[Service, Request], Awaitable[Any]]
 
 
 def requested_by(request: Request) -> str:

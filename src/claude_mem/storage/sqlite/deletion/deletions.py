@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from claude_mem.domain.errors import NotFound, OperationFailed
+from claude_mem.domain.reports import Restored
 from claude_mem.domain.text import first_sentence, shorten
 from claude_mem.domain.text_pattern import TextPattern
 from claude_mem.storage.sqlite import external_db, former_names
@@ -741,8 +742,8 @@ def get_restorable_rows(conn: Connection, deletion_id: int) -> list[Row]:
     return items
 
 
-def restore_deletion(conn: Connection, deletion_id: int, *, now: int) -> Row:
-    """Restore everything the deletion removed. Return `{counts, projects}`."""
+def restore_deletion(conn: Connection, deletion_id: int, *, now: int) -> Restored:
+    """Restore everything the deletion removed."""
     items = get_restorable_rows(conn, deletion_id)
     tombstones.delete_tombstones_of_deletion(conn, deletion_id)
     counts: dict[str, int] = {}
@@ -758,7 +759,7 @@ def restore_deletion(conn: Connection, deletion_id: int, *, now: int) -> Row:
     project_ids = sorted({item["project_id"] for item in items if item["project_id"]})
     for project_id in project_ids:
         observations.link_rules(conn, project_id)
-    return {"counts": counts, "projects": project_ids}
+    return Restored(counts=counts, projects=project_ids)
 
 
 def _restore_item(conn: Connection, item: Row, *, now: int) -> bool:

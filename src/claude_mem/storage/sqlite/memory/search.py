@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from claude_mem.domain.reports import IndexCounts
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
 from claude_mem.storage.sqlite.external_db import fetch_tuples
 from claude_mem.storage.sqlite.memory.observations import INJECTABLE, encode_json
@@ -186,13 +187,13 @@ def queue_full_reindex(conn: Connection) -> None:
     conn.execute("insert or ignore into index_queue select 'turn', id from turns where not private")
 
 
-def count_index(conn: Connection, model: str) -> Row:
+def count_index(conn: Connection, model: str) -> IndexCounts:
     """Return how complete the index is."""
-    return {
-        "documents": fetch_value(conn, "select count(*) from documents"),
-        "stale": fetch_value(conn, "select count(*) from index_queue"),
-        "vectors": fetch_value(conn, "select count(distinct document_id) from vectors where model = ?", (model,)),
-    }
+    return IndexCounts(
+        documents=fetch_value(conn, "select count(*) from documents"),
+        stale=fetch_value(conn, "select count(*) from index_queue"),
+        vectors=fetch_value(conn, "select count(distinct document_id) from vectors where model = ?", (model,)),
+    )
 
 
 # --- documents -------------------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from datetime import date
 from pathlib import PurePath
 from typing import Any
 
+from msgspec.structs import asdict
 from starlette.requests import Request
-from starlette.responses import Response
 
 from claude_mem.config import Config, validate
 from claude_mem.domain import ids
@@ -34,6 +34,7 @@ from claude_mem.worker.http.params import (
     require_user,
     str_field,
 )
+from claude_mem.worker.http.route import encode
 from claude_mem.worker.http.routes import settings
 
 MAX_CHECKED_FOLDERS = 200  # that are checked on disk
@@ -47,6 +48,24 @@ _ALIAS_LABELS = {
     "name": "name",
     "older": "name in an older claude-mem",
 }
+
+
+async def list_projects(service: Service, request: Request) -> Any:
+    """All projects with counts of sessions and observations. With a folder `cwd`, `here` is `{id, related}`: its
+    project, and other projects with the `same` remote or first commit, each with the `command` that merges them."""
+    items = await service.db.read(projects.list_projects_with_counts)
+    project = await _identify_project(service, request.query_params.get("cwd", ""))
+    return {
+        "items": items,
+        "here": await service.db.read(projects.describe_project_here, project) if project else None,
+    }
+
+
+async def _identify_project(service: Service, cwd: str) -> project_folders.ResolvedProject | None:
+    """Return the project of a folder, or None without an absolute path."""
+    if not cwd.startswith("/"):
+        return None
+    return await project_folders.identify_project_in_thread(cwd, excluded=service.config.excluded_projects)
 
 
 async def show_project(service: Service, request: Request) -> Any:
@@ -189,11 +208,12 @@ async def _load_excluded(service: Service) -> tuple[str, ...]:
     return (await settings.load_settings(service)).config.excluded_projects
 
 
-async def _store_excluded(service: Service, project: Row, globs: tuple[str, ...]) -> Response:
+async def _store_excluded(service: Service, project: Row, globs: tuple[str, ...]) -> Any:
     answer, config = await settings.store_settings(service, {"excluded_projects": list(globs)}, by_token=False)
     await render.write_briefs(project["id"], db=service.db, config=config, icons=service.icons)
     switch = await asyncio.to_thread(_describe_switch, project, config.excluded_projects)
-    return settings.respond_and_restart(service, {**answer, "switch": switch})
+    reply = settings.respond_and_restart(service, answer)
+    return encode({**asdict(answer), "switch": switch}, then=reply.then)
 
 
 # --- next start context ----------------------------------------------------------------------------------------------
