@@ -1,6 +1,6 @@
 """What an endpoint is: a method, a path, the type of its request and the type of its answer.
 
-The worker decodes requests by these types, the client encodes them, and the OpenAPI document is made of them. This
+The worker decodes requests by these types, the client encodes them, and the OpenAPI document is derived from them. This
 module imports no server, so that commands start quickly.
 
 A request type is a frozen `msgspec.Struct`. Its fields travel in the path if the path names them, otherwise in the
@@ -115,10 +115,10 @@ def decode_request(
         elif each.required:
             raise InvalidRequest(f"`{name}` is missing", hint=f"it must be {each.expects}")
     if endpoint.request.__struct_config__.forbid_unknown_fields:
-        known = {name for each in fields for name in each.names}
-        if unknown := [name for name in body if name not in known]:
-            names = ", ".join(each.names[0] for each in fields if each.place == "body")
-            raise InvalidRequest(f"there is no field `{unknown[0][:100]}`", hint=f"use {names}")
+        names = {name for each in fields for name in each.names}
+        if unknown := [name for name in body if name not in names]:
+            choices = ", ".join(each.names[0] for each in fields if each.place == "body")
+            raise InvalidRequest(f"there is no field `{unknown[0][:100]}`", hint=f"use {choices}")
     return endpoint.request(**values)
 
 
@@ -175,8 +175,8 @@ def _wire_of(type_: object) -> Wire:
             names = ("place", "also", "limit", "read", "expects", "schema")
             wire = replace(wire, **{name: getattr(mark, name) for name in names if getattr(mark, name)})
     inner = get_args(type_) if get_origin(type_) is not Annotated else ()
-    marked = [each for each in inner if getattr(each, "__metadata__", ())]
-    return wire if wire != Wire() or len(marked) != 1 else _wire_of(marked[0])
+    annotated = [each for each in inner if getattr(each, "__metadata__", ())]
+    return wire if wire != Wire() or len(annotated) != 1 else _wire_of(annotated[0])
 
 
 def _without_unset(type_: object) -> object:

@@ -121,12 +121,12 @@ def build_document(routes: Mapping[str, Mapping[str, AnyRoute]]) -> Document:
 
 def _answer_schemas(routes: Iterable[AnyRoute]) -> tuple[dict[object, Schema], dict[str, Schema]]:
     """Return the schema of each answer, and those of the types in them by name."""
-    found: list[object] = []
+    types: list[object] = []
     for route in routes:
         if not isinstance(route, RawRoute) and _is_json(route.endpoint):
-            found += [each for each in (route.endpoint.answer, *route.endpoint.others) if each not in found]
-    schemas, components = msgspec.json.schema_components(found, ref_template=_TEMPLATE)
-    return dict(zip(found, schemas, strict=True)), components
+            types += [each for each in (route.endpoint.answer, *route.endpoint.others) if each not in types]
+    schemas, components = msgspec.json.schema_components(types, ref_template=_TEMPLATE)
+    return dict(zip(types, schemas, strict=True)), components
 
 
 def _is_json(endpoint: Endpoint[Any, Any]) -> bool:

@@ -102,10 +102,10 @@ async def start_reprocess(service: Service, request: ReprocessRequest) -> Reproc
     how many stay as they are (`events_gone`, `a_persons`, `a_models`), and how many jobs were enqueued (`asked`)."""
     selection = await _reprocess_selection(service, request)
     if request.dry_run:
-        counts, asked = await reprocess.count_reprocessable(service.db, selection), 0
+        counts, job_count = await reprocess.count_reprocessable(service.db, selection), 0
     else:
-        counts, asked = await service.reprocess(selection)
-    return ReprocessQueued(**asdict(counts), asked=asked)
+        counts, job_count = await service.reprocess(selection)
+    return ReprocessQueued(**asdict(counts), asked=job_count)
 
 
 async def _reprocess_selection(service: Service, request: ReprocessQuery) -> reprocessing.ReprocessFilter:
