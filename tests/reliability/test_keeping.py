@@ -218,8 +218,8 @@ def test_story_and_provenance_say_what_became_of_the_events(lab: Lab) -> None:
     async def do(service: Service) -> None:
         await service.maintenance.apply_retention(now=ids.now_ms() + 8 * DAY)
         told = await service.db.read(story.build_story, 1, start=0, limit=10)
-        assert [turn["events_gone"] for turn in told["turns"]] == [6]
-        assert told["session"]["counts"]["events_gone"] == 6
+        assert [turn.events_gone for turn in told.turns] == [6]
+        assert told.session.counts.events_gone == 6
         assert (await service.db.read(edits.get_observation_origin, 1))["events_gone"] == 6
 
     inside(settings(lab), do)

@@ -317,7 +317,7 @@ def test_what_is_wrong_is_seen_at_the_next_sweep_without_being_asked(healthy: La
 
     before, wrong = work(healthy, do)
     assert before is True
-    assert [item["name"] for item in wrong] == ["events"]
+    assert [item.name for item in wrong] == ["events"]
 
 
 def test_a_line_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:

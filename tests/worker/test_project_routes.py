@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 from starlette.testclient import TestClient
 
 from claude_mem import hook
@@ -364,7 +365,7 @@ def test_a_named_project_of_an_older_memory_gets_the_root_it_is_merged_with(conf
     named = db.write_now(projects.register_project, ResolvedProject("shop", "", ("older:shop",)), "", now=7)
     real = db.write_now(_insert, str(lab.project))
     db.write_now(projects.merge_project_into, real, named)
-    assert db.read_now(projects.get_project_row, named) == {
+    assert asdict(db.read_now(projects.get_project, named)) == {
         "id": named,
         "name": "shop",
         "root": str(lab.project),

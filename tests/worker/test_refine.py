@@ -577,7 +577,7 @@ def test_the_request_is_booked_before_it_is_sent_and_corrected_after(tmp_path: P
         assert after["cost"] == 1000 * 1 + 1000 * 0.1 + 300 * 5
         assert after["verdict"] == "ok"
         (session,) = await here.db.read(sessions.list_sessions_with_counts, limit=10, offset=0)
-        assert (session["model_tokens"], session["cost"]) == (2300, 2600)
+        assert (session.model_tokens, session.cost) == (2300, 2600)
 
     run(tmp_path, story, model)
 

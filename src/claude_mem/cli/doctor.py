@@ -39,7 +39,9 @@ from claude_mem.worker.http.schemas.health import (
     CostReport,
     HealthPage,
     IndexProgress,
+    InFolder,
 )
+from claude_mem.worker.http.schemas.projects import LIST_PROJECTS
 
 LEAST_DISK = 200 << 20
 SLOW_HOOK_MS = 100
@@ -438,10 +440,10 @@ def _worker(config: Config) -> Iterator[Check]:
 
 def _related(client: Client) -> Iterator[Check]:
     """Find projects that may be this directory's project: it may have been cloned again or copied to another disk."""
-    here = client.get("/api/projects", cwd=make_storable(str(Path.cwd()))).get("here") or {"related": ()}
-    for row in here["related"]:
-        detail = f"this repository has the same {row['same']} as project {row['id']}, {row['name']} ({row['root']})"
-        hint = f"to merge their memories, run `{row['command']}`" if row["command"] else ""
+    here = client.call(LIST_PROJECTS, InFolder(make_storable(str(Path.cwd())))).here
+    for row in here.related if here else ():
+        detail = f"this repository has the same {row.same} as project {row.id}, {row.name} ({row.root})"
+        hint = f"to merge their memories, run `{row.command}`" if row.command else ""
         yield Check("project", True, detail, hint, caveat=True)
 
 

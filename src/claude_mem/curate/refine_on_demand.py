@@ -119,8 +119,7 @@ async def _find_turn(options: PreviewOptions, refiner: Refiner) -> tuple[Turn, s
     else:
         session = await refiner.db.read(sessions.resolve_session_id, options.session)
         loaded = [
-            await refiner.db.read(turns.load_turn, row["id"])
-            for row in await refiner.db.read(turns.list_turns, session)
+            await refiner.db.read(turns.load_turn, row.id) for row in await refiner.db.read(turns.list_turns, session)
         ]
         candidates, name = [turn for turn in loaded if turn is not None and turn.bodies], ""
     if not candidates:

@@ -188,8 +188,8 @@ class Refiner:
     async def prepare(self, turn: Turn, tries: ledger.RefineAttempts = NO_TRIES, *, project: str = "") -> Request:
         """Build the request for a turn, adapted to the verdicts of earlier attempts."""
         known_titles = await self.db.read(observations.list_earlier_titles, turn, limit=3 * request.MAX_KNOWN_TITLES)
-        row = await self.db.read(projects.find_project_row, turn.project_id)
-        name = project or (row["name"] if row else "unknown")
+        row = await self.db.read(projects.find_project, turn.project_id)
+        name = project or (row.name if row else "unknown")
         strict = tries.verdicts[-1:] == (Verdict.UNPARSEABLE,)
         options = _shrunk(self.options, tries.verdicts)
         return await asyncio.to_thread(

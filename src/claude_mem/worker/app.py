@@ -32,6 +32,7 @@ from claude_mem.digest.models.chain import ProviderChain
 from claude_mem.digest.refine import Refiner
 from claude_mem.digest.writer import LocalCompressor
 from claude_mem.domain import ids
+from claude_mem.domain.project_reports import MergePreview
 from claude_mem.domain.records import Job, ObservationType, Receipt, StreamEvent
 from claude_mem.domain.reports import BackfillRequested, DeletionProgress, EventAccount, ReprocessCounts
 from claude_mem.inject.render import render
@@ -46,7 +47,7 @@ from claude_mem.recall.matrix import Indexer
 from claude_mem.storage.sqlite import backup, damage, external_db
 from claude_mem.storage.sqlite.deletion import tombstones
 from claude_mem.storage.sqlite.deletion.scopes import DeletionScope
-from claude_mem.storage.sqlite.engine import Connection, Database, Row, resolve_database_path
+from claude_mem.storage.sqlite.engine import Connection, Database, resolve_database_path
 from claude_mem.storage.sqlite.journal import accounting, backfills, events, jobs, notices, reprocessing
 from claude_mem.storage.sqlite.journal.jobs import ClaimOrder
 from claude_mem.storage.sqlite.memory import edits, projects, sessions
@@ -485,7 +486,7 @@ class Service:
         self.stream.publish([StreamEvent("corrected", {"kind": kind, "id": row_id, "project_id": project_id})])
         await self.enqueue_renders([project_id])
 
-    async def merge_projects(self, source: int, target: int) -> Row:
+    async def merge_projects(self, source: int, target: int) -> MergePreview:
         """Merge two projects in the database, the index and the start contexts on disk."""
         result = await self.db.write(projects.merge_project_into, source, target)
         await self.indexer.moved(source, target)

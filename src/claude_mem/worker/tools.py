@@ -285,7 +285,7 @@ class Tools:
 def _find_project_ids(conn: Connection, name: str) -> list[int]:
     if project_ids := projects.list_project_ids_by_name(conn, name.strip()):
         return project_ids
-    names = ", ".join(safe_line(shorten(row["name"], 60)) for row in projects.list_projects_with_counts(conn)[:20])
+    names = ", ".join(safe_line(shorten(row.name, 60)) for row in projects.list_projects_with_counts(conn)[:20])
     raise NotFound(f"there is no project {name!r}", hint=f"projects: {names or 'none yet'}")
 
 
@@ -296,7 +296,7 @@ def _select_project_ids(conn: Connection, name: str, place: ResolvedProject | No
     if place:
         project_id = projects.find_project_id(conn, place)
         return [project_id] if project_id else []
-    return [row["id"] for row in projects.list_projects_with_counts(conn)[:1]]
+    return [row.id for row in projects.list_projects_with_counts(conn)[:1]]
 
 
 def _date(name: str, text: str, *, end: bool = False) -> int | None:

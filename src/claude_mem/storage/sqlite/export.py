@@ -431,11 +431,11 @@ def find_project_folders(conn: Connection, records: Sequence[ProjectRecord]) -> 
     """Return the root folders of those projects that are known here, by their identity in the import file."""
     project_ids = {record.project: _find_project(conn, record, _identities(record)) for record in records}
     projects_by_ref = {
-        ref: projects.find_project_row(conn, project_id)
+        ref: projects.find_project(conn, project_id)
         for ref, project_id in project_ids.items()
         if project_id is not None
     }
-    return {ref: row["root"] for ref, row in projects_by_ref.items() if row}
+    return {ref: row.root for ref, row in projects_by_ref.items() if row}
 
 
 # --- importing sessions and turns ------------------------------------------------------------------------------------

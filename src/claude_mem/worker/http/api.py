@@ -109,17 +109,6 @@ async def _http_error(_: Request, error: Exception) -> Response:
 # --- all routes ------------------------------------------------------------------------------------------------------
 
 _UNTYPED: dict[str, dict[str, Callable[..., Awaitable[Any]]]] = {
-    "/sessions/{id}": {"GET": sessions.session_status, "DELETE": sessions.delete_session},
-    "/sessions/{id}/status": {"GET": sessions.session_status},
-    "/sessions/{id}/init": {"POST": sessions.init_by_id},
-    "/sessions/{id}/observations": {"POST": sessions.add_tool_use_by_id},
-    "/sessions/{id}/summarize": {"POST": sessions.summarize_by_id},
-    "/api/sessions": {"GET": sessions.list_sessions},
-    "/api/sessions/init": {"POST": sessions.init},
-    "/api/sessions/observations": {"POST": sessions.add_tool_use},
-    "/api/sessions/summarize": {"POST": sessions.summarize},
-    "/api/sessions/complete": {"POST": sessions.complete},
-    "/api/processing": {"POST": sessions.processing},
     "/api/context/inject": {"GET": context.show_start_context, "POST": with_timing("start", context.inject_at_start)},
     "/api/context/preview": {"GET": context.show_start_context},
     "/api/context/prompt": {"POST": with_timing("prompt", context.inject_at_trigger)},
@@ -150,28 +139,11 @@ _UNTYPED: dict[str, dict[str, Callable[..., Awaitable[Any]]]] = {
     "/api/summary/{id}/wrong": dict.fromkeys(("POST", "DELETE"), observations.judge("summary", "wrong")),
     "/api/summary/{id}/approve": {"POST": observations.judge("summary", "approved")},
     "/api/quarantine": {"GET": observations.show_approval_queue, "POST": observations.judge_source},
-    "/api/trust": {
-        "GET": projects.list_trusted,
-        "POST": projects.trust_source,
-        "DELETE": projects.distrust_source,
-    },
     "/api/timeline": {"GET": context.show_timeline},
     "/api/summary/{id}": {"GET": observations.record_handler("summary")},
     "/api/prompt/{id}": {"GET": observations.record_handler("prompt")},
     "/api/session/{id}": {"GET": observations.show_session},
-    "/api/session/{id}/story": {"GET": sessions.show_story},
-    "/api/session/{id}/events": {"GET": sessions.show_events},
-    "/api/now": {"GET": sessions.show_activity},
     "/api/memory/save": {"POST": observations.save_memory},
-    "/api/projects": {"GET": projects.list_projects},
-    "/api/project/{id}": {"GET": projects.show_project, "PATCH": projects.rename},
-    "/api/project/{id}/files": {"GET": projects.list_files},
-    "/api/project/{id}/days": {"GET": projects.list_days},
-    "/api/project/{id}/lanes": {"GET": projects.list_session_lanes},
-    "/api/project/{id}/context": {"GET": projects.preview_context},
-    "/api/project/{id}/merge": {"POST": projects.merge},
-    "/api/project/{id}/off": {"POST": projects.turn_off},
-    "/api/project/{id}/on": {"POST": projects.turn_on},
     "/mcp": {"POST": mcp.serve_mcp},
     "/api/feed": {"GET": viewer.show_feed},
     "/api/facets": {"GET": viewer.show_facets},
@@ -188,7 +160,7 @@ _UNTYPED: dict[str, dict[str, Callable[..., Awaitable[Any]]]] = {
 
 def _by_path() -> dict[str, dict[str, AnyRoute]]:
     table: dict[str, dict[str, AnyRoute]] = {}
-    for module in (status, health, cost, settings, deletion, transfer):
+    for module in (status, sessions, projects, health, cost, settings, deletion, transfer):
         for route in module.ROUTES:
             table.setdefault(route.path, {})[route.method] = route
     for path, handlers in _UNTYPED.items():

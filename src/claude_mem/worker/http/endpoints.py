@@ -95,7 +95,8 @@ class Field:
             return msgspec.convert(value, self.type)
         except (ValueError, RecursionError) as error:  # msgspec.ValidationError is a ValueError
             what = "the id in the path" if self.place == "path" else f"`{name}`"
-            raise InvalidRequest(f"{what} must be {self.expects}") from error
+            hint = "`claude-mem routes --openapi` describes every route"
+            raise InvalidRequest(f"{what} must be {self.expects}", hint=hint) from error
 
 
 def decode_request(

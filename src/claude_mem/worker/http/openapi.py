@@ -26,22 +26,8 @@ Document = dict[str, Any]
 _TEMPLATE = "#/components/schemas/{name}"
 
 _PAGE = "limit:1-100 offset:0-1000000000"
-_SESSION = "contentSessionId! content_session_id claudeSessionId sessionId session_id"
-_ABOUT = "cwd project platformSource host"
-_TOOL = "tool_name! toolName tool_input:any toolInput:any tool_response:any tool_output:any toolResponse:any"
-_TOOL += " tool_use_id toolUseId"
-_PROMPT, _MESSAGE = "prompt userPrompt user_prompt", "last_assistant_message lastAssistantMessage"
 _CONTEXT = "cwd project projects"
 PARAMETERS = {
-    "POST /sessions/{id}/init": f"{_PROMPT} cwd project",
-    "POST /sessions/{id}/observations": f"{_TOOL} cwd project",
-    "POST /sessions/{id}/summarize": f"{_MESSAGE} cwd project",
-    "GET /api/sessions": f"{_PAGE} project project_id:0-1000000000 host",
-    "POST /api/sessions/init": f"{_SESSION} {_PROMPT} {_ABOUT}",
-    "POST /api/sessions/observations": f"{_SESSION} {_TOOL} {_ABOUT}",
-    "POST /api/sessions/summarize": f"{_SESSION} {_MESSAGE} {_ABOUT}",
-    "POST /api/sessions/complete": f"{_SESSION} reason {_ABOUT}",
-    "POST /api/processing": "isProcessing:flag project",
     "GET /api/context/inject": _CONTEXT,
     "GET /api/context/preview": _CONTEXT,
     "POST /api/context/semantic": "q! query prompt project limit:1-50",
@@ -59,18 +45,8 @@ PARAMETERS = {
     "POST /api/observation/{id}/merge": "ids!:ids",
     "GET /api/quarantine": "limit:1-100 offset:0-100000",
     "POST /api/quarantine": "trust! project_id!:id verdict:approved|wrong",
-    "POST /api/trust": "project_id!:id source!",
-    "DELETE /api/trust": "project_id!:0-999999999 source!",
     "GET /api/timeline": "anchor query depth_before:0-50 depth_after:0-50 project format:json|text",
-    "GET /api/session/{id}/story": "from:0-1000000000 limit:1-50",
-    "GET /api/session/{id}/events": "turn:1-1000000000 from:0-1000000000 limit:1-200",
     "POST /api/memory/save": "text! title project cwd type",
-    "PATCH /api/project/{id}": "name!",
-    "GET /api/project/{id}/files": "under",
-    "GET /api/project/{id}/days": "year:1971-2099",
-    "GET /api/project/{id}/lanes": "from:date to:date limit:1-500 offset:0-1000000000",
-    "GET /api/project/{id}/context": "context_tokens:0-1000000 context_observations:0-1000000",
-    "POST /api/project/{id}/merge": "into:id from:id ?dry_run:flag",
     "GET /api/feed": "limit:1-100 before project:0-999999999 kind type concept host since:date until:date",
     "POST /api/open": "path printed:flag",
     "POST /open": "code!",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
+from msgspec import structs
 from starlette.requests import Request
 
 from claude_mem.curate.saving import classify_trust, sanitize_user_lines, sanitize_user_text
@@ -95,7 +96,7 @@ async def show_session(service: Service, request: Request) -> Any:
 def _session_details(conn: Connection, session_id: int) -> Row:
     session = sessions.get_session_details(conn, session_id)
     return {
-        **session,
+        **structs.asdict(session),
         "turns": turns.list_turns(conn, session_id),
         "events": events.list_session_events(conn, session_id),
         "prompts": observations.list_session_memories(conn, "prompt", session_id),
