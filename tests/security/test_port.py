@@ -14,7 +14,8 @@ import pytest
 from starlette.types import ASGIApp, Message
 
 from claude_mem.worker.http import api
-from claude_mem.worker.http.auth import Admission, BrowserSessions
+from claude_mem.worker.http.auth import BrowserSessions
+from claude_mem.worker.http.schemas.viewer import Admission
 from tests.support import proof
 
 TOKEN, PORT = "t" * 43, 37777

@@ -29,6 +29,7 @@ from claude_mem.worker.http.schemas.health import (
     InFolder,
     WorkerStatus,
 )
+from claude_mem.worker.http.schemas.viewer import ROTATE_TOKEN
 
 LINE_SECONDS = 0.5
 STDIN_SECONDS, STDIN_BYTES = 0.1, 1 << 20
@@ -370,7 +371,7 @@ def rotate_token(_: argparse.Namespace) -> int:
     """Replace the access token of the HTTP API."""
     data_dir = load_lenient().config.data_dir
     if process.lock_holder(data_dir) is not None:
-        Client(process.ensure_worker(data_dir)).post("/api/token/rotate")
+        Client(process.ensure_worker(data_dir)).call(ROTATE_TOKEN, NoFields())
     else:
         lock = process.take_lock(data_dir)
         process.create_token(data_dir)

@@ -7,9 +7,7 @@ setting as `field` if one is invalid; times are milliseconds, UTC.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
 
 from starlette import routing
 from starlette.applications import Starlette
@@ -28,7 +26,6 @@ from claude_mem.domain.errors import (
     UnreadableEvent,
 )
 from claude_mem.storage.sqlite import damage
-from claude_mem.storage.sqlite.memory.observations import list_memories
 from claude_mem.worker import mcp
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.auth import BrowserSessions, Guard
@@ -46,7 +43,6 @@ from claude_mem.worker.http.routes import (
     transfer,
     viewer,
 )
-from claude_mem.worker.http.routes.health import with_timing
 
 log = logging.getLogger(__name__)
 
@@ -108,65 +104,13 @@ async def _http_error(_: Request, error: Exception) -> Response:
 
 # --- all routes ------------------------------------------------------------------------------------------------------
 
-_UNTYPED: dict[str, dict[str, Callable[..., Awaitable[Any]]]] = {
-    "/api/context/inject": {"GET": context.show_start_context, "POST": with_timing("start", context.inject_at_start)},
-    "/api/context/preview": {"GET": context.show_start_context},
-    "/api/context/prompt": {"POST": with_timing("prompt", context.inject_at_trigger)},
-    "/api/context/file": {"POST": with_timing("file", context.inject_at_trigger)},
-    "/api/context/failure": {"POST": with_timing("failure", context.inject_at_trigger)},
-    "/api/context/semantic": {"POST": context.preview_prompt_injection},
-    "/api/search": {"GET": context.search},
-    "/api/observations": {"GET": observations.list_observations},
-    "/api/observations/batch": {"POST": observations.get_observations},
-    "/api/why": {"GET": observations.explain_line},
-    "/api/observations/by-file": {"GET": observations.list_by_file},
-    "/api/summaries": {"GET": observations.list_handler(partial(list_memories, kind="summary"))},
-    "/api/prompts": {"GET": observations.list_handler(partial(list_memories, kind="prompt"))},
-    "/api/observation/{id}": {
-        "GET": observations.record_handler("observation"),
-        "PATCH": observations.change,
-        "DELETE": observations.forget,
-    },
-    "/api/observation/{id}/page": {"GET": observations.show_page},
-    "/api/observation/{id}/related": {"GET": observations.show_related},
-    "/api/observation/{id}/history": {"GET": observations.show_history},
-    "/api/observation/{id}/forget": {"GET": observations.preview_deletion},
-    "/api/observation/{id}/undo": {"POST": observations.undo},
-    "/api/observation/{id}/pin": {"POST": observations.pin, "DELETE": observations.pin},
-    "/api/observation/{id}/merge": {"POST": observations.merge},
-    "/api/observation/{id}/wrong": dict.fromkeys(("POST", "DELETE"), observations.judge("observation", "wrong")),
-    "/api/observation/{id}/approve": {"POST": observations.judge("observation", "approved")},
-    "/api/summary/{id}/wrong": dict.fromkeys(("POST", "DELETE"), observations.judge("summary", "wrong")),
-    "/api/summary/{id}/approve": {"POST": observations.judge("summary", "approved")},
-    "/api/quarantine": {"GET": observations.show_approval_queue, "POST": observations.judge_source},
-    "/api/timeline": {"GET": context.show_timeline},
-    "/api/summary/{id}": {"GET": observations.record_handler("summary")},
-    "/api/prompt/{id}": {"GET": observations.record_handler("prompt")},
-    "/api/session/{id}": {"GET": observations.show_session},
-    "/api/memory/save": {"POST": observations.save_memory},
-    "/mcp": {"POST": mcp.serve_mcp},
-    "/api/feed": {"GET": viewer.show_feed},
-    "/api/facets": {"GET": viewer.show_facets},
-    "/api/open": {"POST": viewer.create_link},
-    "/api/token/rotate": {"POST": viewer.rotate_token},
-    "/api/open/{id}": {"GET": viewer.show_link},
-    **{path: {"GET": viewer.show_page} for path in viewer.PATHS},
-    "/open": {"GET": viewer.show_page, "POST": viewer.log_in},
-    "/open/again": {"GET": viewer.show_challenge, "POST": viewer.log_in_again},
-    "/api/renewal": {"GET": viewer.create_renewal},
-    "/static/{name:path}": {"GET": viewer.serve_file},
-}
 
-
-def _by_path() -> dict[str, dict[str, AnyRoute]]:
+def _by_path(routes: Iterable[AnyRoute]) -> dict[str, dict[str, AnyRoute]]:
     table: dict[str, dict[str, AnyRoute]] = {}
-    for module in (status, sessions, projects, health, cost, settings, deletion, transfer):
-        for route in module.ROUTES:
-            table.setdefault(route.path, {})[route.method] = route
-    for path, handlers in _UNTYPED.items():
-        for method, handler in handlers.items():
-            table.setdefault(path, {})[method] = RawRoute(method, path, handler)
+    for route in routes:
+        table.setdefault(route.path, {})[route.method] = route
     return table
 
 
-ROUTES = _by_path()
+MODULES = (status, sessions, context, observations, projects, health, cost, settings, deletion, transfer, viewer)
+ROUTES = _by_path([*(route for module in MODULES for route in module.ROUTES), RawRoute("POST", "/mcp", mcp.serve_mcp)])

@@ -1,9 +1,4 @@
-"""The HTTP API as an OpenAPI document, made of the types of the endpoints: `claude-mem routes --openapi`.
-
-Of routes without types, `PARAMETERS` lists the parameters, one word each: `limit:1-100` is an integer in a range,
-`at:date` a day or milliseconds, `kind:a|b` one of these values, `ids:ids` a list of integers, `dry_run:flag` a boolean,
-a bare `query` a string. `!` marks required parameters, `?` query parameters of a method that has a body.
-"""
+"""The HTTP API as an OpenAPI document, made of the types of the endpoints: `claude-mem routes --openapi`."""
 
 from __future__ import annotations
 
@@ -19,55 +14,14 @@ from msgspec.structs import fields as struct_fields
 from claude_mem import __version__
 from claude_mem.worker.http.endpoints import Endpoint, Field, request_fields
 from claude_mem.worker.http.route import AnyRoute, RawRoute
-from claude_mem.worker.http.routes import viewer
 
 Schema = dict[str, object]
 Document = dict[str, Any]
 _TEMPLATE = "#/components/schemas/{name}"
 
-_PAGE = "limit:1-100 offset:0-1000000000"
-_CONTEXT = "cwd project projects"
-PARAMETERS = {
-    "GET /api/context/inject": _CONTEXT,
-    "GET /api/context/preview": _CONTEXT,
-    "POST /api/context/semantic": "q! query prompt project limit:1-50",
-    "GET /api/search": "query q limit:1-100 offset:0-10000 project project_id:0-999999999 kind type obs_type concepts"
-    " files dateStart:date dateEnd:date host session orderBy:relevance|date_desc|date_asc format:json|text explain:flag"
-    " typing:flag",
-    "GET /api/observations": f"{_PAGE} project type",
-    "GET /api/summaries": f"{_PAGE} project",
-    "GET /api/prompts": f"{_PAGE} project",
-    "POST /api/observations/batch": "ids!:ids",
-    "GET /api/why": "file! line:0-10000000 cwd!",
-    "GET /api/observations/by-file": "path! project project_id:0-1000000000 limit:1-100",
-    "PATCH /api/observation/{id}": "type title subtitle narrative facts:texts concepts:texts",
-    "DELETE /api/observation/{id}": "now:0-1",
-    "POST /api/observation/{id}/merge": "ids!:ids",
-    "GET /api/quarantine": "limit:1-100 offset:0-100000",
-    "POST /api/quarantine": "trust! project_id!:id verdict:approved|wrong",
-    "GET /api/timeline": "anchor query depth_before:0-50 depth_after:0-50 project format:json|text",
-    "POST /api/memory/save": "text! title project cwd type",
-    "GET /api/feed": "limit:1-100 before project:0-999999999 kind type concept host since:date until:date",
-    "POST /api/open": "path printed:flag",
-    "POST /open": "code!",
-    "POST /open/again": "id! proof!",
-}
-# The body is a hook's record.
+# Routes whose body is a hook's record, and those whose body another specification defines.
 HOOK_RECORDS = tuple(f"POST /api/context/{name}" for name in ("inject", "prompt", "file", "failure"))
-MEDIA_TYPES = {
-    "GET /api/context/inject": "text/plain",
-    "GET /api/context/preview": "text/plain",
-    **{f"GET {path}": "text/html" for path in (*viewer.PATHS, "/open")},
-}
-_SCHEMAS: dict[str, Schema] = {
-    "": {"type": "string"},
-    "date": {"type": "string", "description": "2026-01-31, or milliseconds since 1970"},
-    "flag": {"type": "boolean"},
-    "id": {"type": "integer", "minimum": 1, "maximum": (1 << 62) - 1},
-    "ids": {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": (1 << 62) - 1}, "maxItems": 200},
-    "texts": {"type": "array", "items": {"type": "string"}},
-    "any": {},
-}
+MCP = "POST /mcp"
 _ERROR: Schema = {
     "type": "object",
     "required": ["error", "hint"],
@@ -183,65 +137,31 @@ def _field_schema(field: Field, endpoint: Endpoint[Any, Any]) -> Schema:
 
 def _describe_raw(route: RawRoute) -> Schema:
     name = f"{route.method} {route.path}"
-    params = [_parse_param(word) for word in PARAMETERS.get(name, "").split()]
-    query_params = [item for item in params if item["in_query"] or route.method in ("GET", "DELETE")]
     operation: Schema = {
-        "parameters": [*_path_parameters(route.path), *(_query_parameter(item) for item in query_params)],
-        "responses": {"200": _success(route), "4XX": _failure(name)},
+        "parameters": [
+            {
+                "name": parameter,
+                "in": "path",
+                "required": True,
+                "schema": {"type": "integer"} if parameter == "id" else {"type": "string"},
+            }
+            for parameter in re.findall(r"{(\w+)", route.path)
+        ],
+        "responses": {
+            "200": {"description": "success", "content": {route.media_type: {}}},
+            "4XX": _failure(name),
+        },
     }
-    if route.method in ("POST", "PATCH"):
-        body_params = [item for item in params if item not in query_params]
-        operation["requestBody"] = {"content": _request_body(name, body_params)}
+    if name in HOOK_RECORDS:
+        record = {"type": "string", "contentEncoding": "binary"}
+        operation["requestBody"] = {"content": {"application/octet-stream": {"schema": record}}}
+    elif route.method == "POST":
+        operation["requestBody"] = {"content": {"application/json": {"schema": {"type": "object"}}}}
     return operation
 
 
-def _parse_param(word: str) -> Schema:
-    name, _, shape = word.partition(":")
-    return {
-        "name": name.strip("?!"),
-        "in_query": name[0] == "?",
-        "required": name[-1] == "!",
-        "schema": _schema(shape),
-    }
-
-
-def _schema(word: str) -> Schema:
-    if limits := re.fullmatch(r"(\d+)-(\d+)", word):
-        return {"type": "integer", "minimum": int(limits[1]), "maximum": int(limits[2])}
-    return {"type": "string", "enum": word.split("|")} if "|" in word else _SCHEMAS[word]
-
-
-def _path_parameters(path: str) -> list[Schema]:
-    schemas = {"id": _SCHEMAS["id"], "name": _SCHEMAS[""]}
-    names = re.findall(r"{(\w+)", path)
-    return [{"name": name, "in": "path", "required": True, "schema": schemas[name]} for name in names]
-
-
-def _query_parameter(item: Schema) -> Schema:
-    return {"name": item["name"], "in": "query", "required": item["required"], "schema": item["schema"]}
-
-
-def _request_body(name: str, items: list[Schema]) -> Schema:
-    if name in HOOK_RECORDS:
-        return {"application/octet-stream": {"schema": {"type": "string", "contentEncoding": "binary"}}}
-    schema = {
-        "type": "object",
-        "properties": {str(item["name"]): item["schema"] for item in items},
-        "required": [item["name"] for item in items if item["required"]],
-        "additionalProperties": name == "POST /mcp",
-    }
-    return {"application/json": {"schema": schema}}
-
-
-def _success(route: RawRoute) -> Schema:
-    name = f"{route.method} {route.path}"
-    kinds = [MEDIA_TYPES.get(name, route.media_type)]
-    kinds += ["text/plain"] if "format:" in PARAMETERS.get(name, "") else []
-    return {"description": "success", "content": {kind: {} for kind in kinds}}
-
-
 def _failure(name: str) -> Schema:
-    if name == "POST /mcp":
+    if name == MCP:
         return {"description": "the error, as MCP defines it"}
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     return {"description": "what happened, and what to do", "content": content}
