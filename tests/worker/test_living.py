@@ -5,68 +5,23 @@ from __future__ import annotations
 
 import json
 import stat
-import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
-from claude_mem.domain import anchors
 from claude_mem.domain.anchors import Freshness, Outcome
 from claude_mem.inject import freshness
-from claude_mem.storage.sqlite.memory.anchors import StoredAnchor, StoredOutcome, apply_looks, judge_freshness
+from claude_mem.storage import sqlite
+from claude_mem.storage.sqlite.memory.anchors import judge_freshness
 from claude_mem.system import git_objects
 from claude_mem.system.git_objects import GitObjects
 from tests.support.lab import Lab
+from tests.support.repositories import CODE, NOW, OTHER, Repository
+from tests.support.waiting import wait_for
 
-CODE = "\n".join(f"def step_{number}(basket): return basket.total({number})" for number in range(9)) + "\n"
-OTHER = "\n".join(f"class Basket{number}: total = compute_total({number})" for number in range(9)) + "\n"
-NOW = time.time_ns() // 1_000_000
-
-
-class Repository:
-    """A real repository in a temporary directory."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        root.mkdir(exist_ok=True)
-        self.git("init", "-q", "-b", "main")
-        self.put("README", "A shop with baskets and totals.\n")
-        self.commit("Begin")
-
-    def git(self, *arguments: str) -> str:
-        names = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
-        done = subprocess.run(
-            ["git", "-C", str(self.root), *names, *arguments], check=True, capture_output=True, text=True
-        )
-        return done.stdout.strip()
-
-    def put(self, path: str, text: str) -> None:
-        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
-        (self.root / path).write_text(text)
-
-    def commit(self, subject: str) -> None:
-        self.git("add", "-A")
-        self.git("commit", "-q", "-m", subject)
-
-    def outcome(self, before: Outcome = Outcome.TRIED, *, path: str = "a.py") -> str:
-        """Return what became of an edit that added `CODE` to a file."""
-        verdict = self.judge(before, path=path)
-        return verdict.outcome if verdict else before
-
-    def judge(
-        self, before: Outcome = Outcome.TRIED, *, path: str = "a.py", created_at: int = NOW, now: int = NOW
-    ) -> freshness.Verdict | None:
-        """Judge an edit that added `CODE` to a file, as a look after a turn does."""
-        item = StoredAnchor(1, 1, path, "edit", anchors.choose_lines(CODE.splitlines()))
-        git = GitObjects(str(self.root))
-        head, _ = git.head()
-        paths = git.list_paths(head)
-        seen = apply_looks([item], freshness.look_at_files(str(self.root), [item], seconds=60, paths=paths))
-        stored = StoredOutcome(1, before, "", created_at)
-        verdicts = freshness.judge_outcomes(git, seen, [stored], head=head, now=now)
-        return verdicts[0] if verdicts else None
+MIGRATION = (Path(sqlite.__file__).parent / "migrations" / "0026_anchor_kinds.sql").read_text()
 
 
 @pytest.fixture
@@ -331,6 +286,53 @@ def test_a_forgotten_observation_leaves_no_anchor(lab: Lab) -> None:
     lab.mem("stop")
     assert lab.rows("select * from anchors") == []
     assert lab.rows("select * from outcomes") == []
+
+
+def test_undoing_a_deletion_brings_the_anchors_back(lab: Lab) -> None:
+    work(lab, "a", "src/prices.py", PRICES, PRICES_SAID)
+    client = lab.start()
+    lab.wait_digested()
+    (item,) = client.get("/api/observations")["items"]
+    lab.mem("forget", str(item["id"]), "--yes")
+    lab.mem("forget", "--undo", str(item["id"]))
+    wait_for(lambda: client.get(f"/api/observation/{item['id']}")["work_outcome"])
+    lab.mem("stop")
+    ((kind, size),) = lab.rows("select kind, length(lines) / 8 from anchors")
+    assert (kind, size) == ("edit", 9)
+
+
+def test_a_deleted_session_that_is_restored_has_its_anchors_again(lab: Lab) -> None:
+    work(lab, "a", "src/prices.py", PRICES, PRICES_SAID)
+    client = lab.start()
+    lab.wait_digested()
+    lab.mem("forget", "--session", "a", "--yes")
+    assert client.get("/api/observations")["items"] == []
+    lab.mem("forget", "--undo", "F1")
+    wait_for(lambda: [item for item in client.get("/api/observations")["items"] if explained(client, item)])
+    lab.mem("stop")
+    assert lab.rows("select length(lines) / 8 from anchors") == [(9,)]
+
+
+def explained(client: Any, item: dict[str, Any]) -> str:
+    """What became of an observation's work; "" if it has no anchors."""
+    return str(client.get(f"/api/observation/{item['id']}")["work_outcome"])
+
+
+def test_records_from_before_there_were_anchors_get_theirs(lab: Lab) -> None:
+    work(lab, "a", "src/prices.py", PRICES, PRICES_SAID)
+    client = lab.start()
+    lab.wait_digested()
+    (item,) = client.get("/api/observations")["items"]
+    lab.mem("edit", str(item["id"]), "--title", "Prices are computed by nine functions")
+    lab.mem("stop")
+    with apsw.Connection(str(lab.data / "claude-mem.db")) as conn:  # as an upgrade leaves it
+        conn.execute("delete from anchors; delete from outcomes")
+        (job,) = [part for part in MIGRATION.split(";") if "insert or ignore into jobs" in part]
+        conn.execute(job)
+    client = lab.start()
+    wait_for(lambda: explained(client, item))
+    lab.mem("stop")
+    assert lab.rows("select length(lines) / 8 from anchors") == [(9,)]
 
 
 def test_code_that_changed_in_part_is_said_to_have(lab: Lab) -> None:

@@ -9,7 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from claude_mem.privacy.secret_rules import CODE_EXPRESSION, is_hex_or_uuid, is_mostly_words, is_random, looks_secret
+from claude_mem.privacy.secret_rules import (
+    CODE_EXPRESSION,
+    is_hex_or_uuid,
+    is_label,
+    is_mostly_words,
+    is_random,
+    looks_secret,
+)
 
 Edit = tuple[int, int, str]  # start, end, replacement
 
@@ -20,7 +27,7 @@ _KEY_KINDS = (
     "service|consumer|deploy|client|storage|admin|session|auth|jwt|hmac"
 )
 _NAMES = (
-    r"(?:pass(?:word|wd|phrase|code)|(?:(?<![A-Za-z])|(?<=store)|(?<=key)|(?<=ssh)|(?<=require))pass|pwd|psk|(?<=_)salt|secret|token|credentials?|auth(?:tok)?|"
+    r"(?:pass(?:word|wd|phrase|code)|(?:(?<![A-Za-z])|(?<=store)|(?<=key)|(?<=ssh)|(?<=require))pass|pwd|psk|(?<=_)salt|secret|token|credentials?|auth(?:tok|(?!0))|"
     rf"(?:{_KEY_KINDS})[_\-]?key|api key|(?<=[A-Za-z0-9][_\-.])key|(?-i:(?<=[a-z0-9])Key))"
 )
 _REST = r"(?:s|[0-9]{1,4}|[_\-][A-Za-z0-9_\-]{0,32}|(?-i:[A-Z][A-Za-z0-9]{0,32}))?(?![A-Za-z0-9])"
@@ -150,11 +157,16 @@ def _heads_column(cell: str) -> bool:
     return match is not None and not _has_weak_name(match) and not _is_about_secret(match["name"])
 
 
+_RULE_LINE = re.compile(r"[ \t|+\-=:]{3,300}\Z")
+
+
 def _column_edits(text: str, end: int, separator: str, count: int, columns: set[int]) -> Iterator[Edit]:
     for _ in range(_MAX_ROWS):
         begin, end = end + 1, text.find("\n", end + 1, end + 1 + 4 * _MAX_LINE)
         end = end if end >= 0 else min(len(text), begin + 4 * _MAX_LINE)
         cells = text[begin:end].split(separator)
+        if _RULE_LINE.match(text, begin, end):
+            continue
         if len(cells) != count:
             return
         for number, cell in enumerate(cells):
@@ -431,16 +443,8 @@ def _is_about_secret(name: str) -> bool:
     return bool(_ABOUT.search(name)) and not _PASSWORD.fullmatch(name)
 
 
-_LABEL = re.compile(r"(?i)pass(?:word)?|secret|token|auth|key|jwt|cred|login|expected|missing|required")
-
-
-def _is_label(value: str) -> bool:
-    """Return whether a value is a label: words of which one is about secrets (`x-auth-token-2`)."""
-    return bool(_LABEL.search(value)) and is_mostly_words(value)
-
-
 def _is_secret(value: str, name: str, *, env: bool) -> bool:
-    if _is_label(value):
+    if is_label(value):
         return False
     if name[:3].lower() == "key":
         return False  # a weak name: see `_replace_loose`

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from claude_mem.domain.text import map_strings
-from claude_mem.privacy import secret_names, secret_rules
+from claude_mem.privacy import secret_context, secret_names, secret_rules
 from claude_mem.privacy.secret_names import Edit
 from claude_mem.privacy.secret_rules import (
     IDIOM_RULES,
@@ -135,6 +135,7 @@ def _apply_rules(draft: _EditableText, depth: int) -> None:
     )
     draft.edit(_tighten(draft.text, secret_names.named_value_edits(draft.text)))
     draft.edit(sorted(command_edits(draft.text)))
+    draft.edit(secret_context.context_edits(draft.text))
     _apply_by_line(IDIOM_RULES, draft)
     if depth:
         _redact_encoded(draft, words, depth)
@@ -173,13 +174,15 @@ def _replacements(name: str, match: re.Match[str]) -> Iterator[tuple[str, str]]:
     """Yield the prefix of a match to keep and the marker that replaces the rest; nothing if the match is no secret.
 
     Named groups of a rule: `keep` is not part of the secret, `word` may turn out to be trivial, `value` must look
-    random.
+    random, `password` must not look like a word or a name.
     """
     groups = match.groupdict("")
     word, keep, value = groups.get("word", ""), groups.get("keep", ""), groups.get("value", "")
     if match[0].startswith("[redacted", len(keep)):
         return
-    if value:
+    if password := groups.get("password", ""):
+        is_harmless = secret_context.grade(password) < 1.5
+    elif value:
         is_harmless = not is_random(value) or (is_hex_or_uuid(value) and name != "named")
     else:
         is_harmless = is_trivial(word) if word else _is_example(match[0])
@@ -473,7 +476,7 @@ def command_edits(text: str) -> Iterator[Edit]:
             end = _LINE_END.search(text, command.end(), command.end() + _MAX_LINE)
             stop = end.start() if end else min(len(text), command.end() + _MAX_LINE)
             for word in _ARGUMENT.finditer(text, command.end(), stop):
-                if _is_secret_argument(word[0], plain=plain):
+                if _is_secret_argument(word[0], plain=plain) and not secret_context.is_user(text, word.start()):
                     yield word.start(), word.end(), "[redacted]"
     yield from _terminal_edits(text)
 
@@ -503,12 +506,20 @@ def _matching_printers(command: str) -> Iterator[tuple[bool]]:
 
 
 def _is_printed_secret(word: str) -> bool:
-    return is_random(word) or (is_hex_or_uuid(word) and "-" not in word and len(word) >= 16)
+    if any(map(str.isspace, word)):
+        return False
+    return (
+        is_random(word)
+        or secret_context.grade(word) >= 1.5
+        or (is_hex_or_uuid(word) and "-" not in word and len(word) >= 16)
+    )
 
 
 def _is_secret_argument(word: str, *, plain: bool) -> bool:
     """Return whether an argument is a secret. `plain`: the command also takes hexadecimal keys."""
-    return is_certainly_random(word) if not is_hex_or_uuid(word) else plain and len(word) >= 20
+    if is_hex_or_uuid(word):
+        return plain and len(word) >= 20
+    return is_certainly_random(word) or (plain and secret_context.grade(word) >= 1.5)
 
 
 _OUTPUT_WORD = re.compile(r"[^\s\"'`,;:(){}\[\]<>]{8,4096}")
