@@ -165,8 +165,8 @@ class BackupCheck:
     path: str
     size: int
     version: int
-    counts: dict[str, int] = field(default_factory=dict)
-    strange: list[str] = field(default_factory=list)  # schema objects that our migrations do not create; never restored
+    counts: dict[str, int]
+    strange: list[str]  # schema objects that our migrations do not create; never restored
 
 
 # --- requests to models ----------------------------------------------------------------------------------------------

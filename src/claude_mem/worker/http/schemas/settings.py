@@ -21,7 +21,7 @@ class Setting(msgspec.Struct, frozen=True):
     kind: str
     low: float | None
     high: float | None
-    choices: list[str] | None
+    choices: list[str]
     problem: str
     hint: str
     fixed: str
