@@ -273,7 +273,9 @@ def summarize(answers: Answers) -> dict[str, Any]:
     shipped, plain = answers.shipped, answers.plain
     current = [line for line in plain if line.is_current]
     held = [line for line in current if not line.state.holds or line.is_superseded]
-    claimed = [line for line in plain if line.survival and (line.is_superseded or line.state.freshness in anchors.STALE)]
+    claimed = [
+        line for line in plain if line.survival and (line.is_superseded or line.state.freshness in anchors.STALE)
+    ]
     outdated = [line for line in plain if line.is_outdated]
     undone = [line for line in shipped if line.was_never_committed and not line.says_it_did_not_last]
     return {
