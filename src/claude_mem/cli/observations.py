@@ -316,7 +316,7 @@ def _show_scope(preview: DeletionPreview) -> None:
     parts = [f"{count:,} {name}" for name, count in preview.counts.items() if count]
     output.info(f"to be deleted: {', '.join(parts) or 'nothing'}")
     for item in preview.first:
-        output.info(f"  {item.kind:<11} {item.id:>6}  {local_time(item.at):%Y-%m-%d}  {item['title']}")
+        output.info(f"  {item.kind:<11} {item.id:>6}  {local_time(item.at):%Y-%m-%d}  {item.title}")
     if preview.made_again:
         output.info(f"{preview.made_again:,} turns will be summarized again from their remaining events")
 

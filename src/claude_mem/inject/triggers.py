@@ -264,9 +264,7 @@ def inject_at_failure(
     """Return what solved the same error before, after the first lines."""
     where = SearchFilter(project_ids=(project_id,), exclude_session_id=session_id)
     hits = search.find_by_signal(conn, where, kinds=("error",), values=_signatures(trigger.text))
-    solved = observations.list_solutions(
-        conn, sorted({row["group"] for row in hits if row["group"] > 0}, reverse=True)[:50]
-    )
+    solved = observations.list_solutions(conn, sorted({row.group for row in hits if row.group > 0}, reverse=True)[:50])
     fresh = [row for row in solved if item_name("observation", row["id"]) not in injected_names][:FAILURE_ITEMS]
     lines = [(_row_line(row, icons), [item_name("observation", row["id"])], is_user_approved(row)) for row in fresh]
     lines = [*(line for line in first_lines if line[1][0] not in injected_names), *lines]
