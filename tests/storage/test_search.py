@@ -499,7 +499,7 @@ def test_a_prompt_has_a_vector_of_its_own_only_where_there_is_no_more_to_its_tur
     _session(lab, "s1", "real work", file="a.py", at=NOW + MINUTE)
     service = _worked(config)
     owed = service.db.read_now(search.list_passages_without_vector, "m", limit=99)
-    kinds = {(row.kind, row.title or row.body) for row in owed if row["kind"] != "observation"}
+    kinds = {(row.kind, row.title or row.body) for row in owed if row.kind != "observation"}
     assert kinds == {("prompt", "only words"), ("turn", "real work")}
     service.close()
 
