@@ -72,7 +72,7 @@ class Check:
             return "bad"
         return "warn" if self.caveat else "ok"
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Return the check as printed with `--json`."""
         return {"name": self.name, "ok": self.ok, "level": self.level, "found": self.detail, "hint": self.hint}
 
@@ -168,7 +168,7 @@ def model(options: argparse.Namespace) -> int:
     return 0
 
 
-def _models(config: Config) -> list[dict[str, Any]]:
+def _models(config: Config) -> list[dict[str, object]]:
     """List the models, with the progress of the embeddings if a worker is running. No worker is started for this."""
     from claude_mem.recall import models
 

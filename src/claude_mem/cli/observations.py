@@ -440,12 +440,12 @@ def edit(options: argparse.Namespace) -> int:
     return 0
 
 
-def _changes_from_options(options: argparse.Namespace) -> dict[str, Any]:
+def _changes_from_options(options: argparse.Namespace) -> dict[str, object]:
     option_names = {**{name: name for name in TEXTS}, **LISTS}
     return {name: value for name, option in option_names.items() if (value := getattr(options, option)) is not None}
 
 
-def _edit_in_editor(item: dict[str, Any]) -> dict[str, Any]:
+def _edit_in_editor(item: dict[str, Any]) -> dict[str, object]:
     """Let the user edit the form and return the changes. A form that can't be parsed is kept."""
     folder = Path(tempfile.mkdtemp(prefix="claude-mem-"))  # a directory, so that the editor's backup files go with it
     path = folder / f"observation-{item['id']}.toml"
@@ -486,7 +486,7 @@ def format_form(item: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def changed_fields(before: str, after: str) -> dict[str, Any]:
+def changed_fields(before: str, after: str) -> dict[str, object]:
     """Return the fields that differ in the second form. The worker validates them."""
     old, new = (
         {name: part.strip() if isinstance(part, str) else part for name, part in tomllib.loads(text).items()}

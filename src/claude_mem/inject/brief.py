@@ -304,7 +304,7 @@ def _share(slots: int, part: int) -> int:
     return min(slots, max(1, slots // part))
 
 
-def _distinct_rows(rows: Iterable[Row], before: Iterable[str]) -> list[Row]:
+def _distinct_rows(rows: Iterable[Row], before: Iterable[str]) -> list[dict[str, object]]:
     """Return the rows that have a presentable title and do not repeat a line of `before`."""
     return select.distinct(filter(has_title, rows), before, title=title_line)
 

@@ -94,7 +94,7 @@ class Hit:
     row: Row
     explanation: dict[str, Any]
 
-    def as_item(self, *, explain: bool = False) -> Row:
+    def as_item(self, *, explain: bool = False) -> dict[str, object]:
         """Return the hit as the API, the CLI and the tools show it."""
         columns = ("content_session_id", "host", "project", "prompt_number", "type", "created_at", "files", "tokens")
         item = {"id": self.id, "kind": self.kind, "title": self.title, "score": round(self.score, 4)}

@@ -333,7 +333,7 @@ def _turn_documents(conn: Connection, turn_id: int) -> list[Row]:
     return list(search.load_hits(conn, [document_id for document_id, _ in siblings]).values())
 
 
-def _read_records(conn: Connection, identities: Sequence[tuple[str, int]]) -> dict[str, Row]:
+def _read_records(conn: Connection, identities: Sequence[tuple[str, int]]) -> dict[str, dict[str, object]]:
     """Return the records that exist, by ID."""
     records: dict[str, Row] = {}
     for kind, row_id in identities:
@@ -345,7 +345,7 @@ def _read_records(conn: Connection, identities: Sequence[tuple[str, int]]) -> di
     return records
 
 
-def _turn(conn: Connection, turn_id: int) -> Row:
+def _turn(conn: Connection, turn_id: int) -> dict[str, object]:
     row = next((row for row in _turn_documents(conn, turn_id) if row["kind"] == "turn"), None)
     if row is None:
         raise NotFound(f"there is no turn {turn_id}")

@@ -215,7 +215,9 @@ def _restorable_hashes(conn: Connection, scope: DeletionScope, affected: Affecte
     yield from _restorable_title_hashes(conn, scope, affected)
 
 
-def _restorable_title_hashes(conn: Connection, scope: DeletionScope, affected: AffectedRows) -> Iterator[Row]:
+def _restorable_title_hashes(
+    conn: Connection, scope: DeletionScope, affected: AffectedRows
+) -> Iterator[dict[str, object]]:
     pattern = TextPattern(scope.matching) if scope.matching else None
     params = {"restorable": encode_json([item for item in affected.restorable if item[0] == "session"])}
     for name in SESSION_TEXT_COLUMNS:
@@ -351,7 +353,7 @@ def _sessions_losing_first_prompt(conn: Connection, affected: AffectedRows) -> l
     return [row["session_id"] for row in fetch_all(conn, sql, (encode_json(affected.prompts),))]
 
 
-def _id_params(affected: AffectedRows) -> Row:
+def _id_params(affected: AffectedRows) -> dict[str, object]:
     return {
         name: encode_json(getattr(affected, name))
         for name in ("whole_sessions", "events", "prompts", "observations", "summaries")
@@ -845,7 +847,7 @@ def build_tombstone_revocations(conn: Connection, row_id: int) -> list[Tombstone
 
 def undo_observation_change(
     conn: Connection, row_id: int, revocations: Sequence[Tombstone], *, now: int, by: str
-) -> Row:
+) -> dict[str, object]:
     """Undo the last change to an observation. If that was a deletion, remove its tombstones too."""
     result = edits.undo_last_change(conn, row_id, now=now, by=by)
     if result["undone"] == "forgotten":

@@ -20,7 +20,7 @@ from claude_mem.storage.sqlite.deletion.tombstones import (
     SESSION_TEXT_COLUMNS,
     item_from_clause,
 )
-from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
+from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_one, fetch_value
 from claude_mem.storage.sqlite.memory import projects, sessions
 from claude_mem.storage.sqlite.memory.observations import MACHINE_OWNED, TRUSTED, encode_json
 
@@ -344,7 +344,7 @@ def _matching_indexed_turns(conn: Connection, scope: DeletionScope, tables: Any)
     return [row["turn_id"] for row in fetch_all(conn, sql, _scope_params(scope))]
 
 
-def _scope_params(scope: DeletionScope) -> Row:
+def _scope_params(scope: DeletionScope) -> dict[str, object]:
     return {
         "ids": encode_json(scope.ids),
         "sessions": encode_json(["\x1f".join(name) for name in scope.sessions]),

@@ -10,7 +10,6 @@ from claude_mem.domain.reports import FailedTurn, ReprocessCounts, ReprocessProg
 from claude_mem.domain.text import clip_closing
 from claude_mem.storage.sqlite.engine import (
     Connection,
-    Row,
     fetch_all,
     fetch_one,
     fetch_record,
@@ -73,7 +72,7 @@ class ReprocessFilter:
 ALL_TURNS = ReprocessFilter()
 
 
-def _filter_sql(turn_filter: ReprocessFilter, condition: str = _OUTDATED) -> tuple[str, Row]:
+def _filter_sql(turn_filter: ReprocessFilter, condition: str = _OUTDATED) -> tuple[str, dict[str, object]]:
     parts = [condition]
     if turn_filter.project_ids is not None:
         in_projects = "select id from sdk_sessions where project_id in (select value from json_each(:projects))"
