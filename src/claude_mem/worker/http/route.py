@@ -24,7 +24,7 @@ from claude_mem.worker.app import Service
 from claude_mem.worker.http.auth import CREDENTIAL, BrowserSessions, credential_of
 from claude_mem.worker.http.endpoints import A, Endpoint, Q, decode_request
 
-RawHandler = Callable[[Service, Request], Awaitable[Any]]
+RawHandler = Callable[[Service, Request], Awaitable[Response]]
 
 MAX_BODY = 8 * 1024 * 1024
 B = TypeVar("B")
@@ -100,8 +100,7 @@ class RawRoute:
 
     async def respond(self, service: Service, http: Request) -> Response:
         """Return the handler's answer."""
-        answer = await self.handler(service, http)
-        return answer if isinstance(answer, Response) else encode(answer)
+        return await self.handler(service, http)
 
 
 AnyRoute = Route[Any, Any] | RawRoute

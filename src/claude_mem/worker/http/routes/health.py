@@ -20,10 +20,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec.structs import asdict
 from starlette.requests import Request
+from starlette.responses import Response
 
 from claude_mem import __version__, hook
 from claude_mem.config import Config, load_lenient
@@ -352,7 +353,7 @@ def with_timing(trigger: str, handler: RawHandler) -> RawHandler:
     """Wrap a handler to record its response time. Requests that fail are not counted."""
 
     @wraps(handler)
-    async def timed(service: Service, request: Request) -> Any:
+    async def timed(service: Service, request: Request) -> Response:
         started = time.perf_counter()
         answer = await handler(service, request)
         samples = service.response_times.setdefault(trigger, deque(maxlen=MAX_SAMPLES))

@@ -309,13 +309,13 @@ async def forget(service: Service, request: ForgetObservation, caller: Caller) -
 
 async def preview_deletion(service: Service, request: ById) -> DeletionOfOne:
     """Preview a deletion: what goes with it, and which rows about the same thing stay."""
-    project_id = await service.db.read(edits.get_observation_project_id, request.id)
-    folders = await _folders_injecting(service, request.id, project_id)
+    preview = await service.db.read(_read_deletion_preview, request.id)
+    folders = await _folders_injecting(service, request.id, preview.project_id)
     backups = len(list(service.config.backups.glob("*.db")))
-    return await service.db.read(_read_deletion_preview, request.id, folders=folders, backups=backups)
+    return structs.replace(preview, goes=structs.replace(preview.goes, starts=folders), backups=backups)
 
 
-def _read_deletion_preview(conn: Connection, observation_id: int, *, folders: list[str], backups: int) -> DeletionOfOne:
+def _read_deletion_preview(conn: Connection, observation_id: int) -> DeletionOfOne:
     deleted = edits.find_deleted_observation(conn, observation_id)
     row = edits.find_deleted_content(conn, observation_id) if deleted else None
     if row is None:
@@ -335,7 +335,7 @@ def _read_deletion_preview(conn: Connection, observation_id: int, *, folders: li
             index=edits.count_index_entries(conn, observation_id),
             history=len(edits.list_observation_history(conn, observation_id)),
             merged=merged,
-            starts=folders,
+            starts=[],
         ),
         stays=edits.find_copies(
             conn,
@@ -343,7 +343,7 @@ def _read_deletion_preview(conn: Connection, observation_id: int, *, folders: li
             turn_id=edits.find_observation_turn_id(conn, observation_id),
             exclude_ids=[observation_id, *merged],
         ),
-        backups=backups,
+        backups=0,
     )
 
 
