@@ -378,7 +378,7 @@ def test_a_file_that_grows_while_it_is_read_is_read_as_far_as_it_was_and_then_ag
 
     turns, found = asyncio.run(story())
     assert turns == 3
-    assert (found["read"], found["busy"], found["problems"]) == (1, False, [])
+    assert (found.read, found.busy, found.problems) == (1, False, [])
 
 
 # --- killed, stopped, watched ----------------------------------------------------------------------------------------

@@ -116,7 +116,7 @@ def decode_request(
         elif each.required:
             raise InvalidRequest(f"`{name}` is missing", hint=f"it must be {each.expects}")
     if endpoint.request.__struct_config__.forbid_unknown_fields:
-        names = {name for each in fields for name in each.names}
+        names = {name for each in fields if each.place == "body" for name in each.names}
         if unknown := [name for name in body if name not in names]:
             choices = ", ".join(each.names[0] for each in fields if each.place == "body")
             raise InvalidRequest(f"there is no field `{unknown[0][:100]}`", hint=f"use {choices}")
