@@ -14,7 +14,7 @@ import pytest
 from claude_mem.domain.anchors import Freshness, Outcome
 from claude_mem.inject import freshness
 from claude_mem.storage import sqlite
-from claude_mem.storage.sqlite.memory.anchors import judge_freshness
+from claude_mem.storage.sqlite.memory.anchors import MemoryState, judge_freshness
 from claude_mem.system import git_objects
 from claude_mem.system.git_objects import GitObjects
 from tests.support.lab import Lab
@@ -342,6 +342,94 @@ def test_code_that_changed_in_part_is_said_to_have(lab: Lab) -> None:
     half = PRICES.splitlines()[:6] + OTHER.splitlines()[:3]
     (lab.project / "src" / "prices.py").write_text("\n".join(half) + "\n")
     assert "its code has changed in part since" in start(lab, "b")
+
+
+def run_command(lab: Lab, session: str, command: str, output: str, *, failed: bool = False) -> None:
+    """A session that runs one command."""
+    who = {"session_id": session, "prompt_id": f"{session}-1"}
+    lab.spool("UserPromptSubmit", prompt=f"Please run {command}", **who)
+    call = {"tool_name": "Bash", "tool_input": {"command": command}}
+    if failed:
+        lab.spool("PostToolUseFailure", **call, error=output, **who)
+    else:
+        lab.spool("PostToolUse", **call, tool_response={"stdout": output, "stderr": ""}, **who)
+    lab.spool("Stop", last_assistant_message="I ran it.", **who)
+    lab.wait_digested()
+
+
+def test_a_memory_that_a_command_fails_holds_until_the_command_works(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(lab.project)
+    client = lab.start()
+    lab.mem("save", "`make dist` does not work here")
+    lab.mem("save", "`make docs` works again")
+    (docs, dist) = (item["id"] for item in client.get("/api/observations")["items"])
+    assert "does not work" in start(lab, "a")
+    run_command(lab, "b", "make dist", "wheel written")
+    run_command(lab, "b2", "make docs", "make: *** No rule to make target 'docs'.  Stop.", failed=True)
+    wait_for(lambda: client.get(f"/api/observation/{dist}")["freshness"] == "outdated")
+    wait_for(lambda: client.get(f"/api/observation/{docs}")["freshness"] == "outdated")
+    text = start(lab, "c")
+    assert "does not work" not in text
+    assert "works again" not in text
+    run_command(lab, "d", "make dist", "make: *** No rule to make target 'dist'.  Stop.", failed=True)
+    wait_for(lambda: client.get(f"/api/observation/{dist}")["freshness"] == "current")
+    assert "does not work" in start(lab, "e")
+
+
+def test_work_whose_last_check_failed_is_never_shown_as_done(lab: Lab) -> None:
+    repository = adopt(lab)
+    target = lab.project / "src" / "prices.py"
+    target.parent.mkdir()
+    target.write_text(PRICES)
+    who = {"session_id": "a", "prompt_id": "a-1"}
+    lab.spool("UserPromptSubmit", prompt="Please compute prices by functions", **who)
+    written = {"tool_name": "Write", "tool_input": {"file_path": str(target), "content": PRICES}}
+    lab.spool("PostToolUse", **written, tool_response={"type": "create"}, **who)
+    check = {"tool_name": "Bash", "tool_input": {"command": "pytest"}}
+    lab.spool("PostToolUseFailure", **check, error="FAILED test_prices.py::test_total\n1 failed in 0.1s", **who)
+    lab.spool("Stop", last_assistant_message=PRICES_SAID, **who)
+    client = lab.start()
+    lab.wait_digested()
+    (item,) = [one for one in client.get("/api/observations")["items"] if "price" in one["title"]]
+    assert client.get(f"/api/observation/{item['id']}")["work_outcome"] == "failed"
+    (line,) = [line for line in start(lab, "b").splitlines() if line.startswith(f"{item['id']} ")]
+    assert "failed" in line
+    assert not MemoryState(outcome=Outcome.FAILED).holds, "not told at a prompt"
+    repository.commit("Add prices")
+    work(lab, "c", "README", "A shop with taxes and totals, for nine countries and their currencies.\n", "Reworded it.")
+    lab.wait_digested()
+    assert explained(client, item) == "landed", "it was committed in the end"
+
+
+def test_a_solution_whose_code_is_gone_is_not_offered_at_the_next_failure(lab: Lab) -> None:
+    adopt(lab)
+    target = lab.project / "coil.py"
+    error = "CoilError: coil 7 is magnetised"
+    failing = {"tool_name": "Bash", "tool_input": {"command": "sh jump.sh"}, "error": error}
+    lab.start()
+    for session in ("b", "d"):
+        start(lab, session)
+    who = {"session_id": "a", "prompt_id": "a-1"}
+    lab.spool("UserPromptSubmit", prompt="Please make the jump work", **who)
+    lab.spool("PostToolUseFailure", **failing, **who)
+    target.write_text(PRICES)
+    written = {"tool_name": "Write", "tool_input": {"file_path": str(target), "content": PRICES}}
+    lab.spool("PostToolUse", **written, tool_response={"type": "create"}, **who)
+    passing = {"tool_name": "Bash", "tool_input": {"command": "sh jump.sh"}}
+    lab.spool("PostToolUse", **passing, tool_response={"stdout": "jumped"}, **who)
+    lab.spool("Stop", last_assistant_message="The coil is degaussed before each jump now.", **who)
+    lab.wait_digested()
+    assert "this error was met before" in str(lab.hook("PostToolUseFailure", **{**failing, "session_id": "b"}))
+    target.write_text(OTHER)
+    work(
+        lab,
+        "c",
+        "README",
+        "A ship with coils, for nine officers and their machines of tea and coffee.\n",
+        "Reworded it.",
+    )
+    lab.wait_digested()
+    assert "this error was met before" not in str(lab.hook("PostToolUseFailure", **{**failing, "session_id": "d"}))
 
 
 # --- from a line to its reason ---------------------------------------------------------------------------------------

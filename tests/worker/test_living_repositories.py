@@ -238,7 +238,7 @@ def test_a_renamed_file_is_found_among_200_000(huge: Repository) -> None:
 def test_a_listing_of_files_has_an_end(huge: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(git_objects, "MAX_PATHS", 1_000)
     assert len(GitObjects(str(huge.root)).list_paths("HEAD")) == 1_000
-    monkeypatch.setattr(git_objects, "MAX_OUTPUT_BYTES", 1 << 16)
+    monkeypatch.setattr(git_objects, "MAX_PATHS_BYTES", 1 << 16)
     assert GitObjects(str(huge.root)).list_paths("HEAD") == []
 
 

@@ -68,8 +68,7 @@ def save_memory(
     )
     if command_anchors := find_command_anchors(title):
         anchors.replace_anchors(conn, observation_id, command_anchors, now=now)
-    if by == "user" or type_ in (ObservationType.RULE, ObservationType.DECISION):
-        observations.link_statements(conn, project_id)
+    observations.link_statements(conn, project_id)
     held_project_ids = observations.hold_agent_saves(conn, since=now - BURST_MS) if why == "burst" else set()
     pending_reason = reason_held(trust, why) if trust not in TRUSTED else ""
     return SavedMemory(observation_id, pending_reason, frozenset({project_id, *held_project_ids}))

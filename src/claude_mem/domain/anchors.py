@@ -138,9 +138,10 @@ def mention_lines(lines: Iterable[str], names: Collection[str]) -> list[str]:
 def judge(sightings: Sequence[Sighting], *, kind: str = EDIT, is_partial: bool = False) -> Freshness:
     """Return the freshness of a memory from a look at each of its anchors.
 
-    A removal holds while the removed lines are absent. The lines of what was only read are a sample of its surroundings: their change is reported as partial, and only a
-    missing file makes such a memory stale. Of one or two lines that are not there, nothing is concluded. `is_partial`:
-    the sightings are of the lines that were committed, and most of the work was not.
+    A removal holds while the removed lines are absent. The lines of what was only read are a sample of its
+    surroundings: their change is reported as partial, and only a missing file makes such a memory stale. Of one or two
+    lines that are not there, nothing is concluded. `is_partial`: the sightings are of the lines that were committed,
+    and most of the work was not.
     """
     total, present = sum(item.total for item in sightings), sum(item.present for item in sightings)
     if not total:
@@ -172,8 +173,11 @@ def is_committed(counts: Iterable[tuple[int, int]]) -> bool:
 
 
 def is_replaced(counts: Sequence[tuple[int, int]]) -> bool:
-    """Return whether an edit replaced what a memory speaks of, from the number of the memory's lines in each file and of
-    those that the edit dropped. What the memory says of a file that kept its lines still holds."""
+    """Return whether an edit replaced what a memory speaks of.
+
+    `counts` has the number of the memory's lines in each file, and of those that the edit dropped. What the memory says
+    of a file that kept its lines still holds.
+    """
     total, dropped = sum(total for total, _ in counts), sum(dropped for _, dropped in counts)
     is_enough = dropped >= MIN_LINES and dropped >= total * REPLACED_SHARE
     return is_enough and all(in_file * 2 >= lines for lines, in_file in counts)

@@ -220,7 +220,13 @@ def _tip_hashes(git: GitObjects, items: Sequence[StoredAnchor], commits: Sequenc
     """Return the line hashes of the anchored files at these commits, by `COMMIT:PATH`."""
     paths = sorted({item.moved_to or item.path for item in items})
     blobs = git.read_blobs([f"{commit}:{path}" for commit in dict.fromkeys(commits) for path in paths])
-    return {spec: anchors.hash_content(content) for spec, content in blobs.items()}
+    wanted = _anchored_lines(items)
+    return {spec: anchors.hash_content(content) & wanted for spec, content in blobs.items()}
+
+
+def _anchored_lines(items: Iterable[StoredAnchor]) -> frozenset[bytes]:
+    """Return the hashes that matter: those of all lines of many versions of a file would fill the memory."""
+    return frozenset(line for item in items for line in item.lines)
 
 
 def _needs_history(group: Sequence[StoredAnchor], outcome: StoredOutcome, state: Outcome, *, now: int) -> bool:
@@ -356,7 +362,8 @@ def _lines_at(
     """Return the line hashes of an observation's files at each commit, by path."""
     paths = [item.path for item in group]
     blobs = git.read_blobs([f"{commit.id}:{path}" for commit in commits for path in paths])
-    hashed = {content: anchors.hash_content(content) for content in set(blobs.values())}
+    wanted = _anchored_lines(group)
+    hashed = {content: anchors.hash_content(content) & wanted for content in set(blobs.values())}
     return {
         commit.id: {path: hashed[blobs[spec]] for path in paths if (spec := f"{commit.id}:{path}") in blobs}
         for commit in commits

@@ -27,7 +27,7 @@ from claude_mem.privacy.injection_rules import is_name
 from claude_mem.recall import rank
 from claude_mem.recall.matrix import Indexer
 from claude_mem.storage.sqlite.engine import Connection, Database, Row
-from claude_mem.storage.sqlite.memory import anchors, observations, search
+from claude_mem.storage.sqlite.memory import anchors, observations, projects, search
 from claude_mem.storage.sqlite.memory.anchors import UNKNOWN_STATE, MemoryState
 from claude_mem.storage.sqlite.memory.search import SearchFilter
 
@@ -261,11 +261,19 @@ def inject_at_failure(
     session_id: int = 0,
     first_lines: Sequence[Line] = (),
 ) -> Injection:
-    """Return what solved the same error before, after the first lines."""
+    """Return what solved the same error before, after the first lines. A solution that did not last is a warning."""
     where = SearchFilter(project_ids=(project_id,), exclude_session_id=session_id)
     hits = search.find_by_signal(conn, where, kinds=("error",), values=_signatures(trigger.text))
-    solved = observations.list_solutions(conn, sorted({row.group for row in hits if row.group > 0}, reverse=True)[:50])
-    fresh = [row for row in solved if item_name("observation", row["id"]) not in injected_names][:FAILURE_ITEMS]
+    solved = observations.list_solutions(conn, sorted({hit.group for hit in hits if hit.group > 0}, reverse=True)[:50])
+    project = projects.find_project(conn, project_id)
+    states = anchors.load_states(conn, [row["id"] for row in solved], project.root if project else "")
+    fresh = [
+        row
+        for row in with_states(solved, states)
+        if item_name("observation", row["id"]) not in injected_names
+        and row["state"].freshness not in STALE
+        and not row["superseded_by"]
+    ][:FAILURE_ITEMS]
     lines = [(_row_line(row, icons), [item_name("observation", row["id"])], is_user_approved(row)) for row in fresh]
     lines = [*(line for line in first_lines if line[1][0] not in injected_names), *lines]
     return compose("# claude-mem: this error was met before, as information", lines, FAILURE_TOKENS)

@@ -19,7 +19,7 @@ import re
 import tomllib
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath
@@ -62,6 +62,7 @@ class ChainWord:
     whole: bool
     stem: bool
     first: bool = False
+    keys: frozenset[str] = frozenset()  # of every text with the word: see `_keys_of`
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +71,15 @@ class WordChain:
 
     parts: tuple[tuple[ChainWord, ...], ...]
     gaps: tuple[int, ...]
-    # Of each part, the keys of its words (`_keys_of_word`), and one key of each word: almost every text has none of
-    # these for some part, which is checked first because it is fast.
-    keys: tuple[frozenset[frozenset[str]], ...]
-    first_keys: tuple[frozenset[str], ...]
+    # A text that contains the chain has one of these keys, one for each word of a part. Almost every text has none.
+    rarest: frozenset[str] = frozenset()
 
-    def may_occur(self, keys: Set[str]) -> bool:
-        """Return whether a text with these keys may contain the chain."""
-        if any(keys.isdisjoint(part) for part in self.first_keys):
-            return False
-        return all(any(word <= keys for word in part) for part in self.keys)
+    def narrowed(self, keys: Set[str]) -> WordChain | None:
+        """Return the chain with the words that a text with these keys may contain; None if a part has none left."""
+        if keys.isdisjoint(self.rarest):
+            return None
+        parts = tuple(tuple(word for word in part if word.keys <= keys) for part in self.parts)
+        return WordChain(parts, self.gaps) if all(parts) else None
 
 
 def _load(name: str) -> dict[str, tuple[WordChain, ...]]:
@@ -92,16 +92,18 @@ def _parse_chain(line: str) -> WordChain:
     pieces = [part.partition(" @") for part in line.split(" > ")]
     usual = int(pieces[-1][2] or DEFAULT_GAP)
     parts = tuple(tuple(map(_parse_word, words.split("|"))) for words, _, _ in pieces)
-    keys = tuple(frozenset(map(_keys_of_word, words)) for words in parts)
-    first_keys = tuple(frozenset(max(word, key=len) for word in part) for part in keys)
-    return WordChain(parts, tuple(int(gap or usual) for _, _, gap in pieces), keys, first_keys)
+    keys = [frozenset(max(word.keys, key=len) for word in words) for words in parts]
+    rarest = min(keys, key=lambda part: (len(part), -min(map(len, part))))
+    return WordChain(parts, tuple(int(gap or usual) for _, _, gap in pieces), rarest)
 
 
 def _parse_word(source: str) -> ChainWord:
     bare = _unaccented(source.removeprefix("^"))
     text = bare.rstrip("*")
     stem = bare != text or not text[-1].isalnum() or text == "http"
-    return ChainWord(text, whole=text.isascii() and text[0].isalnum(), stem=stem, first=source.startswith("^"))
+    whole = text.isascii() and text[0].isalnum()
+    keys = _keys_of_word(text, goes_on=stem or not whole)
+    return ChainWord(text, whole=whole, stem=stem, first=source.startswith("^"), keys=keys)
 
 
 ANY_KEY = ""  # the key of every text
@@ -109,12 +111,12 @@ STEM_CHARS = 4  # letters of a stem that are its key
 _LETTERS = re.compile("[^\\W_\u2e80-\U0010ffff]+")  # see `_is_letter`
 
 
-def _keys_of_word(word: ChainWord) -> frozenset[str]:
-    """Return keys that every text with this word has (`_keys_of`)."""
-    if not word.text.isascii():
-        return frozenset(letter for letter in word.text if not letter.isascii())
-    names = word.text.translate(BETWEEN_WORDS).split()
-    if word.text[-1].isalnum() and (word.stem or not word.whole):
+def _keys_of_word(text: str, *, goes_on: bool) -> frozenset[str]:
+    """Return keys of every text that contains a word. `goes_on`: other letters may follow directly."""
+    if not text.isascii():
+        return frozenset(letter for letter in text if not letter.isascii())
+    names = text.translate(BETWEEN_WORDS).split()
+    if goes_on and text[-1].isalnum():
         stem = names.pop()
         names += [stem[:STEM_CHARS]] if len(stem) >= STEM_CHARS else []
     return frozenset(names or [ANY_KEY])
@@ -146,9 +148,11 @@ _FILE = tomllib.loads((Path(__file__).parents[1] / "data" / "suspicion.toml").re
 _ADDRESSES_READER = _load("speaks")  # text that addresses its reader
 _GIVES_ADVICE = _load("advises")  # advice, which matters only in text that would be injected
 
-_SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = (
+# Name, literals of which one occurs in every match, pattern.
+_SHAPES: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (
     (
         "tags",
+        ("<", "&", "‹", "["),
         re.compile(
             r"(?:<|&lt;|‹)\s{0,4}/?\s{0,4}(?:system[-_ ]?reminder|system|claude-mem[\w-]{0,20}"
             r"|tool_(?:result|use|response)s?|function_(?:result|call)s?|antml:\w{1,30}|assistant|instructions"
@@ -159,6 +163,7 @@ _SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ),
     (
         "tags",
+        ("</", "human", "assistant"),
         re.compile(
             r"</\s{0,4}(?:observation|untrusted_context|hook_context|private|context|memory|document|data)\s{0,4}>"
             r"|^\s{0,8}(?:human|assistant)\s{0,2}:\s",
@@ -167,6 +172,7 @@ _SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ),
     (
         "procedure",
+        ("curl", "wget", "iwr", "irm", "invoke-webrequest", "rm -rf"),
         re.compile(
             r"\b(?:curl|wget|iwr|irm|invoke-webrequest)\b[^|\n]{0,300}\|\s{0,4}(?:sudo\s{1,4}(?:-\w{1,4}\s{1,4})?)?"
             r"(?:(?:ba|z|da|k)?sh|python\d?|node|perl|ruby|iex)\b"
@@ -175,9 +181,10 @@ _SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = (
             re.I,
         ),
     ),
-    ("exfiltration", re.compile(r"!\[[^\]\n]{0,200}\]\(\s{0,4}<?(?:https?:)?//", re.I)),
+    ("exfiltration", ("![",), re.compile(r"!\[[^\]\n]{0,200}\]\(\s{0,4}<?(?:https?:)?//", re.I)),
     (
         "dependency",
+        ("registry", "index-url", "find-links", "trusted-host", "pip config set", "goproxy=http"),
         re.compile(
             r"--(?:registry|index-url|extra-index-url|find-links|trusted-host)[ =]\S|\bnpm config set registry"
             r"|\bpip config set\b|\bgoproxy=http|\bregistry\s{0,2}=\s{0,2}http",
@@ -191,6 +198,9 @@ _MENTIONED = re.compile(
     re.I,
 )
 # Disabled protections. A warning not to disable them is not advice to do so.
+_UNSAFE_LITERALS = (
+    "unauthorized", "sslverify", "strict-ssl", "no-check-certificate", "verify", "stricthostkeychecking", "chmod",
+)  # fmt: skip
 _UNSAFE = re.compile(
     r"node_tls_reject_unauthorized\s{0,2}=\s{0,2}[\"']?0|http\.sslverify[ =]{1,3}false|strict-ssl[ =]{1,3}false"
     r"|--no-check-certificate|\bverify\s{0,2}=\s{0,2}false|stricthostkeychecking[ =]{1,3}no"
@@ -276,7 +286,7 @@ def _only_extension(name: str) -> str:
 
 def imitation_rule(text: str) -> str:
     """Return "tags" if a model's answer imitates markup that neither the model nor claude-mem writes; else ""."""
-    return "tags" if _SHAPES[0][1].search(_without_mentions(strip_invisible(text))) else ""
+    return "tags" if _SHAPES[0][2].search(_without_mentions(strip_invisible(text))) else ""
 
 
 def _without_mentions(text: str) -> str:
@@ -313,23 +323,27 @@ def _first_rule(text: str, *, advice: bool, allowed: Sequence[str] = ()) -> str:
 def _possible_chains(rules: Mapping[str, Sequence[WordChain]], keys: Set[str]) -> Iterator[tuple[str, list[WordChain]]]:
     """Yield each rule of which a text with these keys may match a chain, with those chains."""
     for name, chains in rules.items():
-        if possible := [chain for chain in chains if chain.may_occur(keys)]:
+        if possible := [narrowed for chain in chains if (narrowed := chain.narrowed(keys))]:
             yield name, possible
 
 
 def _advice_rule(text: str, keys: Set[str]) -> str:
     without_mentions = _without_mentions(text)
-    for name, shape in _SHAPES:
-        if shape.search(without_mentions if name == "tags" else text):
+    searched = text.replace("ı", "i")  # a pattern that ignores case takes one for the other
+    for name, literals, shape in _SHAPES:
+        if _has_any(searched, literals) and shape.search(without_mentions if name == "tags" else text):
             return name
-    if any(
-        not _WARNS.search(text, max(0, unsafe.start() - 60), unsafe.end() + 40) for unsafe in _UNSAFE.finditer(text)
-    ):
+    unsafe = _UNSAFE.finditer(text) if _has_any(searched, _UNSAFE_LITERALS) else ()
+    if any(not _WARNS.search(text, max(0, match.start() - 60), match.end() + 40) for match in unsafe):
         return "procedure"
     for name, chains in _possible_chains(_GIVES_ADVICE, keys):
         if any(_matches_chain(chain, text, negatable=name in _NEGATABLE) for chain in chains):
             return name
     return ""
+
+
+def _has_any(text: str, literals: Iterable[str]) -> bool:
+    return any(literal in text for literal in literals)
 
 
 def is_hidden(text: str) -> bool:
@@ -357,7 +371,7 @@ def _is_override_in_digits(folded: FoldedText) -> bool:
     """Return whether a text matches the override rule once digits are read as the letters they resemble."""
     disguised = " ".join(name for name in folded.names if _MAY_BE_LETTER.search(name))
     keys = folded.keys | _keys_of(disguised.casefold().translate(_DIGIT_LETTERS)) if disguised else frozenset[str]()
-    chains = [chain for chain in _ADDRESSES_READER["override"] if chain.may_occur(keys)]
+    chains = [narrowed for chain in _ADDRESSES_READER["override"] if (narrowed := chain.narrowed(keys))]
     if not chains or len(_DIGIT_IN_WORD.findall(folded.with_spaces)) < MIN_DIGIT_WORDS:
         return False
     text = folded.with_spaces.translate(_DIGIT_LETTERS)
@@ -529,6 +543,6 @@ def _decode_base64(text: str) -> Iterator[str]:
         for offset in range(4):
             part = run[offset : len(run) - ((len(run) - offset) % 4 == 1)]  # a single letter encodes no whole byte
             raw = base64.b64decode(part + "=" * (-len(part) % 4))
-            content = raw.decode("utf-8", "replace")
-            if " " in content and sum(map(str.isprintable, content)) - content.count("\ufffd") > 0.8 * len(content):
+            content = raw.decode("utf-8", "replace") if b" " in raw else ""
+            if content and sum(map(str.isprintable, content)) - content.count("\ufffd") > 0.8 * len(content):
                 yield content

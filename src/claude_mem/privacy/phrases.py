@@ -249,6 +249,10 @@ class _KnownText:
     def joined(self) -> str:
         return _joined(self.row)
 
+    @cached_property
+    def content(self) -> set[str]:
+        return _content_words(self.row)
+
     def has_name(self, name: str) -> bool:
         at = self.folded.find(name)
         while at >= 0:
@@ -283,14 +287,12 @@ class KnownTexts:
     def has_name(self, name: str) -> bool:
         return any(text.has_name(name) for text in self._with_names)
 
-    @cached_property
-    def vocabulary(self) -> set[str]:
-        """The words of the known texts, and of the texts whose names are known."""
-        return {word for text in self._with_names for word in text.row}
+    def has_word(self, word: str) -> bool:
+        """Return whether a known text, or a text whose names are known, has this word."""
+        return any(_joined([word]) in text.joined for text in self._with_names)
 
-    @cached_property
-    def content_words(self) -> set[str]:
-        return _content_words(word for text in self._texts for word in text.row)
+    def has_content_word(self, word: str) -> bool:
+        return any(word in text.content for text in self._texts)
 
 
 class ReadTexts:
@@ -325,10 +327,10 @@ class ReadTexts:
             for language_code, latin_words in analyzed.strange.items():
                 self._strange.setdefault(language_code, set()).update(latin_words)
         self._sentences = [content_words for analyzed in strong for content_words in analyzed.content]
-        self._where: dict[str, list[int]] = {}
+        self._where: defaultdict[str, list[int]] = defaultdict(list)
         for number, content_words in enumerate(self._sentences):
             for word in content_words:
-                self._where.setdefault(word, []).append(number)
+                self._where[word].append(number)
 
     def is_repeated_in(self, text: str) -> bool:
         """Return whether any sentence of the text repeats what was read."""
@@ -353,7 +355,7 @@ class ReadTexts:
             return False
         other_words: set[str] = set().union(*(latin for name, latin in self._strange.items() if name != language_code))
         shared_words = _latin_words(row) & other_words
-        return bool(shared_words) and not shared_words <= self._known.vocabulary
+        return not all(map(self._known.has_word, shared_words))
 
     def _has_name_in(self, folded: str) -> bool:
         """Return whether the text has a name that occurs only in what was read."""
@@ -377,7 +379,7 @@ class ReadTexts:
         for number, count in shared_counts.most_common():
             if count < MIN_SHARE * len(content_words):
                 return False
-            if (content_words & self._sentences[number]) - self._known.content_words:
+            if not all(map(self._known.has_content_word, content_words & self._sentences[number])):
                 return True
         return False
 
@@ -445,15 +447,28 @@ _HEAD = re.compile(
     r"[*]{0,2}[ \t]{0,2}(?::|$))",
     re.I | re.M,
 )
+# What an agent sends after the user approved its plan. The plan is the user's instruction, and its sentences often end in
+# a colon ("the report has two sections:"), so in a plan only the explicit introduction of another person's text counts.
+_APPROVED_PLAN = re.compile(r"\s*Implement the following plan:\s*\n#{1,3} \S")
+_INTRODUCED_IN_PLAN = re.compile(
+    r"\b(?:(?:following|this|original|linked|reported|pasted|customer'?s?|user'?s?) (?:issues?|tickets?|bug reports?|reports?|comments?|messages?"
+    r"|reviews?|posts?|threads?|log|text|page)|e-?mails?|slack|said|says|wrote|writes|reads|pasted?|quote[ds]?|feedback"
+    r"|article)\b[^\n:]{0,80}:[ \t]{0,4}\n",
+    re.I,
+)
+_SUMMARY_HEADING = re.compile(r"^[ \t]{0,3}#{1,6} +(?:summary|description|environment)[ \t]*$", re.I | re.M)
 
 
 def own_words(prompt: str) -> str:
     """Return the user's own words of a prompt; the whole prompt if no pasted text is recognized or nothing is left."""
     bare = _QUOTED.sub(f"“{ELLIPSIS}”", _CITED.sub("", _FENCED.sub("", prompt)))
+    is_plan = bool(_APPROVED_PLAN.match(prompt))
     ends: list[int] = []
-    if (introduction := _INTRODUCED.search(bare)) and bare[introduction.end() :].strip():
+    introduced = _INTRODUCED_IN_PLAN if is_plan else _INTRODUCED
+    if (introduction := introduced.search(bare)) and bare[introduction.end() :].strip():
         ends.append(introduction.end())
-    if (head := _HEAD.search(bare)) and head.start():
+    heads = (head for head in _HEAD.finditer(bare) if not (is_plan and _SUMMARY_HEADING.match(bare, head.start())))
+    if (head := next(heads, None)) and head.start():
         ends.append(head.start())
     own = bare[: min(ends)] if ends else bare
     return own.strip() if re.search(r"\w", own) else prompt

@@ -18,6 +18,7 @@ from claude_mem.privacy.secret_rules import (
     is_certainly_random,
     is_hex_or_uuid,
     is_label,
+    is_mostly_words,
     is_not_secret,
     is_random,
     is_trivial,
@@ -40,14 +41,13 @@ _NOT_JOINED = frozenset(_VOCABULARY["not_joined"].split())
 _JOINED = tuple(noun for noun in _NOUNS if noun not in _NOT_JOINED)
 _CJK_NOUNS = tuple(noun for noun in _NOUNS if ord(noun[0]) > 0x2E80)
 _SECRET_KEYS, _HARMLESS_KEYS, _FILLER, _CARRIERS, _COPULAS, _PREPOSITIONS, _OTHER = (
-    frozenset(_VOCABULARY[name].split())
-    for name in ("secret_keys", "harmless_keys", "filler", "carriers", "copulas", "prepositions", "other")
+    frozenset(_VOCABULARY[name].split()) for name in ("secret_keys", "harmless_keys", "filler", "carriers", "copulas", "prepositions", "other")
 )
 
 
 # --- where nouns stand -----------------------------------------------------------------------------------------------
 
-_CHARS_BEFORE, _CHARS_AFTER, _LINES_AFTER = 60, 240, 2
+_CHARS_BEFORE, _CHARS_AFTER, _LINES_AFTER = 100, 240, 2
 
 
 def _minimal(words: list[str]) -> tuple[str, ...]:
@@ -57,10 +57,8 @@ def _minimal(words: list[str]) -> tuple[str, ...]:
 
 # Every noun and phrase contains one of these.
 _RARE = ("pat", "sid", "otp")  # parts of many words; `_pat` is searched instead
-_ROOTS = _minimal(
-    [noun for noun in (*_NOUNS, *_PHRASES, *_LOGIN) if noun not in _RARE] + [f"_{noun}" for noun in _RARE]
-)
-_USER_OPTIONS = (" -u", "'-u'", '"-u"', " --user", " -l ", " -d ", "/user:", " -user")
+_ROOTS = _minimal([noun for noun in (*_NOUNS, *_PHRASES, *_LOGIN) if noun not in _RARE] + [f"_{noun}" for noun in _RARE])
+_USER_OPTIONS = (" -u", "'-u'", '"-u"', " --user", " -l ", " -d ", "/user:", " -user", " /p ")
 
 
 def _regions(text: str) -> Iterator[tuple[int, int]]:
@@ -97,12 +95,11 @@ def _near(text: str, at: int) -> tuple[int, int]:
 
 # --- values ----------------------------------------------------------------------------------------------------------
 
-_VALUE = re.compile(r"(?<![!#$%&*+\-./0-9?@A-Z^_a-z~])[!#$%&*+\-./0-9?@A-Z^_a-z~]{6,512}+(?:={1,2}(?![\w=\"'{$(\[/]))?")
+_VALUE = re.compile(r"(?<![!#$%&*+\-./0-9?@A-Z^_a-z~])[!#$%&*+\-./0-9?@A-Z^_a-z~]{6,512}+(?:==(?=[\"'])|={1,2}(?![\w=\"'{$(\[/]))?")
+_WHOLE_VALUE = re.compile(r"[^\s\"'`,;(){}\[\]<>|\\\x00-\x1f\u2026]{6,4096}\Z")
 _SYMBOL = re.compile(r"[!#$%^&*?~+@]")
 # Names with a number: `shop-db-2`, `SecretStr2`, `login_v2`, `HTTP2Server`.
-_IDENTIFIER = re.compile(
-    r"[A-Za-z]{1,32}[0-9]?(?:[_\-./]{1,2}[A-Za-z0-9]{1,24}){1,8}[?!]?\Z|[A-Za-z]{1,48}[0-9][A-Za-z]{0,32}[?!]?\Z|[A-Z]?[a-z]{1,24}(?:[A-Z][a-z]{1,24}){1,8}[0-9]{2}\Z"
-)
+_IDENTIFIER = re.compile(r"[A-Za-z]{1,32}[0-9]?(?:[_\-./]{1,2}[A-Za-z0-9]{1,24}){1,8}[?!]?\Z|[A-Za-z]{1,48}[0-9][A-Za-z]{0,32}[?!]?\Z|[A-Z]?[a-z]{1,24}(?:[A-Z][a-z]{1,24}){1,8}[0-9]{2}\Z")
 _PASSPHRASE = re.compile(r"[a-z]{4,12}(?:-[a-z]{4,12}){1,6}-[0-9]{2,4}\Z")
 _ENDS_IN_DIGITS = re.compile(r"[A-Za-z]{3,}[_\-]?[0-9]{2,8}[!#*$%.?]?\Z")
 _ADDRESS = re.compile(r"[\w.+\-]{1,64}@[\w.\-]{1,64}\Z")
@@ -114,13 +111,15 @@ _PATH = re.compile(r"(?:[~.]{0,2}/)?(?:[\w.@+\-]{1,48}/){1,16}[\w.@+\-]{0,48}\Z"
 
 def grade(value: str) -> float:
     """Return how sure it is, by its form alone, that a value is a secret: 0 (a word, code, an id) to 4 (random)."""
+    if _WHOLE_VALUE.match(value) is None:
+        return 0
     plain = without_terms(value).translate(_NO_JOINTS)
     if plain.isalpha():
-        return 3 if len(value) >= 16 and is_random(value) else 0
+        return _letters_grade(value) if len(set(plain)) > 4 else 0
     if not any(map(str.isalpha, plain)) or len(set(plain)) < 4 or is_trivial(value) or is_not_secret(value):
         return 0
     if is_hex_or_uuid(value.lstrip("#")) or _HASH_END.match(value):
-        return 2.5 if len(value) >= 32 else 0
+        return 2.5 if len(value) >= 32 else 1.5 if len(value) >= 16 and "-" not in value else 0
     if _ADDRESS.match(value) or _DATED.match(value) or value.startswith("--"):
         return 0
     if _CODE.search(value) and not is_certainly_random(value):
@@ -142,6 +141,15 @@ def grade(value: str) -> float:
     return 2 if _ENDS_IN_DIGITS.match(value) or _mixes(value) else 1
 
 
+def _letters_grade(value: str) -> float:
+    if len(value) >= 16 and (is_random(value) or (_GROUPS.match(value) and not is_mostly_words(value))):
+        return 3
+    return 1.5 if len(value) >= 10 and value.isalpha() and not is_mostly_words(value) else 0
+
+
+_GROUPS = re.compile(r"[a-z]{4}(?:-[a-z]{4}){3}\Z")  # an application's password
+
+
 def _mixes(value: str) -> bool:
     return any(map(str.isupper, value)) and any(map(str.islower, value)) and any(map(str.isdigit, value))
 
@@ -155,9 +163,7 @@ _NO_JOINTS = dict.fromkeys(map(ord, "_-./"))
 # --- names -----------------------------------------------------------------------------------------------------------
 
 _WORD = re.compile(r"[^\W_](?:[\w.\-]{0,62}\w)?")
-_PART = re.compile(
-    r"[A-Z\u00c0-\u00de\u0410-\u042f]?[^\W\d_A-Z\u00c0-\u00de\u0410-\u042f]+|[A-Z\u00c0-\u00de\u0410-\u042f]+|[0-9]+"
-)
+_PART = re.compile(r"[A-Z\u00c0-\u00de\u0410-\u042f]?[^\W\d_A-Z\u00c0-\u00de\u0410-\u042f]+|[A-Z\u00c0-\u00de\u0410-\u042f]+|[0-9]+")
 _MAX_LEFT, _MAX_WORDS = 160, 9
 # Between a name and its value: bound by a separator, which an opening quote or bracket may follow.
 _TIGHT = re.compile(
@@ -175,9 +181,7 @@ _TEXT_ELEMENT = re.compile(r"<(?:key|name)>(?P<name>[^<>]{1,64})</(?:key|name)>\
 _SETS = frozenset({"set", "-gx", "-x", "-ux", "export", "setenv", "setx", "env", "put", "add", "declare"})
 _USER_OPTION = re.compile(r"(?<=\s)(?:-[ulUD]|--?user(?:name)?|--login|--host(?:name)?|-h)[ =][\"']?\Z")
 _HAS_USER = re.compile(r"(?:^|[\s'\"])(?:-[uUDl]|--?user(?:name)?|--login)(?=[ =\w'\"])|/user:")
-_PASSWORD_OPTION = re.compile(
-    r"(?<=[\s'\"])-(?:[pPwWaAkKXNc]|pw|pass)(?: |[\"'],\s{0,4}(?=[\"']))[\"']?\Z|(?<=\s)-[pP][\"']?\Z"
-)
+_PASSWORD_OPTION = re.compile(r"(?<=[\s'\"])-(?:[pPwWaAkKXN]|pw|pass)(?: |[\"'],\s{0,4}(?=[\"']))[\"']?\Z|(?<=\s)-[pP][\"']?\Z|\s/p(?:ass(?:word)?)? \Z")
 
 
 class Name(NamedTuple):
@@ -225,7 +229,7 @@ def _kind(part: str) -> str | None:
         return kind
     if not part.isascii():
         return next((_NOUNS[noun] for noun in _CJK_NOUNS if noun in part), None)
-    return next((_NOUNS[noun] for noun in _JOINED if part.endswith(noun) and len(part) > len(noun) + 1), None)
+    return next((_NOUNS[noun] for noun in _JOINED if part.endswith(noun)), None)
 
 
 def _name_of(text: str, start: int) -> Name | None:
@@ -234,8 +238,9 @@ def _name_of(text: str, start: int) -> Name | None:
     if _NO_NAME.search(left) or is_user(text, start):
         return None
     if _PASSWORD_OPTION.search(left):
-        has_user = _HAS_USER.search(text[max(0, start - _CHARS_AFTER) : start].rpartition("\n")[2])
-        return Name(_STRENGTH["password" if has_user else "key"], 0, True, False, True)
+        line = text[max(0, start - _CHARS_AFTER) : start].rpartition("\n")[2]
+        is_login = _HAS_USER.search(line) or "passw" in line
+        return Name(_STRENGTH["password"] if is_login else _STRENGTH["key"] + 0.5, 0, True, False, True)
     if left.endswith(">"):
         return _tag_name(left)
     return _nearest_noun(left)
@@ -246,7 +251,10 @@ def _tag_name(left: str) -> Name | None:
     if match := _TEXT_ELEMENT.search(left):
         names = [match["name"]]
     elif match := _TAG.search(left):
-        names = [match["tag"].rpartition(":")[2], *(each["name"] for each in _ATTRIBUTE.finditer(match["rest"]))]
+        tag = match["tag"].rpartition(":")[2]
+        names = [tag, *(each["name"] for each in _ATTRIBUTE.finditer(match["rest"]))]
+        if tag.lower() in _CARRIERS and (outer := _TAG.search(left, 0, match.start())):
+            names.append(outer["tag"].rpartition(":")[2])
     else:
         return None
     strength = max(noun_strength(name) or 0 for name in names)
@@ -275,39 +283,54 @@ def _nearest_noun(left: str) -> Name | None:
         if strength:
             if other and (after in _PREPOSITIONS or gap.strip() == "("):
                 cost -= other  # `Password for staging: …`, `Password (staging): …`
-            bound = (
-                bound or copula or (number > 0 and _TIGHT.match(gap) is not None) or _is_set(left, tail, word, before)
-            )
-            is_next = number == 0 and tail == " " and strength > _STRENGTH["token"]
-            return Name(strength, cost, bound, quoted, "\n" not in left[word.end() :], is_next)
-        if number == 0 and bound and not is_default and word[0].lower() not in _CARRIERS:
+            bound = bound or copula or (number > 0 and _TIGHT.match(gap) is not None) or _is_set(left, tail, word, before)
+            same_line = "\n" not in left[word.end() :]
+            cost = cost if same_line else min(cost, 1.0)
+            between = left[word.end() :]
+            return Name(strength, cost, bound, quoted, same_line, between.isspace() or between.replace(" ", "").isdigit())
+        if number == 0 and bound and not is_default and word[0].lower() not in _CARRIERS and not word[0].isdigit():
             other = 0.0 if " / " in tail or _is_user_of_pair(left, word, before) else 2.0
             cost += other
-        if cost >= 2 and ("," in gap or "(" in gap or "[" in gap):
+        if other and "\n" not in tail and ("," in gap or "(" in gap or "[" in gap):
             return None
-        cost += 0 if word[0].lower() in _FILLER or word[0][0].isdigit() else _DISTANCE / 2 if copula else _DISTANCE
+        cost += 0 if word[0].lower() in _FILLER or len(word[0]) == 1 or word[0][0].isdigit() else _DISTANCE / 2 if copula else _DISTANCE
         end, after = word.start(), word[0].lower()
     return None
 
 
+_PASSES = ("pass", "Pass", "PASS", "passes")  # also a verb, and the result of a test
+
+
 def _strength(word: re.Match[str], before: re.Match[str] | None) -> float | None:
     strength = noun_strength(word[0])
+    if strength and len(word[0]) >= 16 and grade(word[0]) >= 3:
+        return 0  # random letters, some of which spell a noun
+    if word[0] in _PASSES:
+        is_key = word.string[word.end() : word.end() + 1] in (":", "=", '"', "'")
+        return _STRENGTH["password" if is_key else "token"] if word[0].islower() else 0
     if strength == _STRENGTH["key"] and before and word.string[before.end() : word.start()] == " ":
         return _key_strength(before[0].lower())
     return strength
 
 
-_AFTER = re.compile(
-    r"[\"'`)\]]{0,3}[,;]?\s{1,4}(?:(?:is|as|was|for|ist|est|es|==|!=|is not|#|//|--)\s(?:[\w']{1,16}\s{1,2}){0,4}|[^\s\n]{1,16}\s{1,4}[^\s\n]{1,16}\s{1,4}\()"
-    r"(?P<name>[\w.]{1,64})"
-)
+# Between a value and the noun behind it: `… is the new password`, `use … as the password`, `…  # signing key`.
+_AFTER = re.compile(r"=?[\"'`)\]}*]{0,4}[,;.]?\s{1,4}(?:(?:is|as|was|ist|est|es|als|como|comme|==?|!=|is not)\s|#|//|--\s|\(|(?=!=))")
+_AFTER_WORDS = 5
 
 
 def _name_after(text: str, end: int) -> Name | None:
-    """Return the noun behind a value: `… is the new password`, `use … as the password`, `… != None (API_TOKEN)`."""
+    """Return the noun behind a value, if one of the next few words of the line is one."""
     match = _AFTER.match(text, end)
-    strength = noun_strength(match["name"]) if match else 0
-    return Name(strength, 0, False, True, True) if strength else None
+    line = text[match.end() : match.end() + 64].partition("\n")[0] if match else ""
+    before = None
+    for word in list(_WORD.finditer(line))[:_AFTER_WORDS]:
+        strength = _strength(word, before)
+        before = word
+        if strength is None:
+            return None
+        if strength:
+            return Name(strength, 0, False, True, True)
+    return None
 
 
 def _is_set(left: str, tail: str, word: re.Match[str], before: re.Match[str] | None) -> bool:
@@ -319,10 +342,8 @@ def _is_set(left: str, tail: str, word: re.Match[str], before: re.Match[str] | N
 
 def _is_user_of_pair(left: str, word: re.Match[str], before: re.Match[str] | None) -> bool:
     """Return whether a word is the user in `creds: admin:…`."""
-    return (
-        before is not None
-        and _TIGHT.match(left[before.end() : word.start()]) is not None
-        and bool(noun_strength(before[0]))
+    return before is not None and _TIGHT.match(left[before.end() : word.start()]) is not None and bool(
+        noun_strength(before[0]) or _phrase_strength(left, before.end())
     )
 
 
@@ -341,15 +362,19 @@ def context_edits(text: str) -> Iterator[Edit]:
     last_end, last_name = 0, None
     for begin, end in _regions(text):
         for match in _VALUE.finditer(text, begin, end):
-            value = match[0].rstrip(".?")
-            start = match.start()
+            start, value = match.start(), match[0].rstrip(".?")
+            if text.startswith("=", start + len(value)) and (query := _QUERY.search(value)):
+                value = value[: query.start()]
             if not (value_grade := grade(value)) or _is_no_value(text, match):
                 continue
             name = last_name if last_name and _CONTINUES.match(text[last_end:start]) else _name_of(text, start)
-            name = name or (_name_after(text, match.end()) if value_grade >= 3 else None)
+            name = name or (_name_after(text, match.end()) if value_grade >= 2 else None)
             if name and _is_secret(text, match, name, value_grade):
                 last_end, last_name = _value_end(text, start, start + len(value)), name
                 yield start, last_end, "[redacted]"
+
+
+_QUERY = re.compile(r"[?&][\w.\-]{1,40}\Z")  # the next parameter of a query
 
 
 # The next item of a list, or the next part of a text in several parts.
@@ -364,13 +389,14 @@ def _is_no_value(text: str, match: re.Match[str]) -> bool:
 
 
 def _is_secret(text: str, match: re.Match[str], name: Name, value_grade: float) -> bool:
-    position = _BOUND if name.bound else _QUOTED if name.quoted or name.next else 0
+    is_next = name.next and (name.strength > _STRENGTH["token"] or value_grade >= 4)
+    position = _BOUND if name.bound else _QUOTED if name.quoted or is_next else 0
     if value_grade + name.strength + position - name.cost < _THRESHOLD:
         return False
     if not name.same_line:
         is_item = name.bound and _ITEM.search(text, max(0, match.start() - 64), match.start())
         return bool(is_item) or (value_grade >= 2 and _is_alone(text, match.start(), match.end()))
-    prose = value_grade < 2 and name.bound and not name.quoted and _PROSE_CONTINUES.match(text, match.end())
+    prose = value_grade < 1.5 and name.bound and not name.quoted and _PROSE_CONTINUES.match(text, match.end())
     return not prose
 
 
@@ -389,6 +415,7 @@ def _is_alone(text: str, start: int, end: int) -> bool:
     return before is not None and _ALONE_AFTER.match(text, end) is not None
 
 
+_QUERY_NEXT = re.compile(r"[^\s&?]{0,8}[&?][\w.\-]{1,40}=")
 _MORE = re.compile(r"[^\s\"'`,;<>)\]}|\\\x00-\x1f]{1,512}")
 
 
@@ -400,4 +427,31 @@ def _value_end(text: str, start: int, end: int) -> int:
         if close >= 0 and not any(map(str.isspace, text[end:close])):
             return close
     more = _MORE.match(text, end)
-    return more.end() if more and "&" not in more[0] else end
+    return more.end() if more and not _QUERY_NEXT.match(text, end) else end
+
+
+def is_named_secret(name: str, value: str) -> bool:
+    """Return whether a name is that of a secret and a value bound to it looks like one."""
+    strength = noun_strength(name)
+    return bool(strength) and grade(value) + (strength or 0) + _BOUND >= _THRESHOLD
+
+
+def is_shown_secret(command: str, word: str) -> bool:
+    """Return whether a word that a command printed is a secret: it looks random, and the command speaks of a secret."""
+    return grade(word) >= 3 and any((noun_strength(part[0]) or 0) >= 2 for part in _WORD.finditer(command[-_MAX_COMMAND:]))
+
+
+_MAX_COMMAND = 400
+
+# A format that no rule knows: a short prefix, and a long random part. Ids have such a form too, but are shorter.
+_PREFIXED = re.compile(r"(?:[a-z]{2,12}_|[a-z]{4,12}[\-.])(?P<random>[A-Za-z0-9][A-Za-z0-9_\-.]{23,512})\Z")
+_HARMLESS_PREFIX = re.compile(r"(?:sha[0-9]{1,3}|md5|toolu|msg|req|chatcmpl|run|thread|asst|file|call|resp|rs|fc|h1|pk|pub|public)[_\-.]")
+
+
+def is_prefixed_token(word: str) -> bool:
+    """Return whether a word has the form of a vendor's token: `acme_live_` and thirty random characters or more."""
+    match = _PREFIXED.match(word)
+    if match is None or ".." in word or _HARMLESS_PREFIX.match(word):
+        return False
+    letters = match["random"].translate(_NO_JOINTS)
+    return len(letters) >= 30 and _mixes(letters) and len(_CHANGE.findall(letters)) >= 6 and is_certainly_random(letters)

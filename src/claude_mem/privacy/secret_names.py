@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from claude_mem.privacy import secret_context
 from claude_mem.privacy.secret_rules import (
     CODE_EXPRESSION,
     is_hex_or_uuid,
@@ -134,7 +135,9 @@ def table_edits(text: str, places: list[int]) -> list[Edit]:
         begin, end = _line_at(text, at) if at >= after else (0, 0)
         for separator in _CELL_SEPARATORS if end else ():
             count = text.count(separator, begin, end)
-            if not count or text.count(separator, end, text.find("\n", end + 1, end + 1 + 4 * _MAX_LINE)) != count:
+            next_line = _RULE_LINE.match(text, end + 1)
+            next_at = next_line.end() if next_line else end
+            if not count or text.count(separator, next_at, _line_end(text, next_at + 1)) != count:
                 continue
             cells = text[begin:end].split(separator)
             columns = {number for number, cell in enumerate(cells) if len(cells) > 1 and _heads_column(cell)}
@@ -157,21 +160,25 @@ def _heads_column(cell: str) -> bool:
     return match is not None and not _has_weak_name(match) and not _is_about_secret(match["name"])
 
 
-_RULE_LINE = re.compile(r"[ \t|+\-=:]{3,300}\Z")
+def _line_end(text: str, begin: int) -> int:
+    end = text.find("\n", begin, begin + 4 * _MAX_LINE)
+    return end if end >= 0 else min(len(text), begin + 4 * _MAX_LINE)
+
+
+_RULE_LINE = re.compile(r"[ \t|+\-=:]{3,300}+(?=\r?\n|\Z)")  # between the header of a table and its rows
 
 
 def _column_edits(text: str, end: int, separator: str, count: int, columns: set[int]) -> Iterator[Edit]:
     for _ in range(_MAX_ROWS):
-        begin, end = end + 1, text.find("\n", end + 1, end + 1 + 4 * _MAX_LINE)
-        end = end if end >= 0 else min(len(text), begin + 4 * _MAX_LINE)
-        cells = text[begin:end].split(separator)
-        if _RULE_LINE.match(text, begin, end):
+        begin, end = end + 1, _line_end(text, end + 1)
+        if _RULE_LINE.match(text, begin):
             continue
+        cells = text[begin:end].split(separator)
         if len(cells) != count:
             return
         for number, cell in enumerate(cells):
             value = cell.strip(" \t\r*`\"'")
-            if number in columns and is_random(value):
+            if number in columns and (is_random(value) or secret_context.grade(value) >= 1.5):
                 start = begin + sum(map(len, cells[:number])) + number + cell.index(value)
                 yield start, start + len(value), "[redacted]"
 
@@ -394,7 +401,7 @@ def _is_env_secret(value: str, name: str, line: str) -> bool:
 
 
 _NOT_SECRET_KEY = re.compile(
-    r"(?i)(?:public|cache|primary|foreign|sort|partition|idempotency|host|object|hash|map|hot|short|group|unique|index|row|"
+    r"(?i)(?:public|publishable|cache|primary|foreign|sort|partition|idempotency|host|object|hash|map|hot|short|group|unique|index|row|"
     r"query|lookup|route|routing|record|node|linux|config|commit|dedup|translation|i18n|message|event|job|trace|build|"
     r"artifact|s3|blob|file|item|data|cursor|page|field|column|sub|pub|ssh|id|by|the|a|this|each|for|in|of|with|every)[_\-. ]?\Z"
 )

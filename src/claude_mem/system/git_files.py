@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO
 
@@ -24,7 +25,7 @@ from claude_mem.system import untrusted_files
 from claude_mem.system.untrusted_files import is_owned_by_user
 
 MAX_PARENTS = 64  # parent directories to search; deeper than any real tree
-MAX_LOOSE_COMMITS, MAX_GRAPH_COMMITS, MAX_PACKS = 1_000, 200_000, 64
+MAX_LOOSE_COMMITS, MAX_GRAPH_COMMITS, MAX_PACKS, MAX_PACK_FILES = 1_000, 200_000, 64, 1_000
 MAX_REFS_BYTES = 4 << 20
 _CACHE_SIZE = 1_000
 _NO_PARENT = 0x7000_0000  # in a commit-graph
@@ -464,8 +465,10 @@ def contains_commit(git_dir: Path, commit: str) -> bool:
     if _loose_path(git_dir, commit).is_file():
         return True
     try:
-        indexes = sorted((git_dir / "objects" / "pack").glob("*.idx"))[:MAX_PACKS]
-        return any(_in_pack(index, bytes.fromhex(commit)) for index in indexes)
+        with os.scandir(git_dir / "objects" / "pack") as entries:
+            names = [entry.name for entry in islice(entries, MAX_PACK_FILES) if entry.name.endswith(".idx")]
+        packs = git_dir / "objects" / "pack"
+        return any(_in_pack(packs / name, bytes.fromhex(commit)) for name in sorted(names)[:MAX_PACKS])
     except (OSError, ValueError):
         return False
 

@@ -3,8 +3,9 @@
 Commands that look at a work tree (`git status`, `git diff`) run filters, hooks and file system monitors that the
 repository's own settings name. The commands used here (`cat-file`, `rev-list`, `ls-tree`, `rev-parse`) only read
 objects. Settings that could still run a program are switched off: missing objects of a partial clone are not fetched,
-and the user's and the system's settings are not read. Everything is bounded in time and size; where git is missing, too
-slow or fails, the answer is "nothing known".
+and the user's and the system's settings are not read. Everything is bounded in time and size: a commit of a megabyte
+may decompress to gigabytes, and an included settings file may be a FIFO. Where git is missing, too slow or fails, the
+answer is "nothing known".
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ from claude_mem.system.untrusted_files import is_owned_by_user_or_root
 PROGRAM_FOLDERS = ("/usr/bin", "/usr/local/bin", "/opt/homebrew/bin", "/opt/local/bin", "/bin")
 TIMEOUT_SECONDS = 5.0
 MAX_OUTPUT_BYTES = 64 << 20
+MAX_PATHS_BYTES = 16 << 20
+MAX_GIT_BYTES = 192 << 20  # memory that git may allocate; files that it maps do not count
+# Set before git starts: it allocates the size that an object claims to have before it reads the object.
+_LIMITED = ("/bin/sh", "-c", f'ulimit -d {MAX_GIT_BYTES >> 10}; exec "$@"', "sh")
 MAX_BLOB_BYTES = 1 << 20
 MAX_PATHS = 300_000
 _SWITCHED_OFF = (
@@ -59,7 +64,7 @@ class GitObjects:
 
     def __init__(self, root: str, program: str | None = None) -> None:
         self.git_dir = f"{root}/.git"
-        self.program = find_git() if program is None else program
+        self.program = find_git() if program is None else program  # "" once a call took too long
 
     def resolve(self, *names: str) -> list[str]:
         """Return the commit that each name stands for; "" if there is none."""
@@ -93,16 +98,16 @@ class GitObjects:
         if len(lines) != len(specs):
             return {}
         blob_ids: dict[str, str] = {}
-        known, total = set[str](), 0
+        counted_ids, total = set[str](), 0
         for spec, line in zip(specs, lines, strict=True):
             parts = line.decode("utf-8", "replace").rsplit(" ", 2)
             is_blob = len(parts) == 3 and parts[1] == "blob" and parts[2].isdigit()  # else: `NAME missing`
             if not is_blob or int(parts[2]) > MAX_BLOB_BYTES:
                 continue
-            total += int(parts[2]) if parts[0] not in known else 0
+            total += int(parts[2]) if parts[0] not in counted_ids else 0
             if total > MAX_OUTPUT_BYTES // 2:
                 break
-            known.add(parts[0])
+            counted_ids.add(parts[0])
             blob_ids[spec] = parts[0]
         blobs = self._contents(list(dict.fromkeys(blob_ids.values())))
         return {spec: blobs[name] for spec, name in blob_ids.items() if name in blobs}
@@ -132,14 +137,14 @@ class GitObjects:
         ]
 
     def list_paths(self, commit: str) -> list[str]:
-        """Return the files of a commit's tree, at most `MAX_PATHS`."""
-        output = self._run("ls-tree", "-r", "-z", "--name-only", "--full-tree", commit).split(b"\0", MAX_PATHS)
-        return [path.decode("utf-8", "replace") for path in output[:MAX_PATHS] if path]
+        """Return the files of a commit's tree, at most `MAX_PATHS`; none if their names are too long."""
+        output = self._run("ls-tree", "-r", "-z", "--name-only", "--full-tree", commit, most=MAX_PATHS_BYTES)
+        return [path.decode("utf-8", "replace") for path in output.split(b"\0", MAX_PATHS)[:MAX_PATHS] if path]
 
     def _batch(self, option: str, names: Sequence[str]) -> bytes:
         return self._run("cat-file", option, stdin="".join(f"{name}\n" for name in names)) if names else b""
 
-    def _run(self, *args: str, stdin: str = "") -> bytes:
+    def _run(self, *args: str, stdin: str = "", most: int = MAX_OUTPUT_BYTES) -> bytes:
         """Return what a git command prints; nothing if it fails, takes too long or prints too much."""
         if not self.program:
             return b""
@@ -149,9 +154,12 @@ class GitObjects:
             source.write(stdin.encode("utf-8", "replace"))
             source.seek(0)
             try:
-                return _read_output(command, source.fileno())
+                return _read_output(command, source.fileno(), most)
+            except subprocess.TimeoutExpired:
+                self.program = ""  # the next call would take as long
             except OSError:
-                return b""
+                pass
+            return b""
 
 
 def _environment() -> dict[str, str]:
@@ -169,18 +177,27 @@ def _environment() -> dict[str, str]:
     }
 
 
-def _read_output(command: Sequence[str], stdin: int) -> bytes:
+def _read_output(command: Sequence[str], stdin: int, most: int) -> bytes:
     with subprocess.Popen(
-        command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environment(), cwd="/"
+        [*_LIMITED, *command], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environment(), cwd="/"
     ) as process:
-        timer = threading.Timer(TIMEOUT_SECONDS, process.kill)
+        expired = threading.Event()
+
+        def expire() -> None:
+            expired.set()
+            process.kill()
+
+        timer = threading.Timer(TIMEOUT_SECONDS, expire)
         timer.start()
         try:
             assert process.stdout is not None
-            output = process.stdout.read(MAX_OUTPUT_BYTES + 1)
-            if len(output) > MAX_OUTPUT_BYTES:
+            output = process.stdout.read(most + 1)
+            if len(output) > most:
                 process.kill()
                 output = b""
-            return output if process.wait() == 0 else b""
+            status = process.wait()
         finally:
             timer.cancel()
+    if expired.is_set():
+        raise subprocess.TimeoutExpired(command, TIMEOUT_SECONDS)
+    return output if status == 0 else b""

@@ -368,20 +368,20 @@ def judge_freshness(items: Sequence[StoredAnchor]) -> Freshness:
     if any(item.stamp is None for item in items):
         return Freshness.UNKNOWN
     kind = items[0].kind
-    known = known_lines(items)
-    if kind == anchors.REMOVAL or not known:
+    lasting = lasting_lines(items)
+    if kind == anchors.REMOVAL or not lasting:
         return anchors.judge([item.sight(item.all_lines) for item in items], kind=kind)
-    total, count = sum(len(item.lines) for item in items), sum(lines.bit_count() for lines in known)
-    sightings = [item.sight(lines) for item, lines in zip(items, known, strict=True) if lines]
+    total, count = sum(len(item.lines) for item in items), sum(lines.bit_count() for lines in lasting)
+    sightings = [item.sight(lines) for item, lines in zip(items, lasting, strict=True) if lines]
     return anchors.judge(sightings, kind=kind, is_partial=count * 2 < total)
 
 
-def known_lines(items: Sequence[StoredAnchor]) -> list[int]:
+def lasting_lines(items: Sequence[StoredAnchor]) -> list[int]:
     """Return for each anchor of an observation the lines that landed, else those that were committed, as bit sets;
     nothing if neither are enough for its work to count as committed."""
-    for known in ([item.landed for item in items], [item.committed for item in items]):
-        if _is_enough(items, known):
-            return known
+    for bits in ([item.landed for item in items], [item.committed for item in items]):
+        if _is_enough(items, bits):
+            return bits
     return []
 
 
@@ -390,8 +390,8 @@ def is_committed(items: Sequence[StoredAnchor]) -> bool:
     return _is_enough(items, [item.committed for item in items])
 
 
-def _is_enough(items: Sequence[StoredAnchor], known: Sequence[int]) -> bool:
-    return anchors.is_committed((len(item.lines), lines.bit_count()) for item, lines in zip(items, known, strict=True))
+def _is_enough(items: Sequence[StoredAnchor], bits: Sequence[int]) -> bool:
+    return anchors.is_committed((len(item.lines), lines.bit_count()) for item, lines in zip(items, bits, strict=True))
 
 
 def find_line_authors(conn: Connection, project_id: int, path: str) -> list[tuple[int, frozenset[bytes]]]:

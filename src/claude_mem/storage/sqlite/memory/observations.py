@@ -33,9 +33,9 @@ MACHINE_OWNED = "not forgotten and trust != 'user' and verdict = ''"  # no perso
 NOT_SUPERSEDED = "o.superseded_by is null"
 STATEMENT_COLUMNS = ("type", "title", "trust", "verdict", "forgotten")  # columns on which the links depend
 MAX_STATEMENTS = 1_000  # of a project, that are compared: the newest
-# Rules, decisions, and what the user saved, if they cite no code.
+# Rules, decisions, and what was saved on its own, if they cite no code.
 _IS_STATEMENT = """
-    (o.type = 'rule' or ((o.type = 'decision' or (o.trust = 'user' and o.turn_id is null))
+    (o.type = 'rule' or ((o.type = 'decision' or o.turn_id is null)
                          and not exists (select 1 from anchors a where a.observation_id = o.id)))
 """
 _IS_RULE_OF_PROJECT = f"o.project_id = ? and o.type = '{ObservationType.RULE}' and not o.forgotten"
