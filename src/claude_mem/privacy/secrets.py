@@ -120,7 +120,7 @@ def _clean(draft: _EditableText) -> None:
     if any(begin in draft.text for begin in _COLOUR_STARTS):
         _clean_without_colours(draft)
     for value in draft.removed:
-        if len(value) >= _MIN_REPEATED and value in draft.text and secret_context.grade(value) >= 3:
+        if len(value) >= _MIN_REPEATED and value in draft.text and secret_context.grade(value) >= 4:
             draft.sub(re.compile(re.escape(value)), lambda _: "[redacted]")
 
 

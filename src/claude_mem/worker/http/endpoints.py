@@ -30,6 +30,8 @@ Q = TypeVar("Q", bound=msgspec.Struct)
 A = TypeVar("A")
 
 MAX_DIGITS = 18
+MAX_BODY = 8 * 1024 * 1024
+MAX_STRANGER_BODY = 4 * 1024  # of a request without a credential: many of them wait at the same time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +57,7 @@ class Endpoint(Generic[Q, A]):
     others: tuple[type, ...] = ()
     or_text: bool = False
     media_type: str = "application/json"
+    max_body: int = MAX_BODY
 
     @property
     def name(self) -> str:

@@ -22,11 +22,10 @@ from claude_mem.domain.text import make_storable, map_strings
 from claude_mem.privacy.trust import ACTOR_HEADER, AGENT, USER
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.auth import CREDENTIAL, BrowserSessions, credential_of
-from claude_mem.worker.http.endpoints import A, Endpoint, Q, decode_request
+from claude_mem.worker.http.endpoints import MAX_BODY, A, Endpoint, Q, decode_request
 
 RawHandler = Callable[[Service, Request], Awaitable[Response]]
 
-MAX_BODY = 8 * 1024 * 1024
 B = TypeVar("B")
 
 
@@ -79,7 +78,8 @@ class Route(Generic[Q, A]):
 
     async def respond(self, service: Service, http: Request) -> Response:
         """Decode the request, call the handler and return its answer."""
-        body = await read_json_body(http) if self.method in ("POST", "PATCH") else {}
+        has_body = self.method in ("POST", "PATCH")
+        body = await read_json_body(http, most=self.endpoint.max_body) if has_body else {}
         request = decode_request(self.endpoint, path=http.path_params, query=dict(http.query_params), body=body)
         handler: Callable[..., Awaitable[A | Reply[A] | Response]] = self.handler
         more = (_caller(http),) if len(inspect.signature(handler).parameters) == 3 else ()
@@ -115,20 +115,20 @@ def encode(value: object, status: int = 200, then: BackgroundTask | None = None)
     return Response(encoded, status, media_type="application/json", background=then)
 
 
-async def read_body(request: Request) -> bytes:
-    """Return the body, up to `MAX_BODY` bytes."""
+async def read_body(request: Request, *, most: int = MAX_BODY) -> bytes:
+    """Return the body, or raise `RequestTooLarge` if it has more than `most` bytes."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > MAX_BODY:
-            raise RequestTooLarge("the body is larger than 8 MB", hint="send less")
+        if len(body) > most:
+            raise RequestTooLarge(f"the body is larger than {most >> 10:,} KB", hint="send less")
     return bytes(body)
 
 
-async def read_json_body(request: Request) -> dict[str, object]:
+async def read_json_body(request: Request, *, most: int = MAX_BODY) -> dict[str, object]:
     """Return the body as a JSON object; empty without a body."""
     try:
-        body = msgspec.json.decode(await read_body(request) or b"{}")
+        body = msgspec.json.decode(await read_body(request, most=most) or b"{}")
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"the body is not JSON: {error}") from error
     if not isinstance(body, dict):

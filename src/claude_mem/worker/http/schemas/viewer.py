@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from claude_mem.domain.project_reports import ProjectSummary
-from claude_mem.worker.http.endpoints import Date, EndDate, Endpoint, NoFields, PageSize, Wire
+from claude_mem.worker.http.endpoints import MAX_STRANGER_BODY, Date, EndDate, Endpoint, NoFields, PageSize, Wire
 
 # --- feed ------------------------------------------------------------------------------------------------------------
 
@@ -140,7 +140,7 @@ SHOW_FACETS = Endpoint("GET", "/api/facets", NoFields, Facets)
 CREATE_LINK = Endpoint("POST", "/api/open", LinkRequest, Link)
 ROTATE_TOKEN = Endpoint("POST", "/api/token/rotate", NoFields, TokenRotated)
 SHOW_LINK = Endpoint("GET", "/api/open/{id}", LinkId, LinkState)
-LOG_IN = Endpoint("POST", "/open", LogIn, Admission)
+LOG_IN = Endpoint("POST", "/open", LogIn, Admission, max_body=MAX_STRANGER_BODY)
 SHOW_CHALLENGE = Endpoint("GET", "/open/again", NoFields, Challenge)
-LOG_IN_AGAIN = Endpoint("POST", "/open/again", LogInAgain, RenewedLogin)
+LOG_IN_AGAIN = Endpoint("POST", "/open/again", LogInAgain, RenewedLogin, max_body=MAX_STRANGER_BODY)
 CREATE_RENEWAL = Endpoint("GET", "/api/renewal", NoFields, Renewal)
