@@ -25,8 +25,9 @@ from claude_mem.system import process
 from claude_mem.worker.app import Service
 from claude_mem.worker.http import auth
 from claude_mem.worker.http.api import ROUTES, build_app
-from claude_mem.worker.http.auth import Admission, BrowserSessions, mac
+from claude_mem.worker.http.auth import BrowserSessions, mac
 from claude_mem.worker.http.routes import viewer
+from claude_mem.worker.http.schemas.viewer import Admission
 from tests.support import login, proof
 from tests.support.lab import Lab
 from tests.support.waiting import SECONDS

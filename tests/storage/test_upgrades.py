@@ -253,5 +253,5 @@ def test_a_deletion_of_the_version_before_can_be_undone_after_the_upgrade(place:
     restored = db.write_now(deletions.restore_deletion, 1, now=9)
     rows = db.read_now(fetch_all, 'select host, "trigger", about from injections where id = 77')
     db.close()
-    assert restored["counts"]["telling"] == 1
+    assert restored.counts["telling"] == 1
     assert rows == [{"host": "claude", "trigger": "file", "about": "x.py"}]

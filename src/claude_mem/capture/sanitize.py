@@ -167,7 +167,7 @@ def _limit_size(body: Body) -> Body:
     return msgspec.structs.replace(body, input=arguments, output=_clip_part(body.output))
 
 
-def _clip_part(part: Any) -> Any:
+def _clip_part(part: Any) -> object:
     text = part if isinstance(part, str) else msgspec.json.encode(part).decode()
     return clip(text, PART_CHARS) if len(text) > PART_CHARS else part
 

@@ -165,7 +165,7 @@ class Commands:
         self._subparsers = subparsers
         self.help_lines: dict[str, str] = {}
 
-    def add_parser(self, name: str, *, help: str, **options: Any) -> Any:
+    def add_parser(self, name: str, *, help: str, **options: Any) -> object:
         self.help_lines[name] = help
         return self._subparsers.add_parser(name, help=help, description=f"{help[:1].upper()}{help[1:]}.", **options)
 

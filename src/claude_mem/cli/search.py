@@ -109,7 +109,7 @@ def search(options: argparse.Namespace) -> int:
     return 0
 
 
-def _search_params(options: argparse.Namespace) -> dict[str, Any]:
+def _search_params(options: argparse.Namespace) -> dict[str, object]:
     return {
         "query": " ".join(options.query),
         "project": options.project,
@@ -140,7 +140,7 @@ def _show_hits(items: list[dict[str, Any]], *, explain: bool) -> None:
     provenance.print_note(items)
 
 
-def _row(item: dict[str, Any], icons: dict[str, str]) -> tuple[Any, ...]:
+def _row(item: dict[str, Any], icons: dict[str, str]) -> tuple[object, ...]:
     sort = f"{icons.get(item['type'], '·')} {item['type']}" if item["type"] else item["kind"]
     return (
         f"{ID_PREFIXES[item['kind']]}{item['id']}", output.format_age(item["created_at"]), item["project"], sort,

@@ -165,7 +165,7 @@ def _default_name(root: Path, git_dir: Path | None) -> str:
     return (str(folder) if short.casefold() in ("", GENERAL_PROJECT) else short)[:100]
 
 
-def _override_of(folder: str) -> dict[str, Any]:
+def _override_of(folder: str) -> dict[str, object]:
     start = Path(os.path.realpath(folder))
     tree = git_files.find_work_tree(start)
     return _merged_override(start, tree.root if tree else start)
@@ -196,7 +196,7 @@ def _merged_override(start: Path, top: Path) -> dict[str, Any]:
     return merged
 
 
-def _read_override(path: Path, owner: int) -> dict[str, Any]:
+def _read_override(path: Path, owner: int) -> dict[str, object]:
     """Return the content of one override file.
 
     Empty if it does not exist, or belongs to neither this user, root nor `owner`: anyone may put a file into /tmp.
@@ -217,7 +217,7 @@ def _read_override(path: Path, owner: int) -> dict[str, Any]:
         return _problem(path, " is not valid TOML")
 
 
-def _problem(path: Path, text: str) -> dict[str, Any]:
+def _problem(path: Path, text: str) -> dict[str, object]:
     return {"enabled": False, "problem": f"{path}{text}"}
 
 

@@ -521,7 +521,7 @@ class _TableReader:
         if self.gaps:
             yield from self._beyond(last)
 
-    def _beyond(self, last: int) -> Iterator[Row]:
+    def _beyond(self, last: int) -> Iterator[dict[str, object]]:
         self.gaps = 0
         first = 0
         for row in self._numbered(f"{self.shape.number} > ? order by {self.shape.number} desc", last):
@@ -542,7 +542,7 @@ class _TableReader:
             reverse = ", ".join(f"{name} desc" for name in self.shape.key)
             yield from self._try(f"select {columns} from {self.source} order by {reverse}")
 
-    def _try(self, sql: str, values: tuple[object, ...] = ()) -> Iterator[Row]:
+    def _try(self, sql: str, values: tuple[object, ...] = ()) -> Iterator[dict[str, object]]:
         """Yield rows until an error occurs, which counts as a gap."""
         try:
             for fields in _tuples(self.conn, sql, values):

@@ -195,7 +195,7 @@ class Activity {
   }
 }
 
-/** @param {any} now */
+/** @param {NowPage} now */
 const comparable = (now) => ({ ...now, at: 0 }); // the time of the answer always differs
 
 /** @param {boolean} hasProjects */

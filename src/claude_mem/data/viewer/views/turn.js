@@ -52,7 +52,7 @@ export function turnContent(turn, sessionId) {
 
 /** @param {Turn} turn */
 function turnHeading(turn) {
-  const end = END_LABELS[turn.closed_by];
+  const end = END_LABELS[turn.closed_by ?? ""];
   return h(
     "h2",
     {},
@@ -110,7 +110,7 @@ function closingMessage(summary) {
 }
 
 /**
- * @param {Item} item
+ * @param {Api.StoryObservation} item
  * @param {string} prompt
  */
 function observationCard(item, prompt) {
@@ -230,7 +230,7 @@ function injectedName(item) {
   if (item.kind === "file") return h("span", { class: "mono" }, item.path);
   const hasPage = item.kind === "observation" && item.id;
   const title = hasPage ? h("a", { href: `/observation/${item.id}` }, item.title) : h("span", {}, item.title);
-  return [typeIcon(item.type, item.kind), title];
+  return [typeIcon(item.type ?? "", item.kind), title];
 }
 
 // --- raw events ------------------------------------------------------------------------------------------------------

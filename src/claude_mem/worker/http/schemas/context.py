@@ -1,0 +1,94 @@
+"""Injections, search and the timeline."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from claude_mem.worker.http.endpoints import Date, EndDate, Endpoint, Page, PageSize, Path, Wire, Words
+
+# A memory as it is stored: its fields depend on its kind (`observation`, `summary`, `prompt` or `turn`).
+MemoryItem = dict[str, Any]
+Depth = Annotated[int, Meta(ge=0, le=50)]
+Format = Literal["", "json", "text"]
+
+
+class StartContextQuery(msgspec.Struct, frozen=True):
+    """Whose start context: that of a folder, or of projects by name, of which the last is the session's own."""
+
+    cwd: Path = ""
+    project: Words = ()
+    projects: Words = ()
+
+
+class PromptQuery(msgspec.Struct, frozen=True):
+    """A prompt, and the project in which it is given."""
+
+    query: Annotated[str, Wire(also=("query", "prompt"), limit=20_000)] = msgspec.field(name="q")
+    project: Annotated[str, Wire(limit=200)] = ""
+    limit: Annotated[int, Meta(ge=1, le=50)] = 5
+
+
+class PromptContext(msgspec.Struct, frozen=True):
+    """What would be injected, and the memories that were found."""
+
+    context: str
+    count: int
+    items: list[MemoryItem]
+
+
+class SearchQuery(msgspec.Struct, frozen=True):
+    """A search. `typing`: its last word may be incomplete; `explain`: say why each result was found."""
+
+    query: Annotated[str, Wire(also=("q",), limit=20_000)] = ""
+    limit: PageSize = 20
+    offset: Annotated[int, Meta(ge=0, le=10_000)] = 0
+    project: str = ""
+    project_id: Annotated[int, Meta(ge=0, le=10**15)] = 0
+    kind: Annotated[Words, Wire(also=("type",))] = ()
+    obs_type: Words = ()
+    concepts: Words = ()
+    files: Words = ()
+    since: Date | None = msgspec.field(default=None, name="dateStart")
+    until: EndDate | None = msgspec.field(default=None, name="dateEnd")
+    host: str = ""
+    session: str = ""
+    order: Literal["", "relevance", "date_desc", "date_asc"] = msgspec.field(default="", name="orderBy")
+    format: Format = ""
+    explain: bool = False
+    typing: bool = False
+
+
+class TimelineQuery(msgspec.Struct, frozen=True):
+    """The point to show (an ID, S12, P12 or a date), or words whose best result it is, and how much around it."""
+
+    anchor: str = ""
+    query: str = ""
+    before: Depth = msgspec.field(default=5, name="depth_before")
+    after: Depth = msgspec.field(default=5, name="depth_after")
+    project: str = ""
+    format: Format = ""
+
+
+class TimelineAnchor(msgspec.Struct, frozen=True):
+    """The point that a timeline is about; without a kind, only a time."""
+
+    kind: str
+    id: int
+    at: int
+
+
+class TimelinePage(msgspec.Struct, frozen=True):
+    """What happened around a point."""
+
+    items: list[MemoryItem]
+    anchor: TimelineAnchor
+
+
+PREVIEW_PROMPT = Endpoint("POST", "/api/context/semantic", PromptQuery, PromptContext)
+SEARCH = Endpoint("GET", "/api/search", SearchQuery, Page[MemoryItem], or_text=True)
+SHOW_TIMELINE = Endpoint("GET", "/api/timeline", TimelineQuery, TimelinePage, or_text=True)
+SHOW_START_CONTEXT = Endpoint("GET", "/api/context/inject", StartContextQuery, str, media_type="text/plain")
+PREVIEW_START_CONTEXT = Endpoint("GET", "/api/context/preview", StartContextQuery, str, media_type="text/plain")
