@@ -1,6 +1,6 @@
 """Redaction: text that looks like a secret is replaced before anything is stored.
 
-Literals are checked first: a rule is tried only where its literal occurs, and every pattern has bounded repeats after
+Literals are looked up first: a rule is tried only where its literal occurs, and every pattern has bounded repeats after
 that literal, so the running time is linear in the length of the text. Encoded text (base64, percent-encoding) is
 decoded and checked too. The texts of one event are redacted as one document, so that a key whose lines are separate
 texts is removed from each of them. `secret_names.py` finds values that are identified by their name. The rules are our
@@ -12,13 +12,14 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
 from claude_mem.domain.text import map_strings
 from claude_mem.privacy import secret_names, secret_rules
+from claude_mem.privacy.literals import LiteralIndex
 from claude_mem.privacy.secret_names import Edit
 from claude_mem.privacy.secret_rules import (
     IDIOM_RULES,
@@ -63,11 +64,18 @@ def add_known_secret(secret: str) -> None:
         _own_secrets.add(secret)
 
 
+_LITERALS = LiteralIndex([
+    *(literal for _, literal, _ in (*TEXT_RULES, *LINE_RULES, *TOKEN_RULES, *IDIOM_RULES)),
+    *(literal for literal, _, _ in SECRET_TAKING_COMMANDS),
+])
+
+
 class _EditableText:
-    """A text being edited, with the offsets of its parts, which are adjusted as the text changes."""
+    """A text being edited, with the literals of rules that may occur in it, and the offsets of its parts, which are
+    adjusted as the text changes."""
 
     def __init__(self, text: str, bounds: list[int] | None = None) -> None:
-        self.text, self.bounds = text, bounds or []
+        self.text, self.literals, self.bounds = text, _LITERALS.possible_in(text), bounds or []
 
     def edit(self, edits: Iterable[Edit]) -> None:
         """Apply edits, which must be sorted. An offset inside a replaced part moves to the end of the replacement."""
@@ -86,6 +94,7 @@ class _EditableText:
             position = end
         if parts:
             self.text = "".join([*parts, self.text[position:]])
+            self.literals = _LITERALS.possible_in(self.text)
             self.bounds = [*bounds, *(bound + shift for bound in self.bounds[at:])]
 
     def sub(self, pattern: re.Pattern[str], replace: Callable[[re.Match[str]], str | None]) -> None:
@@ -134,7 +143,7 @@ def _apply_rules(draft: _EditableText, depth: int) -> None:
         (start, end, f"[redacted {name}]") for start, end, name in sorted(secret_rules.user_rule_spans(draft.text))
     )
     draft.edit(_tighten(draft.text, secret_names.named_value_edits(draft.text)))
-    draft.edit(sorted(command_edits(draft.text)))
+    draft.edit(sorted(command_edits(draft.text, draft.literals)))
     _apply_by_line(IDIOM_RULES, draft)
     if depth:
         _redact_encoded(draft, words, depth)
@@ -149,8 +158,9 @@ def _tighten(text: str, edits: list[Edit]) -> Iterator[Edit]:
 
 
 def _apply(rules: tuple[Rule, ...], draft: _EditableText, *, searched_text: str) -> None:
+    possible = draft.literals
     for name, literal, pattern in rules:
-        if literal in searched_text:
+        if literal in possible and literal in searched_text:
             draft.edit(
                 (match.start() + len(keep), match.end(), mark)
                 for match in pattern.finditer(draft.text)
@@ -161,7 +171,7 @@ def _apply(rules: tuple[Rule, ...], draft: _EditableText, *, searched_text: str)
 def _apply_by_line(rules: tuple[Rule, ...], draft: _EditableText) -> None:
     """Apply rules whose matches lie within one line: only lines that contain the literal are searched."""
     for name, literal, pattern in rules:
-        if literal in draft.text:
+        if literal in draft.literals and literal in draft.text:
             draft.edit(
                 (match.start() + len(keep), match.end(), mark)
                 for match in secret_rules.matches_in_lines(pattern, literal, draft.text)
@@ -463,11 +473,11 @@ _LINE_END = re.compile(r"(?<!\\)\n|\\n|[|;&]\s|\x00")
 _MAX_LINE = 600
 
 
-def command_edits(text: str) -> Iterator[Edit]:
+def command_edits(text: str, literals: Set[str]) -> Iterator[Edit]:
     """Yield edits that redact random arguments of commands that take a secret (`cargo login …`) and secrets that
     commands printed in a copied terminal."""
     for literal, pattern, plain in SECRET_TAKING_COMMANDS:
-        if literal not in text:
+        if literal not in literals or literal not in text:
             continue
         for command in matches_in_lines(pattern, literal, text):
             end = _LINE_END.search(text, command.end(), command.end() + _MAX_LINE)
