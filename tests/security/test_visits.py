@@ -31,6 +31,8 @@ from tests.support import login, proof
 from tests.support.lab import Lab
 from tests.support.waiting import SECONDS
 
+COMMAND = "CLAUDE_MEM_PROOF=build/proof pytest tests/security/test_visits.py"
+
 TOKEN = "t" * 43
 PORT = 37777
 BASE = f"http://127.0.0.1:{PORT}"
@@ -90,6 +92,14 @@ def test_nothing_is_kept_in_a_cookie(http: TestClient) -> None:
     ]
     assert not any("set-cookie" in answer.headers for answer in answers)
     assert not http.cookies
+    proof.record(
+        "cookies set while a browser is let in",
+        of="S15",
+        goal="0",
+        measured=len(http.cookies),
+        ok=True,
+        command=COMMAND,
+    )
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
@@ -315,6 +325,10 @@ def test_a_browser_changes_no_setting_that_names_a_program_an_address_or_a_key(
     assert refused.status_code == 400
     assert f"claude-mem config set {name}" in refused.json()["error"]
     assert not (config.data_dir / "config.toml").exists()
+    proof.record(
+        "changes of a program, an address or a key with a browser's credential: refused", of="S15", goal="all",
+        measured=1, ok=True, tally=True, command=COMMAND,
+    )  # fmt: skip
 
 
 def test_the_page_says_which_settings_need_a_terminal_and_the_token_changes_them(
@@ -549,3 +563,11 @@ def test_a_page_that_does_not_exist_is_not_opened(lab: Lab) -> None:
     assert "http://" in lab.mem("open", str(kept), "--print").stdout
     lab.mem("forget", str(kept), "--yes")
     assert "http://" in lab.mem("open", f"#{kept}", "--print").stdout  # its page can bring it back
+
+
+@pytest.mark.parametrize("path", ["/open", "/open/again"])
+def test_a_browser_that_is_not_logged_in_sends_no_more_than_a_code(http: TestClient, path: str) -> None:
+    """Sixty-four strangers with eight megabytes each would fill the memory."""
+    assert http.post(path, headers=OURS, json={"code": "x" * 5_000, "id": "1", "proof": "x"}).status_code == 413
+    link = _link(http)
+    assert _present(http, link).status_code == 200

@@ -282,7 +282,7 @@ def _count_down(nth: int) -> None:
 
 def main() -> None:
     """Prints how often it was killed, and then what was wrong, a line each."""
-    folder, step, nth = Path(sys.argv[1]), int(sys.argv[2]), 1
+    folder, step, nth = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     place = Place(folder / "old.db", folder / "place")
     kills, wrong = 0, []
     while _killed_at(place, nth):

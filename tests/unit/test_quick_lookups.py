@@ -9,12 +9,15 @@ from itertools import product
 
 import pytest
 
-from claude_mem.privacy import injection_rules, phrases, secret_rules
+from claude_mem.privacy import injection_rules, phrases, secret_rules, secrets
 from claude_mem.privacy.injection_rules import ChainWord, FoldedText, WordChain
-from claude_mem.privacy.literals import LiteralIndex
 
-LITERALS = [rule[1] for rule in (*secret_rules.TOKEN_RULES, *secret_rules.TEXT_RULES, *secret_rules.IDIOM_RULES)]
-INDEX = LiteralIndex(LITERALS)
+_RULES = (secret_rules.TOKEN_RULES, secret_rules.TEXT_RULES, secret_rules.LINE_RULES, secret_rules.IDIOM_RULES)
+LITERALS = [
+    *(literal for rules in _RULES for _, literal, _ in rules),
+    *(literal for literal, _, _ in secret_rules.SECRET_TAKING_COMMANDS),
+]
+INDEX = secrets._LITERALS
 CHAINS = [
     chain
     for rules in (injection_rules._ADDRESSES_READER, injection_rules._GIVES_ADVICE)
@@ -155,7 +158,7 @@ def test_runs_are_known_from_one_text_and_names_from_all() -> None:
 def test_a_text_is_analyzed_the_same_whether_it_may_be_disguised_or_not(plain: bool) -> None:
     text = "The till opens. It rings (twice): see left_basket.py\\nfor zq73! Ok"
     analyzed = phrases.analyze(text if plain else f"{text} é")
-    words = "the till opens it rings twice see left basket py for zq73 ok".split()
+    words = ["the", "till", "opens", "it", "rings", "twice", "see", "left", "basket", "py", "for", "zq73", "ok"]
     assert list(analyzed.row) == words if plain else [*words, "e"]
     assert {"left_basket.py", "zq73"} <= analyzed.distinct_names
     assert frozenset({"till", "open"}) in analyzed.content

@@ -447,15 +447,28 @@ _HEAD = re.compile(
     r"[*]{0,2}[ \t]{0,2}(?::|$))",
     re.I | re.M,
 )
+# What an agent sends after the user approved its plan. The plan is the user's instruction, and its sentences often end in
+# a colon ("the report has two sections:"), so in a plan only the explicit introduction of another person's text counts.
+_APPROVED_PLAN = re.compile(r"\s*Implement the following plan:\s*\n#{1,3} \S")
+_INTRODUCED_IN_PLAN = re.compile(
+    r"\b(?:(?:following|this|original|linked|reported|pasted|customer'?s?|user'?s?) (?:issues?|tickets?|bug reports?|reports?|comments?|messages?"
+    r"|reviews?|posts?|threads?|log|text|page)|e-?mails?|slack|said|says|wrote|writes|reads|pasted?|quote[ds]?|feedback"
+    r"|article)\b[^\n:]{0,80}:[ \t]{0,4}\n",
+    re.I,
+)
+_SUMMARY_HEADING = re.compile(r"^[ \t]{0,3}#{1,6} +(?:summary|description|environment)[ \t]*$", re.I | re.M)
 
 
 def own_words(prompt: str) -> str:
     """Return the user's own words of a prompt; the whole prompt if no pasted text is recognized or nothing is left."""
     bare = _QUOTED.sub(f"“{ELLIPSIS}”", _CITED.sub("", _FENCED.sub("", prompt)))
+    is_plan = bool(_APPROVED_PLAN.match(prompt))
     ends: list[int] = []
-    if (introduction := _INTRODUCED.search(bare)) and bare[introduction.end() :].strip():
+    introduced = _INTRODUCED_IN_PLAN if is_plan else _INTRODUCED
+    if (introduction := introduced.search(bare)) and bare[introduction.end() :].strip():
         ends.append(introduction.end())
-    if (head := _HEAD.search(bare)) and head.start():
+    heads = (head for head in _HEAD.finditer(bare) if not (is_plan and _SUMMARY_HEADING.match(bare, head.start())))
+    if (head := next(heads, None)) and head.start():
         ends.append(head.start())
     own = bare[: min(ends)] if ends else bare
     return own.strip() if re.search(r"\w", own) else prompt
