@@ -29,7 +29,9 @@ COMMAND = "CLAUDE_MEM_PROOF=build/proof pytest tests/security/test_secret_shapes
 
 def shapes(kind: str) -> list[Shape]:
     rounds = 5 if proof.long() else 1
-    return [shape for name in FIRST_LOOK for seed in range(rounds) for shape in secret_shapes.read(f"{name}{kind}", seed)]
+    return [
+        shape for name in FIRST_LOOK for seed in range(rounds) for shape in secret_shapes.read(f"{name}{kind}", seed)
+    ]
 
 
 def note(name: str, *, goal: str, measured: float, ok: bool, about: str) -> None:

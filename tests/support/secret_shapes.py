@@ -97,7 +97,13 @@ def _wrapped(make: Maker, _: int) -> str:
 def _human(make: Maker, _: int) -> str:
     """A password as people make them: mostly words."""
     one, two, number = make.chance.choice(_WORDS), make.chance.choice(_WORDS), str(make.chance.randrange(10, 9999))
-    kinds = (f"{one.title()}{number}!", f"{one}{number}", f"{one}-{two}-{number}", f"{one[:3]}4{two.title()}_{number}", make.some(16))
+    kinds = (
+        f"{one.title()}{number}!",
+        f"{one}{number}",
+        f"{one}-{two}-{number}",
+        f"{one[:3]}4{two.title()}_{number}",
+        make.some(16),
+    )
     return make.chance.choice(kinds)
 
 
@@ -106,7 +112,9 @@ def _compound(make: Maker, _: int) -> str:
 
 
 def _jwt(make: Maker, _: int) -> str:
-    return ".".join((make.coded({"alg": "HS256", "typ": "JWT"}), make.coded({"sub": make.some(9)}), make.some(43, URLSAFE)))
+    return ".".join(
+        (make.coded({"alg": "HS256", "typ": "JWT"}), make.coded({"sub": make.some(9)}), make.some(43, URLSAFE))
+    )
 
 
 _WORDS = (

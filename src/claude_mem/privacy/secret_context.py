@@ -42,7 +42,17 @@ _NOT_JOINED = frozenset(_VOCABULARY["not_joined"].split())
 _JOINED = tuple(noun for noun in _NOUNS if noun not in _NOT_JOINED)
 _CJK_NOUNS = tuple(noun for noun in _NOUNS if ord(noun[0]) > 0x2E80)
 _SECRET_KEYS, _HARMLESS_KEYS, _HARMLESS_TOKENS, _FILLER, _CARRIERS, _COPULAS, _PREPOSITIONS, _OTHER = (
-    frozenset(_VOCABULARY[name].split()) for name in ("secret_keys", "harmless_keys", "harmless_tokens", "filler", "carriers", "copulas", "prepositions", "other")
+    frozenset(_VOCABULARY[name].split())
+    for name in (
+        "secret_keys",
+        "harmless_keys",
+        "harmless_tokens",
+        "filler",
+        "carriers",
+        "copulas",
+        "prepositions",
+        "other",
+    )
 )
 _FREE = _FILLER | _PREPOSITIONS
 
@@ -109,7 +119,9 @@ _WHOLE_VALUE = re.compile(r"[^\s\"'`,;(){}\[\]<>|\\\x00-\x1f\u2026]{6,4096}\Z")
 _LETTER = re.compile(r"[A-Za-z]")
 _SYMBOL = re.compile(r"[!#$%^&*?~+@]")
 # Names with a number: `shop-db-2`, `SecretStr2`, `login_v2`, `HTTP2Server`.
-_IDENTIFIER = re.compile(r"[A-Za-z]{1,32}[0-9]?(?:[_\-./]{1,2}[A-Za-z0-9]{1,24}){1,8}[?!]?\Z|[A-Za-z]{1,48}[0-9][A-Za-z]{0,32}[?!]?\Z|[A-Z]?[a-z]{1,24}(?:[A-Z][a-z]{1,24}){1,8}[0-9]{2}\Z")
+_IDENTIFIER = re.compile(
+    r"[A-Za-z]{1,32}[0-9]?(?:[_\-./]{1,2}[A-Za-z0-9]{1,24}){1,8}[?!]?\Z|[A-Za-z]{1,48}[0-9][A-Za-z]{0,32}[?!]?\Z|[A-Z]?[a-z]{1,24}(?:[A-Z][a-z]{1,24}){1,8}[0-9]{2}\Z"
+)
 _SNAKE = re.compile(r"[a-z]{1,24}[0-9]{0,3}(?:[_\-](?:[a-z]{1,24}[0-9]{0,3}|[0-9]{1,4})){1,8}\Z")
 _PASSPHRASE = re.compile(r"[a-z]{4,12}(?:-[a-z]{4,12}){1,6}-[0-9]{2,4}\Z")
 _ENDS_IN_DIGITS = re.compile(r"[A-Za-z]{3,}[_\-]?[0-9]{2,8}[!#*$%.?]?\Z")
@@ -200,8 +212,12 @@ _TEXT_ELEMENT = re.compile(r"<(?:key|name)>(?P<name>[^<>]{1,64})</(?:key|name)>\
 _SETS = frozenset({"set", "-gx", "-x", "-ux", "export", "setenv", "setx", "env", "put", "add", "declare"})
 _USER_OPTION = re.compile(r"(?<=\s)(?:-[ulUD]|--?user(?:name)?|--login|--host(?:name)?|-h)[ =][\"']?\Z")
 # A program is given a user, a host or something that is locked: then `-p` is not a port.
-_HAS_USER = re.compile(r"(?i:login|keychain|p12|pfx|rcon|unlock|passw|encrypt|decrypt)|(?:^|\s)(?:-[hH]|--host)[ =][\w.]|(?:^|[\s'\"])(?:-[uUDl]|--?user(?:name)?|--login)(?=[ =\w'\"])|/user:")
-_PASSWORD_OPTION = re.compile(r"(?<=[\s'\"])-(?:[pPwWaAkKXN]|pw|pass)(?: |[\"'],\s{0,4}(?=[\"']))[\"']?\Z|(?<=\s)-[pP][\"']?\Z|\s/p(?:ass(?:word)?)? \Z")
+_HAS_USER = re.compile(
+    r"(?i:login|keychain|p12|pfx|rcon|unlock|passw|encrypt|decrypt)|(?:^|\s)(?:-[hH]|--host)[ =][\w.]|(?:^|[\s'\"])(?:-[uUDl]|--?user(?:name)?|--login)(?=[ =\w'\"])|/user:"
+)
+_PASSWORD_OPTION = re.compile(
+    r"(?<=[\s'\"])-(?:[pPwWaAkKXN]|pw|pass)(?: |[\"'],\s{0,4}(?=[\"']))[\"']?\Z|(?<=\s)-[pP][\"']?\Z|\s/p(?:ass(?:word)?)? \Z"
+)
 
 
 class Name(NamedTuple):
@@ -307,25 +323,38 @@ def _nearest_noun(left: str) -> Name | None:
         if strength:
             if other and (after in _PREPOSITIONS or gap.strip() == "(" or _begins_line(left, word.start(), end)):
                 cost -= other  # `Password for staging: …`, `Password (staging): …`
-            bound = bound or copula or (number > 0 and _TIGHT.match(gap) is not None) or _is_set(left, tail, word, before)
+            bound = (
+                bound or copula or (number > 0 and _TIGHT.match(gap) is not None) or _is_set(left, tail, word, before)
+            )
             same_line = "\n" not in left[word.end() :]
             cost = max(cost, 0.0) if same_line else min(max(cost, 0.0), 1.0)
             between = left[word.end() :]
-            return Name(strength, cost, bound, quoted, same_line, between.isspace() or between.replace(" ", "").isdigit())
+            return Name(
+                strength, cost, bound, quoted, same_line, between.isspace() or between.replace(" ", "").isdigit()
+            )
         if number == 0 and bound and not is_default and word[0].lower() not in _CARRIERS and not word[0].isdigit():
             is_pair = " / " in tail or _is_user_of_pair(left, word, before)
             other = 0.0 if is_pair else 2.0
             cost = -2 * _DISTANCE if is_pair else other
         if other and "\n" not in tail and ("," in gap or "(" in gap or "[" in gap):
             return None
-        cost += 0 if word[0].lower() in _FREE or len(word[0]) == 1 or word[0][0].isdigit() else _DISTANCE / 2 if copula else _DISTANCE
+        cost += (
+            0
+            if word[0].lower() in _FREE or len(word[0]) == 1 or word[0][0].isdigit()
+            else _DISTANCE / 2
+            if copula
+            else _DISTANCE
+        )
         end, after = word.start(), word[0].lower()
     return None
 
 
 def _begins_line(left: str, noun: int, end: int) -> bool:
     """Return whether a noun begins its line and only words follow it: `Passwort fürs WLAN: …`."""
-    return _LINE_BEGIN.search(left, 0, noun) is not None and left[noun : left.rfind(":") if ":" in left[noun:] else 0].replace(" ", "").isalpha()
+    return (
+        _LINE_BEGIN.search(left, 0, noun) is not None
+        and left[noun : left.rfind(":") if ":" in left[noun:] else 0].replace(" ", "").isalpha()
+    )
 
 
 _LINE_BEGIN = re.compile(r"(?:\A|\n)[ \t>*\-#]{0,16}\Z")
@@ -345,7 +374,9 @@ def _strength(word: re.Match[str], before: re.Match[str] | None) -> float | None
 
 
 # Between a value and the noun behind it: `… is the new password`, `use … as the password`, `…  # signing key`.
-_AFTER = re.compile(r"=?[\"'`)\]}*]{0,4}[,;.]?\s{1,4}(?:(?:is|as|was|ist|est|es|als|como|comme|==?|!=|is not)\s|#|//|--\s|\(|(?=!=))")
+_AFTER = re.compile(
+    r"=?[\"'`)\]}*]{0,4}[,;.]?\s{1,4}(?:(?:is|as|was|ist|est|es|als|como|comme|==?|!=|is not)\s|#|//|--\s|\(|(?=!=))"
+)
 _AFTER_WORDS = 5
 
 
@@ -377,8 +408,10 @@ def _is_user_of_pair(left: str, word: re.Match[str], before: re.Match[str] | Non
     if before is not None and left[before.end() : start] in ("\\", "@", "/"):
         start = before.start()
         before = next((each for each in reversed(list(_WORD.finditer(left, 0, start)))), None)
-    return before is not None and _TIGHT.match(left[before.end() : start]) is not None and bool(
-        noun_strength(before[0]) or _phrase_strength(left, before.end())
+    return (
+        before is not None
+        and _TIGHT.match(left[before.end() : start]) is not None
+        and bool(noun_strength(before[0]) or _phrase_strength(left, before.end()))
     )
 
 
@@ -419,7 +452,9 @@ _QUERY = re.compile(r"[?&][\w.\-]{1,40}\Z")  # the next parameter of a query
 _CONTINUES = re.compile(r"[\"'`]{0,3}\s{0,4}[,+.\\]{0,2}\s{0,4}\\?(?:\r?\n[ \t+]{0,32}(?:- )?)?[\"'`]{0,3}\Z")
 
 
-_GOES_ON = re.compile(r"\.\.\.|\u2026|[\"']\s{0,4}:|[(\[]|=(?=[\w$({\[<])|\s{1,4}=\s|\s[*&]\w")  # shortened, code, or itself a name
+_GOES_ON = re.compile(
+    r"\.\.\.|\u2026|[\"']\s{0,4}:|[(\[]|=(?=[\w$({\[<])|\s{1,4}=\s|\s[*&]\w"
+)  # shortened, code, or itself a name
 
 
 def _is_no_value(text: str, end: int) -> bool:
@@ -476,14 +511,18 @@ def is_named_secret(name: str, value: str) -> bool:
 
 def is_shown_secret(command: str, word: str) -> bool:
     """Return whether a word that a command printed is a secret: it looks random, and the command speaks of a secret."""
-    return grade(word) >= 3 and any((noun_strength(part[0]) or 0) >= 2 for part in _WORD.finditer(command[-_MAX_COMMAND:]))
+    return grade(word) >= 3 and any(
+        (noun_strength(part[0]) or 0) >= 2 for part in _WORD.finditer(command[-_MAX_COMMAND:])
+    )
 
 
 _MAX_COMMAND = 400
 
 # A format that no rule knows: a short prefix, and a long random part. Ids have such a form too, but are shorter.
 _PREFIXED = re.compile(r"(?:[a-z]{2,12}_|[a-z]{4,12}[\-.])(?P<random>[A-Za-z0-9][A-Za-z0-9_\-.]{23,512})\Z")
-_HARMLESS_PREFIX = re.compile(r"(?:sha[0-9]{1,3}|md5|toolu|msg|req|chatcmpl|run|thread|asst|file|call|resp|rs|fc|h1|pk|pub|public)[_\-.]")
+_HARMLESS_PREFIX = re.compile(
+    r"(?:sha[0-9]{1,3}|md5|toolu|msg|req|chatcmpl|run|thread|asst|file|call|resp|rs|fc|h1|pk|pub|public)[_\-.]"
+)
 
 
 def is_prefixed_token(word: str) -> bool:
@@ -492,4 +531,6 @@ def is_prefixed_token(word: str) -> bool:
     if match is None or ".." in word or _HARMLESS_PREFIX.match(word):
         return False
     letters = match["random"].translate(_NO_JOINTS)
-    return len(letters) >= 30 and _mixes(letters) and len(_CHANGE.findall(letters)) >= 6 and is_certainly_random(letters)
+    return (
+        len(letters) >= 30 and _mixes(letters) and len(_CHANGE.findall(letters)) >= 6 and is_certainly_random(letters)
+    )
