@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from claude_mem.privacy import secret_context
+from claude_mem.privacy.secret_grades import PASSPHRASE, grade
 from claude_mem.privacy.secret_rules import (
     CODE_EXPRESSION,
     is_hex_or_uuid,
@@ -179,7 +179,7 @@ def _column_edits(text: str, end: int, separator: str, count: int, columns: set[
             return
         for number, cell in enumerate(cells):
             value = cell.strip(" \t\r*`\"'")
-            if number in columns and (is_random(value) or secret_context.grade(value) >= 1.5):
+            if number in columns and (is_random(value) or grade(value) >= PASSPHRASE):
                 start = begin + sum(map(len, cells[:number])) + number + cell.index(value)
                 yield start, start + len(value), "[redacted]"
 
