@@ -395,7 +395,7 @@ def edit(options: argparse.Namespace) -> int:
         )
     client = _client()
     (item,) = _fetch_all(client, [options.id])
-    changes = changes or _edit_in_editor(item)
+    changes = changes or edit_in_editor(item)
     if not changes:
         output.info("nothing was changed")
         return 0
@@ -409,7 +409,7 @@ def _changes_from_options(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, option in option_names.items() if (value := getattr(options, option)) is not None}
 
 
-def _edit_in_editor(item: dict[str, Any]) -> dict[str, Any]:
+def edit_in_editor(item: dict[str, Any]) -> dict[str, Any]:
     """Let the user edit the form and return the changes. A form that can't be parsed is kept."""
     folder = Path(tempfile.mkdtemp(prefix="claude-mem-"))  # a directory, so that the editor's backup files go with it
     path = folder / f"observation-{item['id']}.toml"

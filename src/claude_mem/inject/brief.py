@@ -177,6 +177,8 @@ def state_note(row: Row) -> str:
     state = row.get("state", UNKNOWN_STATE)
     if state.superseded_by:
         return f" (replaced by {state.superseded_by})"
+    if state.is_confirmed:
+        return ""
     if state.outcome in UNDONE:
         return f" ({state.outcome})"
     return _STATE_NOTES.get(state.freshness, "")

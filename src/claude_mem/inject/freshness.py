@@ -20,6 +20,7 @@ from claude_mem.domain import anchors, ids
 from claude_mem.domain.anchors import Outcome
 from claude_mem.storage.sqlite.engine import Connection, Database
 from claude_mem.storage.sqlite.memory import anchors as store
+from claude_mem.storage.sqlite.memory import validity
 from claude_mem.storage.sqlite.memory.anchors import Look, StoredAnchor, StoredOutcome
 from claude_mem.system import git_files, untrusted_files
 from claude_mem.system.git_objects import CommitInfo, GitObjects
@@ -310,9 +311,22 @@ async def refresh_at_start(db: Database, project_id: int, root: str) -> list[Loo
 
 async def refresh_project(db: Database, project_id: int, root: str) -> int:
     """Look at all files that a project's memories speak of, and at its commits. Return the number of changed states."""
-    if not root or not await asyncio.to_thread(os.path.isdir, root):
-        return 0
     observation_ids = await db.read(store.list_anchored_ids, project_id, limit=MAX_RECORDS)
+    changed = await refresh_observations(db, project_id, root, observation_ids)
+    await record_changes(db)
+    return changed
+
+
+async def record_changes(db: Database) -> None:
+    """Record what has changed since the last look, in portions so that other writers wait briefly."""
+    while await db.read(validity.has_queue):
+        await db.write(validity.record_changes, now=ids.now_ms())
+
+
+async def refresh_observations(db: Database, project_id: int, root: str, observation_ids: Sequence[int]) -> int:
+    """Look at the files that these observations speak of, and at the commits. Return the number of changed states."""
+    if not root or not observation_ids or not await asyncio.to_thread(os.path.isdir, root):
+        return 0
     items = await db.read(store.list_anchors, observation_ids, root)
     outcomes = await db.read(store.list_outcomes, observation_ids)
     if not items:

@@ -55,6 +55,8 @@ PARAMETERS = {
     "PATCH /api/observation/{id}": "type title subtitle narrative facts:texts concepts:texts",
     "DELETE /api/observation/{id}": "now:0-1",
     "POST /api/observation/{id}/merge": "ids!:ids",
+    "GET /api/review": f"{_PAGE} project project_id:0-999999999 cwd validity",
+    "POST /api/review": "project project_id:id cwd",
     "GET /api/quarantine": "limit:1-100 offset:0-100000",
     "POST /api/quarantine": "trust! project_id!:id verdict:approved|wrong",
     "POST /api/trust": "project_id!:id source!",

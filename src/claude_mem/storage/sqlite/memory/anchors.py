@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from claude_mem.domain import anchors
 from claude_mem.domain.anchors import Anchor, Freshness, Outcome, Sighting
+from claude_mem.domain.validity import Validity, judge_validity
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
 from claude_mem.storage.sqlite.memory.observations import INJECTABLE, encode_json, load_observations
 
@@ -70,11 +72,18 @@ class MemoryState:
     paths: tuple[str, ...] = ()
     moved_to: tuple[str, ...] = ()
     superseded_by: int | None = None
+    is_confirmed: bool = False  # by a person who saw the code as it is
 
     @property
     def holds(self) -> bool:
         """Whether the observation may be shown as something that is true now."""
-        return self.freshness not in anchors.STALE and self.outcome not in anchors.UNDONE
+        return self.is_confirmed or (self.freshness not in anchors.STALE and self.outcome not in anchors.UNDONE)
+
+    @property
+    def validity(self) -> Validity:
+        """The state in one word."""
+        is_superseded = self.superseded_by is not None
+        return judge_validity(self.freshness, self.outcome, is_superseded=is_superseded, is_confirmed=self.is_confirmed)
 
 
 UNKNOWN_STATE = MemoryState()
@@ -283,7 +292,7 @@ def load_states(
 ) -> dict[int, MemoryState]:
     """Return the states of these observations in a work tree, with looks that are not stored yet.
 
-    Observations without anchors are missing from the result.
+    Observations of which nothing is known are missing from the result.
     """
     by_observation: dict[int, list[StoredAnchor]] = {}
     for anchor in apply_looks(list_anchors(conn, observation_ids, root), looks):
@@ -291,24 +300,41 @@ def load_states(
     outcomes = {item.observation_id: item for item in list_outcomes(conn, list(by_observation))}
     links = fetch_all(
         conn,
-        "select id, superseded_by from observations where id in (select value from json_each(?))",
-        (encode_json(list(by_observation)),),
+        """
+        select o.id, o.superseded_by, c.fingerprint
+          from observations o left join confirmations c on c.observation_id = o.id
+         where o.id in (select value from json_each(?))
+        """,
+        (encode_json(list(observation_ids)),),
     )
-    successors = {row["id"]: row["superseded_by"] for row in links}
     return {
-        row_id: _state(items, outcomes.get(row_id), successors.get(row_id)) for row_id, items in by_observation.items()
+        row["id"]: _state(by_observation.get(row["id"], []), outcomes.get(row["id"]), row)
+        for row in links
+        if row["id"] in by_observation or row["superseded_by"] or row["fingerprint"]
     }
 
 
-def _state(items: Sequence[StoredAnchor], outcome: StoredOutcome | None, successor: int | None) -> MemoryState:
+def _state(items: Sequence[StoredAnchor], outcome: StoredOutcome | None, link: Row) -> MemoryState:
+    result = Outcome(outcome.outcome) if outcome else Outcome.UNKNOWN
     return MemoryState(
         judge_freshness(items),
-        Outcome(outcome.outcome) if outcome else Outcome.UNKNOWN,
+        result,
         outcome.commit_id if outcome else "",
         tuple(item.path for item in items),
         tuple(item.moved_to for item in items if item.moved_to),
-        successor,
+        link["superseded_by"],
+        link["fingerprint"] == fingerprint(items, result),
     )
+
+
+def fingerprint(items: Iterable[StoredAnchor], outcome: str) -> str:
+    """Return a hash of what a look found of an observation's code, and of whether its work was undone.
+
+    It changes when more of its lines go or some come back, not with the rest of the file.
+    """
+    parts = [f"{item.path}\n{item.present}\n{bool(item.stamp)}" for item in items]
+    undone = outcome if outcome in anchors.UNDONE else ""
+    return hashlib.blake2b("\0".join([undone, *sorted(parts)]).encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
 def judge_freshness(items: Sequence[StoredAnchor]) -> Freshness:
@@ -316,7 +342,7 @@ def judge_freshness(items: Sequence[StoredAnchor]) -> Freshness:
 
     Of committed work, only the lines that were committed count: what was rewritten before says nothing later.
     """
-    if any(item.stamp is None for item in items):
+    if not items or any(item.stamp is None for item in items):
         return Freshness.UNKNOWN
     is_edit = items[0].kind == "edit"
     if not is_committed(items):
@@ -365,18 +391,33 @@ def find_undone_work(conn: Connection, project_id: int, path: str, added: frozen
 
 
 def add_states(conn: Connection, rows: Sequence[Row]) -> list[Row]:
-    """Return observations with their freshness in the project's own work tree, the outcome of the work, and its commit.
+    """Return rows, those of observations with their validity, freshness in the project's own work tree, the outcome of
+    the work and its commit, and where the code has moved.
 
     Each is "" if it is unknown.
     """
     roots = {row["id"]: row["root"] or "" for row in fetch_all(conn, "select id, root from projects")}
-    shown_rows: list[Row] = []
+    ids_by_root: dict[str, list[int]] = {}
     for row in rows:
-        state = load_states(conn, [row["id"]], roots.get(row["project_id"], "")).get(row["id"], UNKNOWN_STATE)
-        shown_rows.append(
-            {**row, "freshness": state.freshness, "work_outcome": state.outcome, "work_commit": state.commit_id}
-        )
-    return shown_rows
+        if row["kind"] == "observation":
+            ids_by_root.setdefault(roots.get(row["project_id"], ""), []).append(row["id"])
+    states: dict[int, MemoryState] = {}
+    for root, ids in ids_by_root.items():
+        states |= load_states(conn, ids, root)
+    return [
+        {**row, **_state_fields(states.get(row["id"], UNKNOWN_STATE))} if row["kind"] == "observation" else row
+        for row in rows
+    ]
+
+
+def _state_fields(state: MemoryState) -> Row:
+    return {
+        "validity": state.validity,
+        "freshness": state.freshness,
+        "work_outcome": state.outcome,
+        "work_commit": state.commit_id,
+        "moved_to": list(state.moved_to),
+    }
 
 
 def load_explained(conn: Connection, observation_ids: Sequence[int]) -> list[Row]:

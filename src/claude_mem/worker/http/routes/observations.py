@@ -20,7 +20,7 @@ from claude_mem.privacy.trust import USER
 from claude_mem.recall import line_history, rank
 from claude_mem.storage.sqlite.engine import Connection, Row
 from claude_mem.storage.sqlite.journal import events, turns
-from claude_mem.storage.sqlite.memory import anchors, edits, observations, projects, sessions
+from claude_mem.storage.sqlite.memory import anchors, edits, observations, projects, sessions, validity
 from claude_mem.storage.sqlite.memory.search import SearchFilter
 from claude_mem.system import project_folders
 from claude_mem.worker.app import Service
@@ -357,7 +357,7 @@ async def show_related(service: Service, request: Request) -> Any:
 
 def _read_page(conn: Connection, observation_id: int) -> Row:
     deleted = edits.find_deleted_observation(conn, observation_id)
-    row = deleted or observations.get_memory(conn, "observation", observation_id)
+    row = deleted or _get_with_state(conn, "observation", observation_id)
     needs_approval = not deleted and not observations.is_trusted_or_approved(row)
     return {
         "observation": row,
@@ -365,6 +365,7 @@ def _read_page(conn: Connection, observation_id: int) -> Row:
         "held": trust.reason_held(row["trust"], row["why"]) if needs_approval else "",
         "origin": edits.get_observation_origin(conn, observation_id),
         "history": edits.list_observation_history(conn, observation_id),
+        "validity": [] if deleted else validity.list_changes(conn, observation_id),
     }
 
 

@@ -1,0 +1,258 @@
+"""`claude-mem review` and its routes: what has changed under the memories, and a person's word on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from claude_mem.client import Client
+from claude_mem.domain.errors import InvalidRequest, NotFound, OperationFailed
+from tests.support.lab import MEM, Lab
+from tests.support.repository import Repository, classes, functions, work
+from tests.support.waiting import SECONDS, wait_for
+
+PRICES_SAID = "Prices are now computed by nine price functions in the basket module, one for each customer group."
+TAXES_SAID = "Taxes are now looked up in a table of nine tax functions, so that a new country needs one more line."
+CLASS_SAID = "Replaced the nine tax functions with basket classes, because countries differ in more than the tax."
+
+
+@pytest.fixture
+def shop(lab: Lab) -> Iterator[Lab]:
+    """A worker with one memory whose code somebody replaced, and one that a later session superseded."""
+    repository = Repository(lab.project)
+    work(lab, "a", "src/prices.py", functions("price"), PRICES_SAID)
+    work(lab, "b", "src/taxes.py", functions("tax"), TAXES_SAID)
+    client = lab.start()
+    lab.wait_digested()
+    repository.commit("Add prices and taxes")
+    client.post("/api/review", {"cwd": str(lab.project)})
+    (lab.project / "src" / "prices.py").write_text(classes("Price"))
+    repository.commit("Use price classes", in_days=3)  # what is taken back within a day was reverted
+    work(lab, "c", "src/taxes.py", classes("Tax"), CLASS_SAID)
+    lab.wait_digested()
+    yield lab
+
+
+def reviewed(client: Client, lab: Lab, **query: str) -> dict[str, dict[str, Any]]:
+    """The items to review by the word `price` or `tax` of their titles."""
+    client.post("/api/review", {"cwd": str(lab.project)})
+    items = client.get("/api/review", cwd=str(lab.project), **query)["items"]
+    return {"price" if "price" in item["title"].lower() else "tax": item for item in items}
+
+
+def brief(lab: Lab) -> str:
+    return str(lab.client().get("/api/context/inject", cwd=str(lab.project)))
+
+
+def is_in(text: str, item: dict[str, Any]) -> bool:
+    """Whether the text names the memory, in a line of its own or beside another of the same work."""
+    return bool(re.search(rf"\b{item['id']}\b", text))
+
+
+def test_what_is_outdated_and_what_was_superseded_is_listed_with_what_replaced_it(shop: Lab) -> None:
+    items = reviewed(shop.client(), shop)
+    assert {name: item["validity"] for name, item in items.items()} == {"price": "outdated", "tax": "superseded"}
+    assert "basket classes" in items["tax"]["successor"]["title"]
+    assert items["price"]["successor"] is None
+    assert len(items["price"]["head"]) == 40
+    page = shop.client().get("/api/review", cwd=str(shop.project), limit=1)
+    assert (len(page["items"]), page["hasMore"]) == (1, True)
+    assert page["counts"]["outdated"] == page["counts"]["superseded"] == 1
+    assert shop.client().get("/api/review", cwd=str(shop.folder))["items"] == []
+
+
+def test_the_command_lists_in_a_pipe_and_as_json(shop: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(shop.project)
+    text = shop.mem("review").stdout
+    assert "its code was replaced since" in text
+    assert "superseded by #" in text
+    assert "[k]eep" not in text
+    items = [json.loads(line) for line in shop.mem("review", "--json").stdout.splitlines()]
+    assert {item["validity"] for item in items} == {"outdated", "superseded"}
+    monkeypatch.chdir(shop.folder)
+    assert "nothing to review" in shop.mem("review").stderr
+
+
+@pytest.mark.parametrize("name", ["price", "tax"])
+def test_a_kept_memory_is_injected_again_until_its_code_changes_again(shop: Lab, name: str) -> None:
+    client = shop.client()
+    item = reviewed(client, shop)[name]
+    assert not is_in(brief(shop), item)
+    row = client.post(f"/api/observation/{item['id']}/keep")
+    assert (row["validity"], row["superseded_by"]) == ("kept", None)
+    assert is_in(brief(shop), item)
+    assert name not in reviewed(client, shop)
+    assert is_in(brief(shop), item), "another look at the same code changes nothing"
+    answer = shop.hook("SessionStart", session_id="later", source="startup")
+    assert is_in(answer["hookSpecificOutput"]["additionalContext"], item)
+    path = shop.project / "src" / {"price": "prices.py", "tax": "taxes.py"}[name]
+    path.write_text("\n".join(functions(name).splitlines()[:3]) + "\n")  # some lines come back
+    assert reviewed(client, shop)[name]["validity"] == "outdated"
+    assert not is_in(brief(shop), item)
+
+
+def test_keeping_can_be_taken_back(shop: Lab) -> None:
+    client = shop.client()
+    for name, item in reviewed(client, shop).items():
+        client.post(f"/api/observation/{item['id']}/keep")
+        row = client.delete(f"/api/observation/{item['id']}/keep")
+        assert (row["validity"], row["superseded_by"]) == (item["validity"], item["superseded_by"])
+        assert name in reviewed(client, shop)
+        with pytest.raises(OperationFailed, match="was not kept"):
+            client.delete(f"/api/observation/{item['id']}/keep")
+
+
+def test_a_kept_memory_is_not_superseded_by_the_same_one_again(shop: Lab) -> None:
+    client = shop.client()
+    item = reviewed(client, shop)["tax"]
+    client.post(f"/api/observation/{item['id']}/keep")
+    client.post("/api/reprocess", {})
+    wait_for(lambda: not client.get("/api/reprocess")["left"], lambda: str(client.get("/api/reprocess")))
+    shop.wait_digested()
+    assert client.get(f"/api/observation/{item['id']}")["superseded_by"] is None
+
+
+def test_a_kept_rule_stays_although_a_later_one_contradicts_it(lab: Lab) -> None:
+    client = lab.start()
+    where = {"cwd": str(lab.project)}
+    first = client.post("/api/memory/save", {"text": "We use npm here.", "type": "rule", **where})["id"]
+    client.post("/api/memory/save", {"text": "Always use pnpm instead of npm.", "type": "rule", **where})
+    client.post("/api/review", where)
+    (item,) = client.get("/api/review", **where)["items"]
+    assert (item["id"], item["validity"]) == (first, "superseded")
+    client.post(f"/api/observation/{first}/keep")
+    client.post("/api/memory/save", {"text": "Never commit to the main branch.", "type": "rule", **where})
+    assert client.get(f"/api/observation/{first}")["superseded_by"] is None
+    assert "We use npm here" in brief(lab)
+
+
+def test_only_a_person_keeps(shop: Lab) -> None:
+    item = reviewed(shop.client(), shop)["price"]
+    agent = Client(shop.client().worker, by="agent")
+    for send in (agent.post, agent.delete):
+        with pytest.raises(OperationFailed, match="only the user"):
+            send(f"/api/observation/{item['id']}/keep")
+    with pytest.raises(NotFound):
+        shop.client().post("/api/observation/999/keep")
+    with pytest.raises(InvalidRequest, match="no validity"):
+        shop.client().get("/api/review", validity="rotten")
+    with pytest.raises(InvalidRequest, match="missing"):
+        shop.client().post("/api/review")
+
+
+def test_what_was_seen_when_is_told_with_the_commit_and_the_successor(shop: Lab) -> None:
+    client = shop.client()
+    items = reviewed(client, shop)
+    changes = client.get(f"/api/observation/{items['price']['id']}/page")["validity"]
+    assert [change["validity"] for change in changes] == ["outdated", "current"]
+    assert all(len(change["head"]) == 40 for change in changes)
+    assert changes[0]["head"] != changes[1]["head"]
+    (seen, *_) = client.get(f"/api/observation/{items['tax']['id']}/page")["validity"]
+    assert (seen["validity"], seen["superseded_by"]) == ("superseded", items["tax"]["superseded_by"])
+    assert "basket classes" in seen["successor"]
+
+
+def test_forgetting_leaves_nothing_of_it(shop: Lab) -> None:
+    client = shop.client()
+    for item in reviewed(client, shop).values():
+        client.post(f"/api/observation/{item['id']}/keep")
+        client.delete(f"/api/observation/{item['id']}")
+    assert reviewed(client, shop) == {}
+    shop.mem("stop")
+    forgotten = "(select id from observations where forgotten)"
+    for table in ("confirmations", "validity_changes"):
+        assert shop.rows(f"select * from {table} where observation_id in {forgotten}") == []
+
+
+# --- at a terminal ---------------------------------------------------------------------------------------------------
+
+
+class Terminal:
+    """A person at a real terminal, who reads a question before answering it."""
+
+    def __init__(self, lab: Lab, *words: str, **env: str) -> None:
+        self.ours, theirs = os.openpty()
+        self.running = subprocess.Popen(
+            [*MEM, *words], env=lab.env(TERM="dumb", **env), stdin=theirs, stdout=theirs, stderr=theirs, cwd=lab.project
+        )
+        os.close(theirs)
+        self.text = ""
+
+    def answer(self, question: str, keys: str) -> None:
+        """Wait for the question, type the keys, and forget what was shown."""
+        while question not in self.text:
+            self._read()
+        self.shown, self.text = self.text, ""
+        os.write(self.ours, keys.encode())
+
+    def _read(self) -> bool:
+        ready, _, _ = select.select([self.ours], [], [], SECONDS)
+        assert ready, self.text
+        try:
+            self.text += os.read(self.ours, 65536).decode()
+        except OSError:  # the other side is closed
+            return False
+        return True
+
+    def finish(self) -> str:
+        """Return the rest of what was shown."""
+        while self._read():
+            pass
+        os.close(self.ours)
+        assert self.running.wait(SECONDS) == 0, self.text
+        return self.text
+
+
+KEYS = "[k]eep"
+
+
+def test_one_key_keeps_and_one_skips(shop: Lab) -> None:
+    terminal = Terminal(shop, "review")
+    terminal.answer(KEYS, "k")
+    assert "1 of 2" in terminal.shown
+    terminal.answer(KEYS, "\n")
+    assert "kept" in terminal.shown
+    assert "1 kept, 0 corrected, 0 forgotten" in terminal.finish()
+    assert len(reviewed(shop.client(), shop)) == 1
+
+
+def test_forgetting_asks_with_no_as_the_default_and_can_be_undone(shop: Lab) -> None:
+    terminal = Terminal(shop, "review")
+    terminal.answer(KEYS, "f")
+    terminal.answer("[y/N]", "\n")
+    terminal.answer(KEYS, "f")
+    assert "forgotten" not in terminal.shown
+    terminal.answer("[y/N]", "y\n")
+    text = terminal.finish()
+    assert "forget --undo" in text
+    assert "1 forgotten" in text
+    (number,) = [word.strip("`)\r\n") for line in text.splitlines() if "--undo" in line for word in line.split()[-1:]]
+    assert len(reviewed(shop.client(), shop)) == 1
+    shop.mem("forget", "--undo", number)
+    assert shop.client().get(f"/api/observation/{number}")["title"]
+
+
+def test_correcting_opens_the_editor_and_keeps_what_was_corrected(shop: Lab) -> None:
+    script = shop.folder / "editor"
+    script.write_text('#!/bin/sh\nsed -i \'s/^title = .*/title = "Corrected by hand"/\' "$1"\n')
+    script.chmod(0o755)
+    terminal = Terminal(shop, "review", EDITOR=str(script))
+    terminal.answer(KEYS, "c")
+    terminal.answer(KEYS, "q")
+    assert "corrected" in terminal.shown
+    assert "1 corrected" in terminal.finish()
+    assert "Corrected by hand" in brief(shop)
+
+
+def test_an_agent_that_runs_it_gets_the_list(shop: Lab) -> None:
+    terminal = Terminal(shop, "review", CLAUDECODE="1")
+    text = terminal.finish()
+    assert "superseded by #" in text
+    assert KEYS not in text
