@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from typing import Any
 
+import httpx2
 import pytest
 
 from claude_mem.client import Client
@@ -256,3 +257,60 @@ def test_an_agent_that_runs_it_gets_the_list(shop: Lab) -> None:
     text = terminal.finish()
     assert "superseded by #" in text
     assert KEYS not in text
+
+
+# --- every face marks what does not hold -------------------------------------------------------------------------------
+
+
+def test_search_lists_and_tools_mark_what_does_not_hold(shop: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = shop.client()
+    items = reviewed(client, shop)
+    marks = {items["price"]["id"]: "⟨outdated⟩", items["tax"]["id"]: f"⟨superseded by {items['tax']['superseded_by']}⟩"}
+    monkeypatch.chdir(shop.project)
+    for row_id, mark in marks.items():
+        assert mark in shop.mem("show", str(row_id)).stdout
+        assert mark in tool(client, "get_observations", {"ids": [row_id]})
+        assert mark in tool(client, "timeline", {"anchor": row_id})
+    texts = {
+        "list": shop.mem("list").stdout,
+        "search": shop.mem("search", "functions", "--kind", "observation").stdout,
+        "timeline": shop.mem("timeline", "--before", "20").stdout,
+        "tool": tool(client, "search", {"query": "functions", "kind": "observation"}),
+        "text": str(client.get("/api/search", query="functions", kind="observation", format="text")),
+    }
+    for face, text in texts.items():
+        assert [mark for mark in marks.values() if mark not in " ".join(text.split())] == [], f"{face}: {text}"
+
+
+def tool(client: Client, name: str, arguments: dict[str, Any]) -> str:
+    """The text that an agent's tool returns."""
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
+    headers = {"Authorization": f"Bearer {client.worker.token}", "Accept": "application/json, text/event-stream"}
+    address = f"http://127.0.0.1:{client.worker.port}/mcp"
+    answer = httpx2.post(address, json=call, headers=headers, timeout=SECONDS).json()
+    return str(answer["result"]["content"][0]["text"])
+
+
+def test_listings_are_filtered_by_validity(shop: Lab) -> None:
+    client = shop.client()
+    outdated = reviewed(client, shop)["price"]["id"]
+    for path in ("/api/search", "/api/observations", "/api/feed"):
+        assert [item["id"] for item in client.get(path, validity="outdated")["items"]] == [outdated], path
+        assert len(client.get(path, validity="changed")["items"]) == 2, path
+    found = client.get("/api/search", query="price functions", validity="superseded,gone")["items"]
+    assert [item["validity"] for item in found] == ["superseded"]
+    (line,) = shop.mem("search", "price", "--validity", "outdated", "--json").stdout.splitlines()
+    assert json.loads(line)["id"] == outdated
+    assert f" {outdated} " in f" {shop.mem('list', '--validity', 'outdated').stdout} "
+    assert "have no validity" in shop.mem("list", "prompts", "--validity", "gone", ok=False).stderr
+
+
+def test_the_page_of_a_session_and_of_a_file_mark_them(shop: Lab) -> None:
+    client = shop.client()
+    reviewed(client, shop)
+    (item,) = client.get("/api/observations/by-file?project=shop&path=src/prices.py")["items"]
+    assert item["validity"] == "outdated"
+    story = client.get(f"/api/session/{item['session_id']}/story")
+    assert [row["validity"] for turn in story["turns"] for row in turn["observations"]] == ["outdated"]
+    session = client.get(f"/api/session/{item['session_id']}")
+    assert [row["validity"] for row in session["observations"]] == ["outdated"]

@@ -16,6 +16,7 @@ from claude_mem.client import Client
 from claude_mem.config import load_lenient
 from claude_mem.domain.errors import ClaudeMemError
 from claude_mem.domain.text import shorten
+from claude_mem.privacy.trust import USER
 from claude_mem.recall import line_history
 from claude_mem.system import process
 
@@ -57,7 +58,7 @@ def review(options: argparse.Namespace) -> int:
     items = list(_fetch(client, query))
     if not items:
         output.info("nothing to review: no memory is known to be outdated or contradicted")
-    elif output.can_show_questions() and sys.stdout.isatty() and client.by == provenance.USER:
+    elif output.can_show_questions() and sys.stdout.isatty() and client.by == USER:
         return _ask_about_each(client, items)
     else:
         provenance.warn_if_held(items)

@@ -12,11 +12,13 @@ from claude_mem.client import Client
 from claude_mem.config import load_lenient
 from claude_mem.digest import modes
 from claude_mem.domain.errors import OperationFailed
+from claude_mem.domain.validity import Validity
 from claude_mem.system import process, project_folders
 
 KINDS = ("observation", "summary", "prompt", "turn")
 ID_PREFIXES = {"observation": "", "summary": "S", "prompt": "P", "turn": "T"}
 ORDERS = {"relevance": "relevance", "newest": "date_desc", "oldest": "date_asc"}
+VALIDITIES = ("changed", *filter(None, Validity))
 _JSON = "print one JSON object per line"
 
 
@@ -40,9 +42,9 @@ def _add_search(commands: Any) -> None:
     search_ = commands.add_parser(
         "search",
         help="search memories by words and, with a model, by meaning",
-        epilog="Without words, the newest records are listed. --kind, --type, --concept and --file may be repeated to"
-        " match any of the values. `claude-mem show ID` prints an observation in full, `claude-mem timeline ID` shows"
-        " what happened around it.",
+        epilog="Without words, the newest records are listed. --kind, --type, --concept, --validity and --file may be"
+        " repeated to match any of the values. `claude-mem show ID` prints an observation in full, `claude-mem timeline"
+        " ID` shows what happened around it.",
     )
     search_.set_defaults(run=search)
     add = search_.add_argument
@@ -51,6 +53,7 @@ def _add_search(commands: Any) -> None:
     add("--kind", action="append", choices=KINDS, help="only this kind of record")
     add("--type", action="append", metavar="T", help="only observations of this type: bugfix, feature, decision, …")
     add("--concept", action="append", metavar="C", help="only observations with this concept: gotcha, how-it-works, …")
+    add("--validity", action="append", choices=VALIDITIES, help="only observations of this validity (docs/living.md)")
     add("--file", action="append", metavar="F", help="only records that read or changed this file or directory")
     add("--since", type=parse_date, metavar="DATE", help="only from this date on: 2026-01-31 or 2026-01-31T14:00")
     add("--until", type=parse_date, metavar="DATE", help="only up to this date, inclusive")
@@ -116,6 +119,7 @@ def _search_params(options: argparse.Namespace) -> dict[str, Any]:
         "kind": ",".join(options.kind or ()),
         "obs_type": ",".join(options.type or ()),
         "concepts": ",".join(options.concept or ()),
+        "validity": ",".join(options.validity or ()),
         "files": ",".join(options.file or ()),
         "dateStart": options.since,
         "dateEnd": options.until,
@@ -161,7 +165,7 @@ def explain_hit(item: dict[str, Any]) -> str:
 def _explain_no_hits(options: argparse.Namespace) -> None:
     narrow = [
         f"--{name}"
-        for name in ("project", "kind", "type", "concept", "file", "since", "until", "host", "session")
+        for name in ("project", "kind", "type", "concept", "validity", "file", "since", "until", "host", "session")
         if getattr(options, name)
     ]
     if narrow:

@@ -43,9 +43,10 @@ PARAMETERS = {
     "GET /api/context/preview": _CONTEXT,
     "POST /api/context/semantic": "q! query prompt project limit:1-50",
     "GET /api/search": "query q limit:1-100 offset:0-10000 project project_id:0-999999999 kind type obs_type concepts"
+    " validity"
     " files dateStart:date dateEnd:date host session orderBy:relevance|date_desc|date_asc format:json|text explain:flag"
     " typing:flag",
-    "GET /api/observations": f"{_PAGE} project type",
+    "GET /api/observations": f"{_PAGE} project type validity",
     "GET /api/summaries": f"{_PAGE} project",
     "GET /api/prompts": f"{_PAGE} project",
     "GET /api/ledger": f"{_PAGE} project",
@@ -89,7 +90,7 @@ PARAMETERS = {
     "POST /api/scrub": "dry_run:flag",
     "POST /api/forget": _SCOPE,
     "POST /api/forget/preview": _SCOPE,
-    "GET /api/feed": "limit:1-100 before project:0-999999999 kind type concept host since:date until:date",
+    "GET /api/feed": "limit:1-100 before project:0-999999999 kind type concept validity host since:date until:date",
     "POST /api/open": "path printed:flag",
     "POST /open": "code!",
     "POST /open/again": "id! proof!",

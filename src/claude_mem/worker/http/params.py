@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from claude_mem.domain.errors import InvalidRequest, OperationFailed, RequestTooLarge
 from claude_mem.domain.text import make_storable, parse_time
+from claude_mem.domain.validity import CHANGED, Validity
 from claude_mem.privacy.trust import ACTOR_HEADER, AGENT, USER
 from claude_mem.worker.app import Service
 
@@ -98,6 +99,15 @@ def list_param(params: dict[str, str], *names: str) -> tuple[str, ...]:
     """Return the comma-separated values of the first of these parameters that is given."""
     text = next((params[name] for name in names if params.get(name)), "")
     return tuple(part.strip() for part in make_storable(text).split(",") if part.strip())
+
+
+def validities_param(params: dict[str, str]) -> tuple[str, ...]:
+    """Return the validities to filter by. `changed` stands for all that something has changed about."""
+    names = list_param(params, "validity")
+    if unknown := set(names) - {*filter(None, Validity), "changed"}:
+        hint = "use changed, " + ", ".join(filter(None, Validity))
+        raise InvalidRequest(f"there is no validity {min(unknown)!r}", hint=hint)
+    return tuple(dict.fromkeys(item for name in names for item in (CHANGED if name == "changed" else (name,))))
 
 
 def date_param(params: Mapping[str, str], name: str, *, end: bool = False) -> int | None:

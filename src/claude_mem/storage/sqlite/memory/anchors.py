@@ -87,6 +87,7 @@ class MemoryState:
 
 
 UNKNOWN_STATE = MemoryState()
+STATE_FIELDS = ("validity", "freshness", "work_outcome", "work_commit", "moved_to")  # of a listed observation
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -411,13 +412,8 @@ def add_states(conn: Connection, rows: Sequence[Row]) -> list[Row]:
 
 
 def _state_fields(state: MemoryState) -> Row:
-    return {
-        "validity": state.validity,
-        "freshness": state.freshness,
-        "work_outcome": state.outcome,
-        "work_commit": state.commit_id,
-        "moved_to": list(state.moved_to),
-    }
+    values = (state.validity, state.freshness, state.outcome, state.commit_id, list(state.moved_to))
+    return dict(zip(STATE_FIELDS, values, strict=True))
 
 
 def load_explained(conn: Connection, observation_ids: Sequence[int]) -> list[Row]:

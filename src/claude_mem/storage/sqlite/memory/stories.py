@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -12,13 +11,17 @@ from claude_mem.domain.errors import NotFound
 from claude_mem.domain.records import Body, Prompted, Turn
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
 from claude_mem.storage.sqlite.journal import arrival_order
+from claude_mem.storage.sqlite.memory import anchors
 from claude_mem.storage.sqlite.memory.observations import decode_row, encode_json
 
 MAX_STORY_EVENTS = 1_000  # read per turn: an agent may run for days on one prompt
 MAX_OUTLINE_TURNS = 2_000  # turns in the outline
 OUTLINE_CHARS = 80
 # Columns of an observation in a list. A column that the database does not have is left out.
-_LISTED_COLUMNS = ("id", "type", "title", "subtitle", "trust", "pinned", "verdict", "commit_id", "tokens", "created_at")
+_LISTED_COLUMNS = (
+    "id", "type", "title", "subtitle", "trust", "pinned", "verdict", "commit_id", "tokens", "created_at",
+    "superseded_by", "validity",
+)  # fmt: skip
 _BODY_DECODER = msgspec.json.Decoder(Body)
 
 
@@ -115,11 +118,11 @@ def load_turn_summaries(conn: Connection, turn_ids: Sequence[int]) -> dict[int, 
 
 def load_turn_observations(conn: Connection, turn_ids: Sequence[int]) -> dict[int, list[Row]]:
     """Return the observations of each turn."""
-    by_turn: defaultdict[int, list[Row]] = defaultdict(list)
+    by_turn: dict[int, list[Row]] = {}
     for turn_id in turn_ids:  # one query each, along the index on (turn_id, key)
-        query = "select * from observations where turn_id = ? and not forgotten order by created_at, id"
-        for row in fetch_all(conn, query, (turn_id,)):
-            by_turn[turn_id].append({name: row[name] for name in _LISTED_COLUMNS if name in row})
+        query = "select *, 'observation' as kind from observations where turn_id = ? and not forgotten"
+        rows = anchors.add_states(conn, fetch_all(conn, f"{query} order by created_at, id", (turn_id,)))
+        by_turn[turn_id] = [{name: row[name] for name in _LISTED_COLUMNS if name in row} for row in rows]
     return by_turn
 
 

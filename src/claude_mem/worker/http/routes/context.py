@@ -37,6 +37,7 @@ from claude_mem.worker.http.params import (
     read_body,
     read_json_body,
     str_field,
+    validities_param,
 )
 
 log = logging.getLogger(__name__)
@@ -143,8 +144,8 @@ async def preview_prompt_injection(service: Service, request: Request) -> Any:
 
 
 async def search(service: Service, request: Request) -> Any:
-    """`query`, `limit` (1–100), `offset`, `project`, `kind`, `obs_type`, `concepts`, `files`, `dateStart`, `dateEnd`,
-    `host`, `session`, `orderBy`, `format`, `explain`, `typing` (the last word may be incomplete)
+    """`query`, `limit` (1–100), `offset`, `project`, `kind`, `obs_type`, `concepts`, `validity`, `files`, `dateStart`,
+    `dateEnd`, `host`, `session`, `orderBy`, `format`, `explain`, `typing` (the last word may be incomplete)
     → `{items, hasMore, offset, limit}`, best first."""
     params = request.query_params
     limit, offset = int_query(request, "limit", 20, low=1, high=100), int_query(request, "offset", 0, high=10_000)
@@ -159,7 +160,7 @@ async def search(service: Service, request: Request) -> Any:
         offset=offset,
         order=order,
     )
-    hits = await rank.find_hits(service.db, service.indexer, question)
+    hits = await rank.find_marked_hits(service.db, service.indexer, question)
     if params.get("format") == "text":
         return PlainTextResponse(rank.format_hits(hits[:limit]))
     items = [hit.as_item(explain=bool_param(params, "explain")) for hit in hits[:limit]]
@@ -176,6 +177,7 @@ def _parse_filter(conn: Connection, params: dict[str, str]) -> SearchFilter:
         kinds=tuple(kinds),
         types=list_param(params, "obs_type"),
         concepts=list_param(params, "concepts"),
+        validities=validities_param(params),
         files=list_param(params, "files"),
         since=date_param(params, "dateStart"),
         until=date_param(params, "dateEnd", end=True),

@@ -33,6 +33,7 @@ from claude_mem.worker.http.params import (
     requested_by,
     require_user,
     str_field,
+    validities_param,
 )
 
 MAX_BATCH_IDS = 200
@@ -58,11 +59,16 @@ def list_handler(select: Callable[..., list[Row]]) -> Handler:
 
 
 async def list_observations(service: Service, request: Request) -> Any:
-    """`limit` (1–100), `offset`, `project`, `type` → `{items, hasMore, offset, limit}`, newest first."""
-    kind = request.query_params.get("type", "")
+    """`limit` (1–100), `offset`, `project`, `type`, `validity` → `{items, hasMore, offset, limit}`, newest first."""
+    kind, validities = request.query_params.get("type", ""), validities_param(dict(request.query_params))
     if kind and kind not in service.icons:
         raise InvalidRequest(f"there is no type {kind!r}", hint="use one of " + ", ".join(service.icons))
-    return await _list_page(service, request, partial(observations.list_memories, kind="observation", type_=kind))
+    select = partial(_list_with_states, kind="observation", type_=kind, validities=validities)
+    return await _list_page(service, request, select)
+
+
+def _list_with_states(conn: Connection, **options: Any) -> list[Row]:
+    return anchors.add_states(conn, observations.list_memories(conn, **options))
 
 
 async def _list_page(service: Service, request: Request, select: Callable[..., list[Row]]) -> Any:
@@ -99,7 +105,7 @@ def _session_details(conn: Connection, session_id: int) -> Row:
         "turns": turns.list_turns(conn, session_id),
         "events": events.list_session_events(conn, session_id),
         "prompts": observations.list_session_memories(conn, "prompt", session_id),
-        "observations": observations.list_session_memories(conn, "observation", session_id),
+        "observations": anchors.add_states(conn, observations.list_session_memories(conn, "observation", session_id)),
         "summaries": observations.list_session_memories(conn, "summary", session_id),
     }
 
@@ -142,7 +148,7 @@ async def list_by_file(service: Service, request: Request) -> Any:
         rows += await service.db.read(
             observations.list_observations_by_file, project_id, make_storable(path), limit=limit
         )
-    return {"items": rows[:limit]}
+    return {"items": await service.db.read(anchors.add_states, rows[:limit])}
 
 
 async def save_memory(service: Service, request: Request) -> Any:
@@ -373,9 +379,10 @@ async def _find_related(service: Service, observation: Row) -> list[Row]:
     """Return the hits for its title and the observations about the same files."""
     where = SearchFilter(project_ids=(observation["project_id"],), kinds=("observation",))
     question = rank.SearchQuery(text=observation["title"] or "", where=where, limit=MAX_RELATED + 1)
-    hits = await rank.find_hits(service.db, service.indexer, question) if question.text.strip() else []
+    hits = await rank.find_marked_hits(service.db, service.indexer, question) if question.text.strip() else []
     similar = [{**hit.as_item(), "why": "words"} for hit in hits if hit.id != observation["id"]]
     shared = await service.db.read(edits.list_observations_sharing_files, observation["id"], limit=MAX_RELATED)
+    shared = await service.db.read(anchors.add_states, shared)
     sharing_files = [{**row, "why": "files"} for row in shared if row["id"] not in {item["id"] for item in similar}]
     half = MAX_RELATED // 2
     return [*similar[: MAX_RELATED - min(half, len(sharing_files))], *sharing_files][:MAX_RELATED]

@@ -9,12 +9,19 @@ from starlette.requests import Request
 from claude_mem.domain import ids
 from claude_mem.domain.errors import InvalidRequest
 from claude_mem.domain.text import make_storable
-from claude_mem.domain.validity import CHANGED, TO_REVIEW, Validity
+from claude_mem.domain.validity import TO_REVIEW
 from claude_mem.inject import freshness
 from claude_mem.storage.sqlite.memory import observations, projects, validity
 from claude_mem.system import project_folders
 from claude_mem.worker.app import Service
-from claude_mem.worker.http.params import id_param, int_query, list_param, path_id, read_json_body, require_user
+from claude_mem.worker.http.params import (
+    id_param,
+    int_query,
+    path_id,
+    read_json_body,
+    require_user,
+    validities_param,
+)
 
 
 async def list_changed(service: Service, request: Request) -> Any:
@@ -24,21 +31,10 @@ async def list_changed(service: Service, request: Request) -> Any:
     params = dict(request.query_params)
     limit, offset = int_query(request, "limit", 20, low=1, high=100), int_query(request, "offset", 0)
     project_ids = await _find_projects(service, params)
-    rows = await service.db.read(
-        validity.list_changed, project_ids, parse_validities(params), limit=limit + 1, offset=offset
-    )
+    validities = validities_param(params) or TO_REVIEW
+    rows = await service.db.read(validity.list_changed, project_ids, validities, limit=limit + 1, offset=offset)
     counts = await service.db.read(validity.count_changed, project_ids)
     return {"items": rows[:limit], "counts": counts, "hasMore": len(rows) > limit, "offset": offset, "limit": limit}
-
-
-def parse_validities(params: dict[str, str], *, default: tuple[Validity, ...] = TO_REVIEW) -> tuple[str, ...]:
-    """Return the requested validities. `changed` stands for all that something has changed about."""
-    names = list_param(params, "validity") or default
-    if unknown := set(names) - {*Validity, "changed"}:
-        raise InvalidRequest(
-            f"there is no validity {min(unknown)!r}", hint="use changed, " + ", ".join(filter(None, Validity))
-        )
-    return tuple(dict.fromkeys(item for name in names for item in (CHANGED if name == "changed" else (name,))))
 
 
 async def look_again(service: Service, request: Request) -> Any:

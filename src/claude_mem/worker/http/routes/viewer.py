@@ -31,7 +31,7 @@ from claude_mem.worker.http.auth import (
     BrowserSessions,
     credential_of,
 )
-from claude_mem.worker.http.params import date_param, id_param, int_query, read_json_body, str_field
+from claude_mem.worker.http.params import date_param, id_param, int_query, read_json_body, str_field, validities_param
 
 log = logging.getLogger(__name__)
 
@@ -69,11 +69,12 @@ def _respond_with_file(request: Request, name: str) -> Response:
 
 async def show_feed(service: Service, request: Request) -> Any:
     """Recent memory of all kinds, newest first: `limit` (1–100), `before` (the `next` of the previous page), `project`
-    (its id), `kind`, `type`, `concept`, `host`, `since`, `until` → `{items, next}`."""
+    (its id), `kind`, `type`, `concept`, `validity`, `host`, `since`, `until` → `{items, next}`."""
     params = request.query_params
     feed_filter = browse.FeedFilter(
         project_id=id_param(params, "project"),
         **{name: make_storable(params.get(name, "")) for name in ("kind", "type", "concept", "host")},
+        validities=validities_param(dict(params)),
         since=date_param(params, "since"),
         until=date_param(params, "until", end=True),
     )
