@@ -46,9 +46,9 @@ def judge_validity(
         (outcome == Outcome.FAILED, Validity.FAILED),
     )
     against = next((validity for applies, validity in reasons if applies), None)
-    if against is None:
-        return _FRESHNESS.get(freshness, Validity.KEPT if is_confirmed else Validity.UNKNOWN)
-    return Validity.KEPT if is_confirmed else against
+    if is_confirmed and (against or freshness != Freshness.CURRENT):
+        return Validity.KEPT
+    return against or _FRESHNESS.get(freshness, Validity.UNKNOWN)
 
 
 def mark(validity: str, superseded_by: int | None = None) -> str:

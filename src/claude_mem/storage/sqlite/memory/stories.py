@@ -20,7 +20,7 @@ OUTLINE_CHARS = 80
 # Columns of an observation in a list. A column that the database does not have is left out.
 _LISTED_COLUMNS = (
     "id", "type", "title", "subtitle", "trust", "pinned", "verdict", "commit_id", "tokens", "created_at",
-    "superseded_by", "validity",
+    "superseded_by", "validity", "work_outcome",
 )  # fmt: skip
 _BODY_DECODER = msgspec.json.Decoder(Body)
 

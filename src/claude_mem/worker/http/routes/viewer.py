@@ -41,6 +41,7 @@ MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript
 PATHS = (
     "/", "/search", "/sessions", "/session/{id}", "/observation/{id}", "/projects", "/project/{id}", "/context",
     "/cost", "/health", "/logs", "/settings", "/quarantine",
+    "/changes",
 )  # fmt: skip
 # What a browser loads before it can send its credential; it contains no data.
 PUBLIC = (*PATHS, OPEN, OPEN_AGAIN, "/static/{name:path}", "/healthz")
