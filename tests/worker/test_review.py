@@ -314,3 +314,58 @@ def test_the_page_of_a_session_and_of_a_file_mark_them(shop: Lab) -> None:
     assert [row["validity"] for turn in story["turns"] for row in turn["observations"]] == ["outdated"]
     session = client.get(f"/api/session/{item['session_id']}")
     assert [row["validity"] for row in session["observations"]] == ["outdated"]
+
+
+# --- the brief at a commit -------------------------------------------------------------------------------------------
+
+
+def at(lab: Lab, commit: str) -> str:
+    done = lab.mem("context", "--project", "shop", "--at", commit, "--json")
+    answer = json.loads(done.stdout)
+    assert answer["project"] == "shop"
+    assert len(answer["commit"]) == 40
+    return str(answer["context"])
+
+
+def test_the_brief_at_a_commit_has_what_holds_there(shop: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository = Repository.__new__(Repository)
+    repository.root = shop.project
+    price = reviewed(shop.client(), shop)["price"]
+    assert not is_in(at(shop, "HEAD"), price)
+    assert is_in(at(shop, "HEAD~1"), price), "the commit before the classes"
+    assert not is_in(at(shop, "HEAD~2"), price), "there was no such file yet"
+    repository.git("checkout", "-q", "-b", "renamed", "HEAD~1")
+    repository.git("mv", "src/prices.py", "src/sums.py")
+    repository.commit("Rename it")
+    repository.git("checkout", "-q", "main")
+    assert is_in(at(shop, "renamed"), price), "its lines are in another file there"
+    monkeypatch.chdir(shop.project)
+    done = shop.mem("context", "--at", "HEAD~1")
+    assert "one for each customer group" in done.stdout
+    assert "shop at " in done.stderr
+    assert not is_in(brief(shop), price), "looking at a commit changes nothing"
+
+
+@pytest.mark.parametrize("name", ["nothing", "HEAD:README", "", "HEAD\nHEAD", "--all", "x" * 5000])
+def test_a_commit_that_does_not_exist_is_a_clear_error(shop: Lab, name: str) -> None:
+    with pytest.raises((NotFound, InvalidRequest), match="there is no commit|missing"):
+        shop.client().get("/api/context/at", project="shop", at=name)
+
+
+def test_nothing_is_claimed_about_a_file_that_git_can_not_read(shop: Lab) -> None:
+    repository = Repository.__new__(Repository)
+    repository.root = shop.project
+    price = reviewed(shop.client(), shop)["price"]
+    blob = repository.git("rev-parse", "HEAD:src/prices.py")
+    (shop.project / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    assert is_in(at(shop, "HEAD"), price)
+
+
+def test_without_a_repository_there_are_no_commits(lab: Lab) -> None:
+    (lab.project / ".git").rmdir()
+    work(lab, "a", "src/prices.py", functions("price"), PRICES_SAID)
+    lab.start()
+    lab.wait_digested()
+    assert "commits can't be read" in lab.mem("context", "--project", "shop", "--at", "HEAD", ok=False).stderr
+    assert "exclude each other" in lab.mem("context", "--at", "HEAD", "--prompt", "x", ok=False).stderr
+    assert "there is no project" in lab.mem("context", "--project", "nowhere", "--at", "HEAD", ok=False).stderr

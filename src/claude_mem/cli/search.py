@@ -11,7 +11,7 @@ from claude_mem.cli import output, provenance
 from claude_mem.client import Client
 from claude_mem.config import load_lenient
 from claude_mem.digest import modes
-from claude_mem.domain.errors import OperationFailed
+from claude_mem.domain.errors import InvalidRequest, OperationFailed
 from claude_mem.domain.validity import Validity
 from claude_mem.system import process, project_folders
 
@@ -19,6 +19,7 @@ KINDS = ("observation", "summary", "prompt", "turn")
 ID_PREFIXES = {"observation": "", "summary": "S", "prompt": "P", "turn": "T"}
 ORDERS = {"relevance": "relevance", "newest": "date_desc", "oldest": "date_asc"}
 VALIDITIES = ("changed", *filter(None, Validity))
+AT_SECONDS = 60.0  # all files that memories speak of are read from the repository
 _JSON = "print one JSON object per line"
 
 
@@ -34,6 +35,9 @@ def add_commands(commands: Any) -> None:
     )
     context_.add_argument("--project", default="", metavar="NAME", help="project (default: the current directory's)")
     context_.add_argument("--prompt", default="", metavar="TEXT", help="show what would be injected for this prompt")
+    context_.add_argument(
+        "--at", default="", metavar="COMMIT", help="as it would be with the work tree at this commit (not checked out)"
+    )
     context_.add_argument("--json", action="store_true", help="print one JSON object")
     context_.set_defaults(run=context)
 
@@ -203,6 +207,8 @@ def timeline(options: argparse.Namespace) -> int:
 
 def context(options: argparse.Namespace) -> int:
     """Print the text that the next session, or a prompt, is given."""
+    if options.at:
+        return _context_at(options)
     name = options.project or _current_project()
     if options.prompt:
         answer = _client().post("/api/context/semantic", {"q": options.prompt, "project": name})
@@ -215,6 +221,21 @@ def context(options: argparse.Namespace) -> int:
         output.text(answer["context"].rstrip("\n"))
     else:
         output.info(f"nothing would be injected: no memory of {name} is close enough to that prompt")
+    return 0
+
+
+def _context_at(options: argparse.Namespace) -> int:
+    """Print the start context at a commit."""
+    if options.prompt:
+        raise InvalidRequest("`--at` and `--prompt` exclude each other", hint="use one of them")
+    where = {"project": options.project} if options.project else {"cwd": str(Path.cwd())}
+    client = Client(process.ensure_worker(load_lenient().config.data_dir), seconds=AT_SECONDS)
+    answer = client.get("/api/context/at", **where, at=options.at)
+    if options.json:
+        output.json(answer)
+    else:
+        output.info(f"{answer['project']} at {answer['commit'][:10]}")
+        output.text(answer["context"].rstrip("\n"))
     return 0
 
 

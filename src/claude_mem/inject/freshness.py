@@ -18,6 +18,7 @@ from pathlib import Path
 
 from claude_mem.domain import anchors, ids
 from claude_mem.domain.anchors import Outcome
+from claude_mem.domain.errors import NotFound, OperationFailed
 from claude_mem.storage.sqlite.engine import Connection, Database
 from claude_mem.storage.sqlite.memory import anchors as store
 from claude_mem.storage.sqlite.memory import validity
@@ -30,6 +31,8 @@ START_RECORDS, START_SECONDS = 400, 0.015
 MAX_RECORDS, MAX_SECONDS = 5_000, 20.0
 MAX_HISTORY_CHECKS, MAX_COMMITS = 60, 400  # of observations whose lines are nowhere; commits searched for each
 MAX_RENAME_CANDIDATES = 40
+MAX_NAME_CHARS = 250
+COMMIT_FILES = 100  # of a commit that are read at once
 DAY_MS = 86_400_000
 COMMIT_MS = 14 * DAY_MS  # work that is in no commit after this time was dropped
 _ENDED = (Outcome.DROPPED, Outcome.REVERTED)
@@ -141,6 +144,51 @@ def _read_hashes(root: str, path: str) -> frozenset[bytes] | None:
     except OSError:
         return None
     return anchors.hash_lines(content.decode("utf-8", "replace"))
+
+
+# --- files of a commit -----------------------------------------------------------------------------------------------
+
+
+def look_at_commit(git: GitObjects, commit: str, items: Iterable[StoredAnchor]) -> list[Look]:
+    """Compare anchors with the files of a commit. Nothing is checked out; files that can't be read are left out, so
+    that nothing is claimed about them."""
+    by_path: defaultdict[str, list[StoredAnchor]] = defaultdict(list)
+    for item in items:
+        by_path[item.path].append(item)
+    paths = git.list_paths(commit)
+    names, present = _RenameIndex(paths), frozenset(paths)
+    candidates = {path: [path] if path in present else names.candidates(path) for path in by_path}
+    hashes = _hash_files(git, commit, {other for others in candidates.values() for other in others})
+    return [
+        look
+        for path, group in by_path.items()
+        if not candidates[path] or any(other in hashes for other in candidates[path])
+        for look in (_look_at_blobs(item, candidates[path], hashes, commit) for item in group)
+    ]
+
+
+def _hash_files(git: GitObjects, commit: str, paths: Collection[str]) -> dict[str, frozenset[bytes]]:
+    """Return the line hashes of files at a commit, read in portions: one answer of git is limited in size."""
+    ordered = sorted(paths)
+    hashes: dict[str, frozenset[bytes]] = {}
+    for start in range(0, len(ordered), COMMIT_FILES):
+        specs = {f"{commit}:{path}": path for path in ordered[start : start + COMMIT_FILES]}
+        for spec, content in git.read_blobs(list(specs)).items():
+            hashes[specs[spec]] = anchors.hash_lines(content.decode("utf-8", "replace"))
+    return hashes
+
+
+def _look_at_blobs(
+    item: StoredAnchor, paths: Sequence[str], hashes: Mapping[str, frozenset[bytes]], commit: str
+) -> Look:
+    """Return which lines of an anchor its file has at a commit, or else the file that has most of them."""
+    found = {path: anchors.match_lines(item.lines, hashes[path]) for path in paths if path in hashes}
+    if item.path in found:
+        return Look(item.id, commit, found[item.path])
+    path = max(found, key=lambda other: found[other].bit_count(), default="")
+    if not path or found[path].bit_count() * 2 < len(item.lines):
+        return Look(item.id, "", 0)
+    return Look(item.id, commit, found[path], path)
 
 
 # --- outcomes --------------------------------------------------------------------------------------------------------
@@ -338,9 +386,31 @@ async def refresh_observations(db: Database, project_id: int, root: str, observa
     return len(inspection.looks) + len(inspection.verdicts)
 
 
+async def look_at_root_commit(db: Database, project_id: int, root: str, name: str) -> tuple[str, list[Look]]:
+    """Return the id of a commit of the repository at `root`, and what all memories of the project look like there."""
+    observation_ids = await db.read(store.list_anchored_ids, project_id, limit=MAX_RECORDS)
+    items = await db.read(store.list_anchors, observation_ids, "")
+    return await asyncio.to_thread(_look_at_named_commit, root, name, items)
+
+
+def _look_at_named_commit(root: str, name: str, items: Sequence[StoredAnchor]) -> tuple[str, list[Look]]:
+    git = _open_git(root)
+    if git is None or not git.program:
+        hint = "run it inside a repository" if git is None else "install git"
+        raise OperationFailed(f"commits can't be read in {root or 'this project'}", hint=hint)
+    (commit,) = git.resolve(name) if name.isprintable() and len(name) <= MAX_NAME_CHARS else ("",)
+    if not commit:
+        raise NotFound(f"there is no commit {name[:MAX_NAME_CHARS]!r} in {root}", hint="`git log --oneline` lists them")
+    return commit, look_at_commit(git, commit, items)
+
+
+def _open_git(root: str) -> GitObjects | None:
+    tree = git_files.find_work_tree(Path(os.path.realpath(root))) if root else None
+    return GitObjects(str(tree.root)) if tree and tree.git_dir else None
+
+
 def _inspect(root: str, items: Sequence[StoredAnchor], outcomes: Sequence[StoredOutcome]) -> _Inspection:
-    tree = git_files.find_work_tree(Path(os.path.realpath(root)))
-    git = GitObjects(str(tree.root)) if tree and tree.git_dir else None
+    git = _open_git(root)
     head, branch = git.head() if git else ("", "")
     is_missing = any(not _stamp(os.path.realpath(root), item.path) for item in items)
     paths = git.list_paths(head) if git and head and is_missing else ()

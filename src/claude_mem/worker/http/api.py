@@ -322,6 +322,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/api/processing": {"POST": sessions.processing},
     "/api/context/inject": {"GET": context.show_start_context, "POST": with_timing("start", context.inject_at_start)},
     "/api/context/preview": {"GET": context.show_start_context},
+    "/api/context/at": {"GET": context.show_context_at_commit},
     "/api/context/prompt": {"POST": with_timing("prompt", context.inject_at_trigger)},
     "/api/context/file": {"POST": with_timing("file", context.inject_at_trigger)},
     "/api/context/failure": {"POST": with_timing("failure", context.inject_at_trigger)},

@@ -41,6 +41,7 @@ PARAMETERS = {
     "POST /api/processing": "isProcessing:flag project",
     "GET /api/context/inject": _CONTEXT,
     "GET /api/context/preview": _CONTEXT,
+    "GET /api/context/at": "at! cwd project",
     "POST /api/context/semantic": "q! query prompt project limit:1-50",
     "GET /api/search": "query q limit:1-100 offset:0-10000 project project_id:0-999999999 kind type obs_type concepts"
     " validity"

@@ -21,7 +21,7 @@ from claude_mem.domain.text import make_storable
 from claude_mem.inject import brief
 from claude_mem.privacy import display
 from claude_mem.recall import rank, timeline
-from claude_mem.storage.sqlite.engine import Connection
+from claude_mem.storage.sqlite.engine import Connection, Row
 from claude_mem.storage.sqlite.memory import browse, projects
 from claude_mem.storage.sqlite.memory.search import DOCUMENT_KINDS, SearchFilter, complete_last_word
 from claude_mem.system import project_folders, spool
@@ -60,6 +60,29 @@ async def show_start_context(service: Service, request: Request) -> Any:
     memory = memory or brief.ProjectMemory(names[-1])
     text = brief.render_brief(memory, budget_tokens=service.config.context_tokens, icons=service.icons)
     return PlainTextResponse(text)
+
+
+async def show_context_at_commit(service: Service, request: Request) -> Any:
+    """The start context of a session whose work tree is at the commit `at`, by `cwd` or `project` → `{project, commit,
+    context}`. Validity is judged by the commit's tree; nothing is checked out or run."""
+    params = request.query_params
+    if not params.get("at") or not (params.get("cwd") or params.get("project")):
+        hint = "/api/context/at?project=NAME&at=main~3"
+        raise InvalidRequest("`at`, or `cwd` and `project`, is missing", hint=hint)
+    row = await _find_requested_project(service, params.get("cwd", ""), make_storable(params.get("project", "")))
+    commit, start = await service.context_service.compose_at_commit(row["id"], row["root"] or "", params["at"])
+    return {"project": row["name"], "commit": commit, "context": start.text}
+
+
+async def _find_requested_project(service: Service, cwd: str, name: str) -> Row:
+    """Return the project of a folder, with the work tree of that folder as its root, or the project of a name."""
+    if not cwd:
+        (project_id, *_) = await service.db.read(projects.list_project_ids_by_name, name) or [0]
+        return await service.db.read(projects.get_project_row, project_id)
+    place = await project_folders.identify_project_in_thread(cwd, excluded=service.config.excluded_projects)
+    found = await service.db.read(projects.find_project_id, place)
+    row = await service.db.read(projects.get_project_row, found or 0)
+    return {**row, "root": place.root or row["root"]}
 
 
 def _gather_named(conn: Connection, names: list[str], *, limit: int) -> brief.ProjectMemory | None:
