@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import select
-import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,9 +12,12 @@ import pytest
 
 from claude_mem.client import Client
 from claude_mem.domain.errors import InvalidRequest, NotFound, OperationFailed
-from tests.support.lab import MEM, Lab
+from claude_mem.storage.sqlite.engine import open_writer
+from claude_mem.storage.sqlite.memory import anchors
+from tests.support.lab import Lab
 from tests.support.repository import Repository, classes, functions, work
-from tests.support.waiting import SECONDS, wait_for
+from tests.support.terminal import Terminal
+from tests.support.waiting import SECONDS
 
 PRICES_SAID = "Prices are now computed by nine price functions in the basket module, one for each customer group."
 TAXES_SAID = "Taxes are now looked up in a table of nine tax functions, so that a new country needs one more line."
@@ -112,12 +112,15 @@ def test_keeping_can_be_taken_back(shop: Lab) -> None:
 
 def test_a_kept_memory_is_not_superseded_by_the_same_one_again(shop: Lab) -> None:
     client = shop.client()
-    item = reviewed(client, shop)["tax"]
-    client.post(f"/api/observation/{item['id']}/keep")
-    client.post("/api/reprocess", {})
-    wait_for(lambda: not client.get("/api/reprocess")["left"], lambda: str(client.get("/api/reprocess")))
-    shop.wait_digested()
-    assert client.get(f"/api/observation/{item['id']}")["superseded_by"] is None
+    items = reviewed(client, shop)
+    kept, other, successor = items["tax"]["id"], items["price"]["id"], items["tax"]["superseded_by"]
+    client.post(f"/api/observation/{kept}/keep")
+    shop.mem("stop")
+    conn = open_writer(shop.data / "claude-mem.db")
+    anchors.supersede(conn, [kept, other], successor)  # as when the turn of the successor is digested again
+    conn.close()
+    links = dict(shop.rows("select id, superseded_by from observations"))
+    assert (links[kept], links[other]) == (None, successor)
 
 
 def test_a_kept_rule_stays_although_a_later_one_contradicts_it(lab: Lab) -> None:
@@ -173,42 +176,6 @@ def test_forgetting_leaves_nothing_of_it(shop: Lab) -> None:
 
 
 # --- at a terminal ---------------------------------------------------------------------------------------------------
-
-
-class Terminal:
-    """A person at a real terminal, who reads a question before answering it."""
-
-    def __init__(self, lab: Lab, *words: str, **env: str) -> None:
-        self.ours, theirs = os.openpty()
-        self.running = subprocess.Popen(
-            [*MEM, *words], env=lab.env(TERM="dumb", **env), stdin=theirs, stdout=theirs, stderr=theirs, cwd=lab.project
-        )
-        os.close(theirs)
-        self.text = ""
-
-    def answer(self, question: str, keys: str) -> None:
-        """Wait for the question, type the keys, and forget what was shown."""
-        while question not in self.text:
-            self._read()
-        self.shown, self.text = self.text, ""
-        os.write(self.ours, keys.encode())
-
-    def _read(self) -> bool:
-        ready, _, _ = select.select([self.ours], [], [], SECONDS)
-        assert ready, self.text
-        try:
-            self.text += os.read(self.ours, 65536).decode()
-        except OSError:  # the other side is closed
-            return False
-        return True
-
-    def finish(self) -> str:
-        """Return the rest of what was shown."""
-        while self._read():
-            pass
-        os.close(self.ours)
-        assert self.running.wait(SECONDS) == 0, self.text
-        return self.text
 
 
 KEYS = "[k]eep"
@@ -348,7 +315,7 @@ def test_the_brief_at_a_commit_has_what_holds_there(shop: Lab, monkeypatch: pyte
 
 @pytest.mark.parametrize("name", ["nothing", "HEAD:README", "", "HEAD\nHEAD", "--all", "x" * 5000])
 def test_a_commit_that_does_not_exist_is_a_clear_error(shop: Lab, name: str) -> None:
-    with pytest.raises((NotFound, InvalidRequest), match="there is no commit|missing"):
+    with pytest.raises((NotFound, InvalidRequest), match=r"there is no commit|missing"):
         shop.client().get("/api/context/at", project="shop", at=name)
 
 
