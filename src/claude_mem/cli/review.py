@@ -1,4 +1,4 @@
-"""review: what is outdated or contradicted, one memory at a time."""
+"""review: what is outdated or contradicted, one memory at a time, then the instruction files of agents."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from claude_mem.cli import output, provenance
+from claude_mem.cli import output, provenance, statements
 from claude_mem.cli.observations import UNDO_DAYS, edit_in_editor
 from claude_mem.client import Client
 from claude_mem.config import load_lenient
+from claude_mem.curate.instruction_files import Report
 from claude_mem.domain.errors import ClaudeMemError
 from claude_mem.domain.text import shorten
 from claude_mem.privacy.trust import USER
@@ -35,7 +36,9 @@ def add_commands(commands: Any) -> None:
         help="go through the memories that are outdated or that a later one contradicts",
         epilog="On a terminal each is shown with one key to answer: keep it (it is shown to sessions again until its"
         " code changes again), correct it in your editor, forget it (undo within 30 days), skip it, or quit. In a pipe"
-        " they are only listed.",
+        " they are only listed. Then come the lines of CLAUDE.md, AGENTS.md and the like that name files, commands or"
+        " symbols which a commit has removed since; a change is proposed where the new name is known, and written only"
+        " if you accept it.",
     )
     review_.add_argument("--project", default="", metavar="P", help="project (default: the current directory's)")
     review_.add_argument(
@@ -54,17 +57,23 @@ def review(options: argparse.Namespace) -> int:
     query = where | ({"validity": "changed"} if options.all else {})
     if options.json:
         provenance.json_lines(list(_fetch(client, query)))
+        findings = [] if options.project else statements.check_folder(Path.cwd()).findings
+        output.json_lines(map(statements.as_row, findings))
         return 0
     items = list(_fetch(client, query))
-    if not items:
-        output.info("nothing to review: no memory is known to be outdated or contradicted")
+    report = Report() if options.project else statements.check_folder(Path.cwd())
+    if not items and not report.findings:
+        output.info("nothing to review: nothing is known to be outdated or contradicted")
     elif output.can_show_questions() and sys.stdout.isatty() and client.by == USER:
-        return _ask_about_each(client, items)
+        if not items or _ask_about_each(client, items):
+            statements.ask_about_each(report)
     else:
         provenance.warn_if_held(items)
         for item in items:
             show_item(item)
         provenance.print_note(items)
+        for finding in report.findings:
+            statements.show(finding)
     return 0
 
 
@@ -102,8 +111,9 @@ def describe_change(item: Item) -> str:
 # --- one at a time ---------------------------------------------------------------------------------------------------
 
 
-def _ask_about_each(client: Client, items: list[Item]) -> int:
-    counts = dict.fromkeys(("kept", "corrected", "forgotten"), 0)
+def _ask_about_each(client: Client, items: list[Item]) -> bool:
+    """Ask about each memory. Return False if the user has quit."""
+    counts, answer = dict.fromkeys(("kept", "corrected", "forgotten"), 0), ""
     for number, item in enumerate(items, 1):
         output.info(f"{number} of {len(items)}")
         show_item(item)
@@ -116,7 +126,7 @@ def _ask_about_each(client: Client, items: list[Item]) -> int:
         except ClaudeMemError as problem:  # the next item can still be decided
             output.error(str(problem), problem.hint)
     output.info(", ".join(f"{count} {name}" for name, count in counts.items()))
-    return 0
+    return answer != "quit"
 
 
 def _decide(client: Client, item: Item, answer: str) -> str:

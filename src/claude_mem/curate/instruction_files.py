@@ -92,13 +92,13 @@ class Report:
 # --- finding the files -----------------------------------------------------------------------------------------------
 
 
-def find_instruction_files(root: Path, tracked: Iterable[str], *, home: Path | None = None) -> list[InstructionFile]:
-    """Return the instruction files of a work tree, and what Claude Code remembered about it in the user's home."""
+def find_instruction_files(root: Path, tracked: Iterable[str], agent_folder: Path | None) -> list[InstructionFile]:
+    """Return the instruction files of a work tree, and what Claude Code remembered about it in its own folder."""
     names = [path for path in tracked if _FILE.search(path) and not _NOT_OURS.search(path)]
     names += [name for name in _NAMES if name not in names]
     files = [_read(root / name, name, within=root) for name in names[:MAX_FILES]]
-    memory = (home or Path.home()) / ".claude" / "projects" / _SLUG.sub("-", str(root)) / "memory"
-    with contextlib.suppress(OSError):
+    if agent_folder:
+        memory = agent_folder / "projects" / _SLUG.sub("-", str(root)) / "memory"
         files += [_read(path, str(path), within=memory) for path in sorted(memory.glob("*.md"))[:MAX_FILES]]
     return [file for file in files if file]
 
@@ -114,9 +114,12 @@ def _read(path: Path, name: str, *, within: Path) -> InstructionFile | None:
 # --- checking them ---------------------------------------------------------------------------------------------------
 
 
-def check(root: str, *, home: Path | None = None) -> Report:
-    """Check the instruction files of the work tree at `root` against its newest commit."""
-    tree = git_files.find_work_tree(Path(os.path.realpath(root)))
+def check(folder: Path, *, agent_folder: Path | None = None) -> Report:
+    """Check the instruction files of the work tree that contains a folder against its newest commit.
+
+    `agent_folder`: where Claude Code keeps its own memory of projects.
+    """
+    tree = git_files.find_work_tree(folder.resolve())
     if tree is None or not tree.git_dir:
         return Report()
     git = GitObjects(str(tree.root))
@@ -124,7 +127,7 @@ def check(root: str, *, home: Path | None = None) -> Report:
     if not head:
         return Report()
     checker = Checker(git, head, root=tree.root)
-    return checker.check(find_instruction_files(tree.root, checker.now.blobs, home=home))
+    return checker.check(find_instruction_files(tree.root, checker.now.blobs, agent_folder))
 
 
 class Checker:
