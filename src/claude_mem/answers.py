@@ -25,6 +25,7 @@ def empty_answer(host: str) -> bytes:
 
 def compose_answer(host: str, event: str, context: str, *, notice: str = "") -> bytes:
     """Return the answer that an agent's hook prints to inject a text."""
+    context, notice = visible_text(context), visible_text(notice)
     if not context and not notice:
         return empty_answer(host)
     fields: dict[str, object] = {"continue": True, "suppressOutput": True} if host == "claude" else {}
@@ -36,6 +37,16 @@ def compose_answer(host: str, event: str, context: str, *, notice: str = "") -> 
     if notice and host not in _FLAT_CONTEXT_FIELD:
         fields["systemMessage"] = notice
     return json.dumps(fields).encode() if fields else empty_answer(host)
+
+
+def visible_text(text: str) -> str:
+    """Return a text without characters that control a terminal, or hide or reverse text: agents print what they get."""
+    if text.isascii() and text.replace("\n", "").isprintable():
+        return text
+    return "".join(
+        character if character == "\n" or character.isprintable() else " " if character.isspace() else ""
+        for character in text
+    )
 
 
 def translate_answer(host: str, stored: bytes) -> bytes:

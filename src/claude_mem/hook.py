@@ -232,49 +232,92 @@ def _line(key: bytes, value: bytes) -> bytes:
 # Letters that look like those of `private`, as in `privacy.LOOKALIKES`. Complete alphabets of lookalikes, which are
 # less common, are recognized by `_ODD_ALPHABETS` and `_WIDE_LETTERS`.
 LOOKALIKES = {
-    "p": "ṔṕṖṗƤƥРрΡρ",
-    "r": "ŔŕŖŗŘřȐȑȒȓṘṙṚṛṜṝṞṟгГ",
-    "i": "ÌÍÎÏìíîïĨĩĪīĬĭĮįİǏǐȈȉȊȋḬḭḮḯỈỉỊịІіЇїΙιΪϊΊί",
-    "v": "ṼṽṾṿѴѵνΝ",
-    "a": "ÀÁÂÃÄÅàáâãäåĀāĂăĄąǍǎǞǟǠǡǺǻȀȁȂȃȦȧḀḁẠạẢảẤấẦầẨẩẪẫẬậẮắẰằẲẳẴẵẶặАаӐӑӒӓΑαΆά",
-    "t": "ŢţŤťȚțṪṫṬṭṮṯṰṱẗТтΤτ",
-    "e": "ÈÉÊËèéêëĒēĔĕĖėĘęĚěȄȅȆȇȨȩḔḕḖḗḘḙḚḛḜḝẸẹẺẻẼẽẾếỀềỂểỄễỆệЕеЁёЀѐΕεΈέ",
+    "p": "ṔṕṖṗƤƥРрΡρᴘᵖₚℙϱⲢⲣᑭᏢꓑⱣᵽꝐꝑꝒꝓꝔꝕ",
+    "r": "ŔŕŖŗŘřȐȑȒȓṘṙṚṛṜṝṞṟгГʀᴦᵣʳℝℛℜⲅꭇꭈᖇᏒꓣɌɍⱤɽꞦꞧ",
+    "i": "ÌÍÎÏìíîïĨĩĪīĬĭĮįİǏǐȈȉȊȋḬḭḮḯỈỉỊịІіЇїΙιΪϊΊίıɪɩⁱᵢℹℐℑⅰⅠӀӏᎥꓲⲒⲓƗɨꞮ",
+    "v": "ṼṽṾṿѴѵνΝᴠᵛᵥⅴⅤⱽᐯᏙꓦꝞꝟƲʋ∨",
+    "a": "ÀÁÂÃÄÅàáâãäåĀāĂăĄąǍǎǞǟǠǡǺǻȀȁȂȃȦȧḀḁẠạẢảẤấẦầẨẩẪẫẬậẮắẰằẲẳẴẵẶặАаӐӑӒӓΑαΆάᴀᵃₐɑªᎪꓮꭺⲀⲁȺⱥ⍺",
+    "t": "ŢţŤťȚțṪṫṬṭṮṯṰṱẗТтΤτᴛᵗₜᎢꓔⲦⲧŦŧȾⱦƬƭƮʈ",
+    "e": "ÈÉÊËèéêëĒēĔĕĖėĘęĚěȄȅȆȇȨȩḔḕḖḗḘḙḚḛḜḝẸẹẺẻẼẽẾếỀềỂểỄễỆệЕеЁёЀѐΕεΈέᴇᵉₑℯℇℰ℮ҽᎬꓰⲈⲉɆɇƐɛ",
 }
 _ASCII = bytes(range(128))
 _ODD_ALPHABETS = (
-    b"\xf0\x9d", b"\xe2\x92", b"\xe2\x93", b"\\ud835", b"\\u24", b"\\uff2", b"\\uff3", b"\\uff4", b"\\uff5",
+    b"\xf0\x9d", b"\xe2\x92", b"\xe2\x93", b"\xf0\x9f\x84", b"\xf0\x9f\x85", b"\xf0\x9f\x87\xb5",
 )  # fmt: skip
+_ODD_ESCAPES = (b"\\ud835", b"\\u24", b"\\uff2", b"\\uff3", b"\\uff4", b"\\uff5")
+_SQUARED_ESCAPE = b"\\ud83c\\udd"  # squared and negative letters, but also flags
 _WIDE_LETTERS = ((b"\xef\xbc", b"\xa1", b"\xba"), (b"\xef\xbd", b"\x81", b"\x9a"))  # prefix, first and last
 _ESCAPE = b"\\u"
 
-# Zero-width characters, as UTF-8 and as JSON escapes: they may be hidden inside a tag name.
-_ZERO_WIDTH = (
-    b"\xe2\x80\x8b", b"\xe2\x80\x8c", b"\xe2\x80\x8d", b"\xe2\x80\x8e", b"\xe2\x80\x8f", b"\xe2\x81", b"\xef\xbb\xbf",
-    b"\xc2\xad", b"\\u200", b"\\u206", b"\\ufeff", b"\\u00ad",
+# Characters that a reader does not see, as in `tags.INVISIBLE`, by their first and last code points.
+INVISIBLE = (
+    (0x00, 0x08), (0x0E, 0x1A), (0x1C, 0x1F), (0x7F, 0x9F), (0xAD, 0xAD), (0x300, 0x36F), (0x61C, 0x61C),
+    (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F),
+    (0x2800, 0x2800), (0x3164, 0x3164), (0xD800, 0xDFFF), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF), (0xFFA0, 0xFFA0),
+    (0xFFF9, 0xFFFD), (0xE0000, 0xE0FFF),
 )  # fmt: skip
+_BACKSLASH = b"\\\\"  # as JSON writes it
+_MARK = b"\x01\x01"  # stands for a backslash; JSON has no control characters
+_SPACES = b" \t\n\r\f\v\x7f"
+_SPACE_ESCAPES = (b"\\n", b"\\t", b"\\r", b"\\f")
+_WRITTEN_ESC = (b"\\\\u001b", b"\\\\x1b", b"\\\\033", b"\\\\33", b"\\\\e[", b"\\\\e(", b"\\\\e]")
+_NAMES = (b"private", b"claude-mem-context")
 
 
 def may_contain_private_tag(payload: bytes) -> bool:
     """Return whether this JSON text may contain a privacy tag. A fast pre-check; `privacy.strip` decides."""
     text = payload.lower()
     if text.find(_ESCAPE) >= 0 or not text.isascii():
-        if any(text.find(sign) >= 0 for sign in _ODD_ALPHABETS) or _has_wide_letters(text):
+        if _has_odd_letters(text):
             return True
-        text = _strip_colours(_with_plain_letters(text))
+        text = _with_plain_letters(text)
+    text = _without_unseen(text)
     # JSON writers do not escape plain letters, but if one does, the escapes could hide a tag.
     if any(text.find(escape) >= 0 for escape in (b"\\u002d", b"\\u004", b"\\u005", b"\\u006", b"\\u007")):
         return True
-    if any(text.find(sign) >= 0 for sign in _ZERO_WIDTH):
-        return True
     # The brackets around a tag name may be escaped: `\\u003c`, or `\\u0026lt;` or `\\u00253c`, as some programs do.
     escaped = text.find(b"\\u002") >= 0 or text.find(b"\\u003") >= 0
-    for name in (b"private", b"claude-mem-context"):
+    for name in _NAMES:
         position, tries = text.find(name), 0
         while position >= 0:
             if escaped or tries == MAX_TAG_TRIES or _ends_with_open_bracket(text[max(0, position - 800) : position]):
                 return True
             position, tries = text.find(name, position + 1), tries + 1
     return _may_split_a_tag(text)
+
+
+def _without_unseen(text: bytes) -> bytes:
+    """Remove what may interrupt the name of a tag: terminal escape sequences, overstruck letters, white space."""
+    for written in _WRITTEN_ESC if text.find(b"\\\\") >= 0 else ():
+        if text.find(written) >= 0:
+            text = text.replace(written, b"\\u001b" + written[3:] if written[2:3] == b"e" else b"\\u001b")
+    if text.find(b"\\u001b") >= 0:
+        first, *parts = text.replace(b"\\u001b\\\\", b"\\u0007").split(b"\\u001b")
+        text = first + b"".join(map(_after_sequence, parts))
+    text = text.replace(_BACKSLASH, _MARK)  # the `n` of `\\\\n` is a letter
+    if text.find(b"\\b") >= 0:
+        *overstruck, last = text.split(b"\\b")
+        text = b"".join(part if part[-1:] in (b"<", b";") else part[:-1] for part in overstruck) + last
+    text = text.translate(None, _SPACES)
+    for escape in _SPACE_ESCAPES:
+        text = text.replace(escape, b"")
+    return text.replace(_MARK, _BACKSLASH)
+
+
+def _after_sequence(part: bytes) -> bytes:
+    """Return what follows a terminal escape sequence, of which `part` lacks the first character.
+
+    A tag that begins within the sequence is kept.
+    """
+    if part[:1] == b"[":
+        rest = part[1:].lstrip(b"0123456789:;=>?").lstrip(b" !\"#$'()*+,-./")
+        return rest if rest[:1] in (b"<", b"&", b"%", b"\\") else rest[1:]
+    if part[:1] in (b"(", b")", b"*", b"+"):
+        return part[2:]
+    if part[:1] == b"]":
+        title, bell, rest = part.partition(b"\\u0007")
+        return rest if bell and title.find(b"<") < 0 else part
+    return b"\\u001b" + part
 
 
 def _may_split_a_tag(text: bytes) -> bool:
@@ -290,7 +333,6 @@ def _may_split_a_tag(text: bytes) -> bool:
     return False
 
 
-_BACKSLASH = b"\\\\"  # as JSON writes it
 # Signs with which `<`, a slash or an invisible character in a tag begins, and the letters and digits that follow them,
 # without zeros.
 _CODES_AFTER = {
@@ -324,6 +366,18 @@ def _may_end_in_tag(end: bytes) -> bool:
     return any((code + name).startswith(letters) for code in _CODES_AFTER[sign] for name in names)
 
 
+def _has_odd_letters(text: bytes) -> bool:
+    """Return whether the text contains letters of a complete alphabet of lookalikes."""
+    if not text.isascii() and (any(text.find(sign) >= 0 for sign in _ODD_ALPHABETS) or _has_wide_letters(text)):
+        return True
+    if text.find(_ESCAPE) < 0:
+        return False
+    _, *squared = text.split(_SQUARED_ESCAPE)
+    return any(part[:1] < b"e" or part == b"f5" for part in squared) or any(
+        text.find(sign) >= 0 for sign in _ODD_ESCAPES
+    )
+
+
 def _has_wide_letters(text: bytes) -> bool:
     """Return whether the text contains full-width letters.
 
@@ -341,7 +395,7 @@ def _has_wide_letters(text: bytes) -> bool:
 def _with_plain_letters(text: bytes) -> bytes:
     """Replace lookalikes by the letters they resemble and remove combining marks."""
     if not text.isascii():
-        characters = set(text.translate(None, _ASCII).decode("utf-8", "ignore"))
+        characters = set(text.translate(None, _ASCII).decode("utf-8", "replace"))
         plain = {ord(character): letter for character in characters if (letter := _plain_letter(character)) is not None}
         text = text.decode("utf-8", "replace").translate(plain).encode("utf-8", "replace") if plain else text
     first, *parts = text.split(_ESCAPE)
@@ -353,9 +407,10 @@ def _with_plain_letters(text: bytes) -> bytes:
 
 
 def _plain_letter(character: str) -> "str | None":
-    """Return the letter that a character resembles, "" for a combining mark, None for all others."""
-    if "\u0300" <= character <= "\u036f":
-        return ""
+    """Return the letter that a character resembles, "" for one that a reader does not see, None for all others."""
+    code = ord(character)
+    if any(first <= code <= last for first, last in INVISIBLE):
+        return "\\u001b[" if code == 0x9B else "\\b" if code == 0x08 else "\\u0007" if code == 0x07 else ""
     return next((letter for letter, lookalikes in LOOKALIKES.items() if character in lookalikes), None)
 
 
@@ -366,30 +421,26 @@ def _character(code: bytes) -> str:
         return "?"
 
 
-def _strip_colours(text: bytes) -> bytes:
-    """Remove terminal colour escapes, as `grep --color` prints them."""
-    first, *parts = text.replace(b"\x1b[", b"\\u001b[").replace(b"\\\\u001b[", b"\\u001b[").split(b"\\u001b[")
-    pieces = [first]
-    for part in parts:
-        rest = part.lstrip(b"0123456789;:")
-        pieces.append(rest[1:] if rest[:1] in (b"m", b"k") else b"\\u001b[" + part)
-    return b"".join(pieces)
+_BRACKETS = (
+    b"<", b"&lt", b";lt", b"60", b"3c", b"074", b"\\\\74", *(bracket.encode() for bracket in "＜﹤‹❮❬⟨〈〈"), b"uff1c", b"ufe64",
+    b"u2039", b"u276e", b"u276c", b"u27e8", b"u2329", b"u3008",
+)  # fmt: skip
+_SLASHES = (b"sol", b"47", b"x2f", b"2f", b"057", b"57")
 
 
 def _ends_with_open_bracket(before: bytes) -> bool:
-    """Return whether the text ends in `<`, in any spelling, followed only by spaces or a slash."""
+    """Return whether the text ends in `<`, in any spelling, followed at most by a slash."""
     start = -1
-    for sign in (b"<", b"&lt;", b"60;", b"3c;", b"003c", b"x3c", b"%3c", b"\xef\xbc\x9c", b"uff1c"):
+    for sign in _BRACKETS:
         if (position := before.rfind(sign)) >= 0:
             start = max(start, position + len(sign))
     if start < 0:
         return False
-    between = before[start:].replace(b"%2f", b"/")
+    between = before[start:]
     while (escape_start := between.find(b"\\u")) >= 0:
         between = between[:escape_start] + between[escape_start + 6 :]
-    for escape in (b"\\n", b"\\t", b"\\r", b"\\f", b"\\v", b"\\"):
-        between = between.replace(escape, b" ")
-    return not any(byte < 128 and chr(byte).isalnum() for byte in between)
+    letters = bytes(byte for byte in between if byte < 128 and chr(byte).isalnum())
+    return not letters or letters.lstrip(b"0") in _SLASHES
 
 
 def _without_private(payload: bytes, host: str) -> "tuple[bytes, list[bytes]]":
@@ -631,6 +682,8 @@ def program_problem(path: str) -> str:
         status, folder = posix.stat(path), posix.stat(path.rpartition("/")[0] or "/")
         if posix.lstat(path).st_uid not in (0, posix.geteuid()) or status.st_uid not in (0, posix.geteuid()):
             return "it belongs to another user"
+        if folder.st_uid not in (0, posix.geteuid()):
+            return "its directory belongs to another user"
     except OSError as error:
         return error.strerror or "it cannot be examined"
     if status.st_mode & 0o002 or (folder.st_mode & 0o002 and not folder.st_mode & 0o1000):

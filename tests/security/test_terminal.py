@@ -7,8 +7,11 @@ import json
 import os
 import re
 import select
+import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +19,14 @@ import apsw
 import msgspec
 import pytest
 
+from claude_mem import answers
 from claude_mem.cli.main import build_parser
 from claude_mem.domain.export_format import ProjectRecord, encode_line
-from claude_mem.domain.text import escape_json, make_printable, make_printable_line, map_strings
+from claude_mem.domain.text import escape_json, iter_strings, make_printable, make_printable_line, map_strings
+from claude_mem.system import process
 from tests.support import forks, proof
-from tests.support.lab import Lab
+from tests.support.lab import COMMANDS, HOOK, Lab
+from tests.support.waiting import SECONDS
 
 COMMAND = "python -m pytest tests/security/test_terminal.py"
 
@@ -249,6 +255,52 @@ def test_the_memory_that_is_shown_is_hostile(hostile: Lab) -> None:
     (item,) = hostile.client().post("/api/observations/batch", {"ids": [1]})["items"]
     assert SEQUENCES["clipboard"] in item["narrative"]
     assert r"\e[2J" in in_a_pipe(hostile, ["show", "1"])
+
+
+@pytest.mark.parametrize("host", ["claude", "codex", "gemini", "copilot", "opencode"])
+def test_what_hooks_have_agents_show_holds_no_sequence(hostile: Lab, host: str) -> None:
+    """Agents print the message of an answer, and the context in their verbose modes."""
+    conn = apsw.Connection(str(hostile.data / "claude-mem.db"))
+    conn.set_busy_timeout(int(SECONDS * 1000))
+    conn.execute("insert or replace into notices (key, text, at) values (?, ?, 1)", (f"x{host}", f"notice{HOSTILE}"))
+    conn.close()
+    shown = ""
+    pytest_call = {"tool_name": "Bash", "tool_input": {"command": "pytest -q"}}
+    for event, fields in (
+        ("SessionStart", {"source": "startup"}),
+        ("UserPromptSubmit", {"prompt": "the rounding of the basket"}),
+        ("PreToolUse", {"tool_name": "Read", "tool_input": {"file_path": f"{hostile.project}/basket.py"}}),
+        ("PreToolUse", pytest_call),
+        ("PermissionRequest", pytest_call),
+        ("PostToolUseFailure", {**pytest_call, "error": "rounding"}),
+    ):
+        payload = {"session_id": f"n-{host}", "hook_event_name": event, "cwd": str(hostile.project), **fields}
+        command = [*HOOK, COMMANDS[event], "", host]
+        done = subprocess.run(
+            command, input=json.dumps(payload).encode(), env=hostile.env(), capture_output=True, check=True
+        )
+        shown += "".join(iter_strings(json.loads(done.stdout)))
+    assert "notice" in shown or host in answers.HIDES_NOTICES
+    assert [match[0] for match in ACTIVE.finditer(shown)] == []
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("search", {"query": "basket"}), ("timeline", {"query": "basket"}), ("get_observations", {"ids": [1, 2, "S1", "P1"]}),
+        ("get_observations", {"ids": [HOSTILE]}), ("session_context", {}), ("why", {"file": HOSTILE, "line": 1}), (HOSTILE, {}),
+    ],
+)  # fmt: skip
+def test_what_the_memorys_tools_answer_holds_no_sequence(hostile: Lab, tool: str, arguments: dict[str, Any]) -> None:
+    worker = process.running_worker(hostile.data)
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+    headers = {"Authorization": f"Bearer {worker.token}", "Content-Type": "application/json", "Accept": "application/json"}
+    with closing(HTTPConnection("127.0.0.1", worker.port, timeout=SECONDS)) as connection:
+        connection.request("POST", "/mcp", json.dumps(call), headers)
+        answered = "\n".join(iter_strings(json.loads(connection.getresponse().read())))
+    assert len(answered) > 20
+    assert [match[0] for match in ACTIVE.finditer(answered.replace("\n", ""))] == []
+    assert not any(row.startswith("FORGED") for row in answered.split("\n"))
 
 
 def test_json_is_the_same_value_with_escapes(hostile: Lab) -> None:

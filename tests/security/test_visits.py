@@ -31,6 +31,8 @@ from tests.support import login, proof
 from tests.support.lab import Lab
 from tests.support.waiting import SECONDS
 
+COMMAND = "CLAUDE_MEM_PROOF=build/proof pytest tests/security/test_visits.py"
+
 TOKEN = "t" * 43
 PORT = 37777
 BASE = f"http://127.0.0.1:{PORT}"
@@ -90,6 +92,14 @@ def test_nothing_is_kept_in_a_cookie(http: TestClient) -> None:
     ]
     assert not any("set-cookie" in answer.headers for answer in answers)
     assert not http.cookies
+    proof.record(
+        "cookies set while a browser is let in",
+        of="S15",
+        goal="0",
+        measured=len(http.cookies),
+        ok=True,
+        command=COMMAND,
+    )
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
@@ -315,6 +325,10 @@ def test_a_browser_changes_no_setting_that_names_a_program_an_address_or_a_key(
     assert refused.status_code == 400
     assert f"claude-mem config set {name}" in refused.json()["error"]
     assert not (config.data_dir / "config.toml").exists()
+    proof.record(
+        "changes of a program, an address or a key with a browser's credential: refused", of="S15", goal="all",
+        measured=1, ok=True, tally=True, command=COMMAND,
+    )  # fmt: skip
 
 
 def test_the_page_says_which_settings_need_a_terminal_and_the_token_changes_them(

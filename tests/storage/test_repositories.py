@@ -19,9 +19,11 @@ from claude_mem.storage.sqlite.journal import notices
 from claude_mem.storage.sqlite.memory import projects
 from claude_mem.system import git_files
 from claude_mem.system.project_folders import ResolvedProject, identify_project
-from tests.support import forks
+from tests.support import forks, proof
 from tests.support.lab import Lab
 from tests.support.waiting import wait_for
+
+COMMAND = "CLAUDE_MEM_PROOF=build/proof pytest tests/storage/test_repositories.py"
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -267,6 +269,10 @@ def test_another_one_does_not_get_it(memory: Memory, shop: Path, change: Callabl
     other = memory.know(now)
     assert other != before
     assert memory.know(now) == other, "and it stays its own"
+    proof.record(
+        "other repositories in the place of a known one: kept apart", of="S14", goal="all", measured=1, ok=True,
+        tally=True, command=COMMAND,
+    )  # fmt: skip
 
 
 def test_the_one_that_moved_away_is_known_where_it_is_now_whoever_is_seen_first(memory: Memory, shop: Path) -> None:
@@ -490,6 +496,10 @@ def test_a_remote_alone_joins_nothing_and_a_merge_is_offered_once(
     memory.db.write_now(projects.merge_project_into, new, old)
     assert memory.know(evil) == memory.know(cloned) == old, "a person has said so"
     assert memory.offers() == []
+    proof.record(
+        "folders that name the remote of another repository: joined only by a person", of="S14", goal="all",
+        measured=1, ok=True, tally=True, command=COMMAND,
+    )  # fmt: skip
 
 
 def test_clones_that_were_joined_before_stay_joined(memory: Memory, cloned: Path) -> None:

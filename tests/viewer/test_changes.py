@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.support.lab import Lab
-from tests.support.repository import Repository, classes, functions, work
+from tests.support.repositories import Repository, classes, functions, work
 from tests.viewer import views
 from tests.viewer.conftest import OpenPage
 

@@ -15,7 +15,7 @@ from claude_mem.domain.errors import InvalidRequest, NotFound, OperationFailed
 from claude_mem.storage.sqlite.engine import open_writer
 from claude_mem.storage.sqlite.memory import anchors
 from tests.support.lab import Lab
-from tests.support.repository import Repository, classes, functions, work
+from tests.support.repositories import Repository, classes, functions, work
 from tests.support.terminal import Terminal
 from tests.support.waiting import SECONDS
 

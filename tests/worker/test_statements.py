@@ -14,7 +14,7 @@ from claude_mem.curate.instruction_files import Finding, Report
 from claude_mem.domain.errors import OperationFailed
 from claude_mem.domain.statements import Mention, find_mentions
 from tests.support.lab import Lab
-from tests.support.repository import Repository, functions
+from tests.support.repositories import Repository, functions
 from tests.support.terminal import Terminal
 
 TEXT = """# The shop

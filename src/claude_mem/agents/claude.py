@@ -317,7 +317,7 @@ class _ClaudeReader:
         failed = bool(block.get("is_error"))
         output = block.get("content") if failed else record.get("toolUseResult", block.get("content"))
         # Private parts first: `make_tool_used` leaves out parts of the output, possibly half of a private one.
-        arguments, output = tags.strip_private_json(call.input), tags.strip_private_json(output)
+        arguments, output = tags.strip_private_call(call.input, output)
         body = make_tool_used(call.name, arguments, output, failed=failed, agent_id=self.agent_id)
         self.transcript.events.append(self._event(record, body, tool_use_id=call_id))
 

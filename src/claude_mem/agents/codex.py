@@ -606,7 +606,7 @@ class _CodexReader:
 
     def _tool(self, tool_call: CodexToolCall, call_id: str) -> Event:
         # Private parts first: `make_tool_used` leaves out parts of the output, possibly half of a private one.
-        arguments, output = tags.strip_private_json(tool_call.input), tags.strip_private_json(tool_call.output)
+        arguments, output = tags.strip_private_call(tool_call.input, tool_call.output)
         body = make_tool_used(tool_call.name, arguments, output, failed=tool_call.failed, agent_id=self.agent_id)
         return self._event(body, call_id, tool_use_id=call_id)
 

@@ -374,8 +374,9 @@ class _CopilotReader:
         result, error = data.get("result"), data.get("error")
         text = string_or_empty(result.get("content")) if isinstance(result, dict) else ""
         text = text or (string_or_empty(error.get("message")) if isinstance(error, dict) else "")
-        output, failed = parse_outcome(tags.strip_private(text), "success" if data.get("success") else "failure")
-        name, arguments = translate_tool(call.name, tags.strip_private_json(call.arguments), self.transcript.cwd)
+        arguments, text = tags.strip_private_call(call.arguments, text)
+        output, failed = parse_outcome(text, "success" if data.get("success") else "failure")
+        name, arguments = translate_tool(call.name, arguments, self.transcript.cwd)
         body = make_tool_used(name, arguments, output, failed=failed, agent_id=call.agent_id)
         tool_use_id = call_id(self._hook_time(call), call.arguments) or string_or_empty(data.get("toolCallId"))
         self.transcript.events.append(self._event(record, body, tool_use_id=tool_use_id))

@@ -12,7 +12,7 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 # Characters that control a terminal, or hide or reverse text: never injected.
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e"
-    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
+    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
 )
 # Characters that control a terminal, or reorder, break or end a line: shown to users as escapes.
 _ACTIVE = re.compile(

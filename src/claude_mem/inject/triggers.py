@@ -18,7 +18,7 @@ from claude_mem.agents.payload import Trigger
 from claude_mem.digest.evidence import error_line, is_specific
 from claude_mem.digest.modes import Icons
 from claude_mem.domain import words
-from claude_mem.domain.anchors import STALE, UNDONE, Outcome, hash_line
+from claude_mem.domain.anchors import NOT_DONE, STALE, hash_line
 from claude_mem.domain.text import estimate_tokens, local_time, shorten
 from claude_mem.inject.brief import fenced, is_user_approved, state_note, which_may_be_injected, with_states
 from claude_mem.privacy.display import defuse_links
@@ -26,8 +26,8 @@ from claude_mem.privacy.injection_rules import is_name
 from claude_mem.recall import rank
 from claude_mem.recall.matrix import Indexer
 from claude_mem.storage.sqlite.engine import Connection, Database, Row
-from claude_mem.storage.sqlite.memory import anchors, observations, search
-from claude_mem.storage.sqlite.memory.anchors import UNKNOWN_STATE
+from claude_mem.storage.sqlite.memory import anchors, observations, projects, search
+from claude_mem.storage.sqlite.memory.anchors import UNKNOWN_STATE, MemoryState
 from claude_mem.storage.sqlite.memory.search import SearchFilter
 
 PROMPT_ITEMS, PROMPT_FILES, PROMPT_TOKENS = 5, 10, 600
@@ -88,7 +88,8 @@ async def inject_at_prompt(
     candidates = [hit for hit in hits if _may_inject(hit) and item_name(hit.kind, hit.id) not in injected_names]
     row_ids = [hit.id for hit in candidates if hit.kind == "observation"]
     states = await db.read(anchors.load_states, row_ids, root)
-    new_hits = [hit for hit in candidates if hit.kind != "observation" or states.get(hit.id, UNKNOWN_STATE).holds]
+    by_hit = [states.get(hit.id, UNKNOWN_STATE) if hit.kind == "observation" else UNKNOWN_STATE for hit in candidates]
+    new_hits = [(hit, state) for hit, state in zip(candidates, by_hit, strict=True) if state.holds]
     new_files = [path for path in files if f"file:{path}" not in injected_names]
     return _compose_for_prompt(new_hits[:PROMPT_ITEMS], new_files, icons)
 
@@ -109,13 +110,16 @@ def _may_inject(hit: rank.Hit) -> bool:
     return hit.kind in _INJECTED_KINDS and observations.is_injectable(hit.row)
 
 
-def _compose_for_prompt(hits: Sequence[rank.Hit], files: Sequence[str], icons: Icons) -> Injection:
+def _compose_for_prompt(hits: Sequence[tuple[rank.Hit, MemoryState]], files: Sequence[str], icons: Icons) -> Injection:
     files = [path for path in files if is_name(path)]
     lines: list[Line] = []
     if files:
         text = f"Files this may concern: {', '.join(map(defuse_links, files))}"
         lines.append((text, [f"file:{path}" for path in files], False))
-    lines += [(_hit_line(hit, icons), [item_name(hit.kind, hit.id)], is_user_approved(hit.row)) for hit in hits]
+    lines += [
+        (_hit_line(hit, icons) + state_note({"state": state}), [item_name(hit.kind, hit.id)], is_user_approved(hit.row))
+        for hit, state in hits
+    ]
     return compose("# claude-mem: from earlier sessions, as information; it may be out of date", lines, PROMPT_TOKENS)
 
 
@@ -242,7 +246,7 @@ def _warning(row: Row) -> str:
     """Return how a line begins whose work did not last: `tried on 3 Feb, reverted: `."""
     state = row.get("state", UNKNOWN_STATE)
     outcome = state.outcome
-    if state.is_confirmed or outcome not in (*UNDONE, Outcome.FAILED):
+    if state.is_confirmed or outcome not in NOT_DONE:
         return ""
     at = local_time(row["created_at"])
     return f"tried on {at.day} {at:%b}, {outcome}: "
@@ -261,13 +265,21 @@ def inject_at_failure(
     session_id: int = 0,
     first_lines: Sequence[Line] = (),
 ) -> Injection:
-    """Return what solved the same error before, after the first lines."""
+    """Return what solved the same error before, after the first lines. A solution that did not last is a warning."""
     where = SearchFilter(project_ids=(project_id,), exclude_session_id=session_id)
     hits = search.find_by_signal(conn, where, kinds=("error",), values=_signatures(trigger.text))
     solved = observations.list_solutions(
         conn, sorted({row["group"] for row in hits if row["group"] > 0}, reverse=True)[:50]
     )
-    fresh = [row for row in solved if item_name("observation", row["id"]) not in injected_names][:FAILURE_ITEMS]
+    project = projects.find_project_row(conn, project_id)
+    states = anchors.load_states(conn, [row["id"] for row in solved], (project or {}).get("root") or "")
+    fresh = [
+        row
+        for row in with_states(solved, states)
+        if item_name("observation", row["id"]) not in injected_names
+        and row["state"].freshness not in STALE
+        and not row["superseded_by"]
+    ][:FAILURE_ITEMS]
     lines = [(_row_line(row, icons), [item_name("observation", row["id"])], is_user_approved(row)) for row in fresh]
     lines = [*(line for line in first_lines if line[1][0] not in injected_names), *lines]
     return compose("# claude-mem: this error was met before, as information", lines, FAILURE_TOKENS)

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from claude_mem.domain.text import map_strings
-from claude_mem.privacy import secret_names, secret_rules
+from claude_mem.privacy import secret_context, secret_names, secret_rules
 from claude_mem.privacy.secret_names import Edit
 from claude_mem.privacy.secret_rules import (
     IDIOM_RULES,
@@ -35,6 +35,7 @@ from claude_mem.privacy.secret_rules import (
     matches_in_lines,
 )
 
+_MIN_REPEATED = 12  # a secret of this length or more is redacted wherever it occurs in the same event
 _MIN_LENGTH = 9  # the shortest text that any rule matches: `://:abc@x`. Most strings of a tool call are shorter
 _LONG_WORD = re.compile(r"(?<![A-Za-z0-9+/_\-.~])[A-Za-z0-9+/_\-.~]{20,}+")
 
@@ -68,6 +69,7 @@ class _EditableText:
 
     def __init__(self, text: str, bounds: list[int] | None = None) -> None:
         self.text, self.bounds = text, bounds or []
+        self.removed: set[str] = set()
 
     def edit(self, edits: Iterable[Edit]) -> None:
         """Apply edits, which must be sorted. An offset inside a replaced part moves to the end of the replacement."""
@@ -82,6 +84,7 @@ class _EditableText:
                 bounds.append(bound + shift if bound <= start else start + shift + len(new))
                 at += 1
             parts += (self.text[position:start], new)
+            self.removed.add(self.text[start:end])
             shift += len(new) - (end - start)
             position = end
         if parts:
@@ -97,7 +100,9 @@ class _EditableText:
         )
 
     def copy(self) -> _EditableText:
-        return _EditableText(self.text, list(self.bounds))
+        copy = _EditableText(self.text, list(self.bounds))
+        copy.removed = self.removed
+        return copy
 
 
 def redact(text: str) -> str:
@@ -112,8 +117,14 @@ def _clean(draft: _EditableText) -> None:
         if secret in draft.text:
             draft.sub(re.compile(re.escape(secret)), lambda _: "[redacted]")
     _apply_rules(draft, _MAX_DEPTH)
-    if not any(begin in draft.text for begin in _COLOUR_STARTS):
-        return
+    if any(begin in draft.text for begin in _COLOUR_STARTS):
+        _clean_without_colours(draft)
+    for value in draft.removed:
+        if len(value) >= _MIN_REPEATED and value in draft.text and secret_context.grade(value) >= 3:
+            draft.sub(re.compile(re.escape(value)), lambda _: "[redacted]")
+
+
+def _clean_without_colours(draft: _EditableText) -> None:
     plain = draft.copy()
     plain.sub(_COLOUR, lambda _: "")
     text = plain.text
@@ -128,13 +139,17 @@ def _apply_rules(draft: _EditableText, depth: int) -> None:
     _redact_key_ends(draft)
     _apply(TEXT_RULES, draft, searched_text=draft.text)
     _apply_by_line(LINE_RULES, draft)
-    if words := "\n".join(_LONG_WORD.findall(draft.text)):
+    long_words = _LONG_WORD.findall(draft.text)
+    if words := "\n".join(long_words):
         _apply(TOKEN_RULES, draft, searched_text=words)
+        for word in {word for word in long_words if secret_context.is_prefixed_token(word)}:
+            draft.sub(re.compile(re.escape(word)), lambda _: "[redacted vendor-token]")
     draft.edit(
         (start, end, f"[redacted {name}]") for start, end, name in sorted(secret_rules.user_rule_spans(draft.text))
     )
     draft.edit(_tighten(draft.text, secret_names.named_value_edits(draft.text)))
     draft.edit(sorted(command_edits(draft.text)))
+    draft.edit(secret_context.context_edits(draft.text))
     _apply_by_line(IDIOM_RULES, draft)
     if depth:
         _redact_encoded(draft, words, depth)
@@ -173,13 +188,15 @@ def _replacements(name: str, match: re.Match[str]) -> Iterator[tuple[str, str]]:
     """Yield the prefix of a match to keep and the marker that replaces the rest; nothing if the match is no secret.
 
     Named groups of a rule: `keep` is not part of the secret, `word` may turn out to be trivial, `value` must look
-    random.
+    random, `password` must not look like a word or a name.
     """
     groups = match.groupdict("")
     word, keep, value = groups.get("word", ""), groups.get("keep", ""), groups.get("value", "")
     if match[0].startswith("[redacted", len(keep)):
         return
-    if value:
+    if password := groups.get("password", ""):
+        is_harmless = secret_context.grade(password) < 1.5
+    elif value:
         is_harmless = not is_random(value) or (is_hex_or_uuid(value) and name != "named")
     else:
         is_harmless = is_trivial(word) if word else _is_example(match[0])
@@ -371,7 +388,8 @@ def _effective_name(key: str, sibling_name: str, outer: str) -> str:
 def _redact_under(key: str, item: Any, outer: str) -> Any:
     name = key[-64:]
     if isinstance(item, str):
-        return "[redacted]" if secret_names.is_named_secret(name, item) else item
+        named = secret_names.is_named_secret(name, item) or secret_context.is_named_secret(name, item)
+        return "[redacted]" if named else item
     return redact_named_values(item, outer if name.lower() in _GENERIC_KEYS else name)
 
 
@@ -473,7 +491,7 @@ def command_edits(text: str) -> Iterator[Edit]:
             end = _LINE_END.search(text, command.end(), command.end() + _MAX_LINE)
             stop = end.start() if end else min(len(text), command.end() + _MAX_LINE)
             for word in _ARGUMENT.finditer(text, command.end(), stop):
-                if _is_secret_argument(word[0], plain=plain):
+                if _is_secret_argument(word[0], plain=plain) and not secret_context.is_user(text, word.start()):
                     yield word.start(), word.end(), "[redacted]"
     yield from _terminal_edits(text)
 
@@ -503,12 +521,14 @@ def _matching_printers(command: str) -> Iterator[tuple[bool]]:
 
 
 def _is_printed_secret(word: str) -> bool:
-    return is_random(word) or (is_hex_or_uuid(word) and "-" not in word and len(word) >= 16)
+    return is_random(word) or secret_context.grade(word) >= 1.5 or (is_hex_or_uuid(word) and "-" not in word and len(word) >= 16)
 
 
 def _is_secret_argument(word: str, *, plain: bool) -> bool:
     """Return whether an argument is a secret. `plain`: the command also takes hexadecimal keys."""
-    return is_certainly_random(word) if not is_hex_or_uuid(word) else plain and len(word) >= 20
+    if is_hex_or_uuid(word):
+        return plain and len(word) >= 20
+    return is_certainly_random(word) or (plain and secret_context.grade(word) >= 1.5)
 
 
 _OUTPUT_WORD = re.compile(r"[^\s\"'`,;:(){}\[\]<>]{8,4096}")
@@ -516,8 +536,19 @@ _OUTPUT_WORD = re.compile(r"[^\s\"'`,;:(){}\[\]<>]{8,4096}")
 
 def redact_printed_secrets(commands: Iterable[str], output: Any) -> Any:
     """Return the output of commands without the secrets they print: `vault kv get -field=password …`."""
+    commands = list(commands)
     prints_several = [every for command in commands for (every,) in _matching_printers(command)]
+    if not prints_several and isinstance(output, dict | str):
+        return map_strings(output, partial(_redact_single_word, commands=commands))
     return map_strings(output, partial(_redact_output, every=any(prints_several))) if prints_several else output
+
+
+def _redact_single_word(text: str, *, commands: list[str]) -> str:
+    """Redact an output that is a single random word if one of the commands speaks of a secret."""
+    word = text.strip()
+    if not 6 <= len(word) <= 4096 or not any(secret_context.is_shown_secret(command, word) for command in commands):
+        return text
+    return text.replace(word, "[redacted]")
 
 
 def _redact_output(text: str, *, every: bool) -> str:

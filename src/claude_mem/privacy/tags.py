@@ -24,15 +24,17 @@ _PRIVATE, _OURS = "private", "claude-mem-context"
 # Characters that look like the letters of `private`: accented, full-width, circled, mathematical, and from other
 # alphabets. The quick check in the hook uses the same table.
 LOOKALIKES = {
-    "p": "ṔṕṖṗƤƥРрΡρ",
-    "r": "ŔŕŖŗŘřȐȑȒȓṘṙṚṛṜṝṞṟгГ",
-    "i": "ÌÍÎÏìíîïĨĩĪīĬĭĮįİǏǐȈȉȊȋḬḭḮḯỈỉỊịІіЇїΙιΪϊΊί",
-    "v": "ṼṽṾṿѴѵνΝ",
-    "a": "ÀÁÂÃÄÅàáâãäåĀāĂăĄąǍǎǞǟǠǡǺǻȀȁȂȃȦȧḀḁẠạẢảẤấẦầẨẩẪẫẬậẮắẰằẲẳẴẵẶặАаӐӑӒӓΑαΆά",
-    "t": "ŢţŤťȚțṪṫṬṭṮṯṰṱẗТтΤτ",
-    "e": "ÈÉÊËèéêëĒēĔĕĖėĘęĚěȄȅȆȇȨȩḔḕḖḗḘḙḚḛḜḝẸẹẺẻẼẽẾếỀềỂểỄễỆệЕеЁёЀѐΕεΈέ",
+    "p": "ṔṕṖṗƤƥРрΡρᴘᵖₚℙϱⲢⲣᑭᏢꓑⱣᵽꝐꝑꝒꝓꝔꝕ",
+    "r": "ŔŕŖŗŘřȐȑȒȓṘṙṚṛṜṝṞṟгГʀᴦᵣʳℝℛℜⲅꭇꭈᖇᏒꓣɌɍⱤɽꞦꞧ",
+    "i": "ÌÍÎÏìíîïĨĩĪīĬĭĮįİǏǐȈȉȊȋḬḭḮḯỈỉỊịІіЇїΙιΪϊΊίıɪɩⁱᵢℹℐℑⅰⅠӀӏᎥꓲⲒⲓƗɨꞮ",
+    "v": "ṼṽṾṿѴѵνΝᴠᵛᵥⅴⅤⱽᐯᏙꓦꝞꝟƲʋ∨",
+    "a": "ÀÁÂÃÄÅàáâãäåĀāĂăĄąǍǎǞǟǠǡǺǻȀȁȂȃȦȧḀḁẠạẢảẤấẦầẨẩẪẫẬậẮắẰằẲẳẴẵẶặАаӐӑӒӓΑαΆάᴀᵃₐɑªᎪꓮꭺⲀⲁȺⱥ⍺",
+    "t": "ŢţŤťȚțṪṫṬṭṮṯṰṱẗТтΤτᴛᵗₜᎢꓔⲦⲧŦŧȾⱦƬƭƮʈ",
+    "e": "ÈÉÊËèéêëĒēĔĕĖėĘęĚěȄȅȆȇȨȩḔḕḖḗḘḙḚḛḜḝẸẹẺẻẼẽẾếỀềỂểỄễỆệЕеЁёЀѐΕεΈέᴇᵉₑℯℇℰ℮ҽᎬꓰⲈⲉɆɇƐɛ",
 }
-_ALPHABETS = (0xFF21, 0xFF41, 0x24B6, 0x24D0, *range(0x1D400, 0x1D6A4, 26))  # code points of the letter A or a
+_ALPHABETS = (
+    0xFF21, 0xFF41, 0x249C, 0x24B6, 0x24D0, 0x1F110, 0x1F130, 0x1F150, 0x1F170, 0x1F1E6, *range(0x1D400, 0x1D6A4, 26),
+)  # code points of the letter A or a  # fmt: skip
 
 
 def _letter_class(letter: str) -> str:
@@ -43,23 +45,38 @@ def _letter_class(letter: str) -> str:
     return f"[{letter}{letter.upper()}{LOOKALIKES[letter]}{other_alphabets}]"
 
 
-# A tag may be written in any case, with spaces and attributes. Its brackets may be full-width, HTML entities, or JSON
-# escapes (text quoted in other text). Zero-width characters, terminal colour codes and combining marks may occur
-# anywhere in it, because a reader does not see them. The possessive quantifiers prevent backtracking into spaces.
-_ZERO_WIDTH = "\u00ad\u0300-\u036f\u200b-\u200f\u2060-\u2064\ufeff"
-_COLOUR = r"(?:\x1b|\\u001b)\[[0-9;:]{0,24}[mK]"
-_INVISIBLE = rf"(?:[{_ZERO_WIDTH}]|{_COLOUR}){{0,16}}+"
-_SPACES = rf"(?:[\s{_ZERO_WIDTH}]|{_COLOUR}){{0,64}}+"
-_NAMES = "|".join((_INVISIBLE.join(map(_letter_class, _PRIVATE)), _INVISIBLE.join(_OURS)))
+# A tag may be written in any case, with spaces and attributes. Its brackets may be full-width or other angle brackets,
+# HTML entities, or escapes (text quoted in other text, several times). What a reader does not see may occur anywhere in
+# it: invisible and control characters, terminal escape sequences, characters that were overstruck, line breaks.
+# The possessive quantifiers prevent backtracking into spaces.
+INVISIBLE = (
+    "\x00-\x08\x0e-\x1f\x7f-\x9f\u00ad\u0300-\u036f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    "\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffd\ud800-\udfff\U000e0000-\U000e0fff"
+)
+_ESC = r"(?:\x1b|\\{1,4}(?:u001b|x1b|0?33|e))"
+_SEQUENCE = (
+    rf"(?:(?:{_ESC}\[|\x9b)[0-;=>?]{{0,48}}+[ -$'-/]{{0,4}}+[@-~]|{_ESC}\][^\x07\x1b\\]{{0,400}}+(?:\x07|\x1b\\)"
+    rf"|{_ESC}[()*+][0-9A-Za-z])"
+)
+_UNSEEN = rf"(?:[^<>\x08\s]\x08|{_SEQUENCE}|[\s{INVISIBLE}]){{0,64}}+"
+_NAMES = "|".join((_UNSEEN.join(map(_letter_class, _PRIVATE)), _UNSEEN.join(_OURS)))
+_AMP, _BACKSLASH, _PERCENT = r"&(?:amp;){0,4}", r"\\{1,4}", "%(?:25){0,3}"
+_LEFT_BRACKET = (
+    rf"[<\uff1c\ufe64\u2039\u276e\u276c\u27e8\u2329\u3008]|{_AMP}(?:lt|#0{{0,9}}60|#x0{{0,9}}3c);?"
+    rf"|{_BACKSLASH}(?:u\{{?0{{0,6}}3c\}}?|uff1c|x3c|0?74)|{_PERCENT}3c|=3c"
+)
+_RIGHT_BRACKET = (
+    rf"[>\uff1e\ufe65\u203a\u276f\u276d\u27e9\u232a\u3009]|{_AMP}(?:gt|#0{{0,9}}62|#x0{{0,9}}3e);?"
+    rf"|{_BACKSLASH}(?:u\{{?0{{0,6}}3e\}}?|uff1e|x3e|0?76)|{_PERCENT}3e|=3e"
+)
+_SLASH = rf"[/\uff0f]|{_AMP}(?:sol|#0{{0,9}}47|#x0{{0,9}}2f);?|{_BACKSLASH}(?:/|u\{{?0{{0,6}}2f\}}?|x2f|0?57)|{_PERCENT}2f|=2f"
 _TAG = re.compile(
-    rf"(?:[<\uff1c]|&lt;|&#0{{0,5}}60;|&#x0{{0,5}}3c;|\\u003c|\\uff1c|\\x3c|%3c){_SPACES}"
-    rf"(?P<close>[/\uff0f]|\\/|\\u002f|%2f)?+{_SPACES}"
-    # ASCII matching applies to the name only: otherwise `ı` would match `i`, which the hook's quick check ignores.
+    rf"(?:{_LEFT_BRACKET}){_UNSEEN}(?P<close>{_SLASH})?+{_UNSEEN}"
+    # ASCII matching applies to the name only: otherwise `ſ` would match `s`, which the hook's quick check ignores.
     # The plain spellings come first, in an atomic group, so that a longer word is examined only once.
     rf"(?P<name>(?a:(?>{_PRIVATE}|{_OURS}|{_NAMES})))(?![\w-])",
     re.IGNORECASE,
 )
-_RIGHT_BRACKET = r"[>\uff1e]|\\uff1e|&gt;|&#0{0,5}62;|&#x0{0,5}3e;|\\u003e|\\x3e|%3e"
 _TAG_END = re.compile(_RIGHT_BRACKET, re.IGNORECASE)
 
 
@@ -92,8 +109,13 @@ def strip_private_json(value: Any) -> Any:
 def _document(value: Any) -> _Document | None:
     """Return a scanner for the texts of a value, None if they contain no tag, not even one that is split."""
     joined = "".join(_values(value))
-    has_tag = _TAG.search(_SEPARATOR.join(iter_strings(value))) or _TAG.search(joined)
-    return _Document(joined) if has_tag else None
+    if _TAG.search("|".join(iter_strings(value))) or _TAG.search(joined):
+        return _Document(joined)
+    if not _TAG.search("".join(_values_and_keys(value))):
+        return None
+    document = _Document(joined)
+    document.lost = True  # a tag that is split between keys and texts hides everything
+    return document
 
 
 def _values(value: Any) -> Iterator[str]:
@@ -109,29 +131,62 @@ def _values(value: Any) -> Iterator[str]:
             yield from _values(item)
 
 
+def _values_and_keys(value: Any) -> Iterator[str]:
+    """Yield the texts of a JSON value in order, and those of its keys that a person may have written."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if not _is_structural(key, item):
+                if key not in _STRUCTURAL_KEYS:
+                    yield str(key)
+                yield from _values_and_keys(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _values_and_keys(item)
+
+
 def _is_structural(key: Any, item: Any) -> bool:
     """Return whether a field is the type of its object; without it, the rest of the object cannot be interpreted."""
     return key in ("type", "cell_type") and isinstance(item, str) and item in _STRUCTURAL_TYPES
 
 
-_SEPARATOR = "\x00"
-# Fields of agents and of our records that hold the input and output of a tool call, in the order of one document.
+# Fields of agents and of our records that hold a tool call, in the order of one document; unknown ones come last.
 _CALL_FIELDS = (
-    "tool_input", "input", "tool_args", "arguments", "edits", "tool_info", "command", "tool_response", "tool_result",
-    "tool_output", "output", "result_json", "result", "response", "error",
+    "tool_name", "toolName", "name", "file_path", "tool_input", "toolInput", "input", "tool_args", "toolArgs", "args",
+    "arguments", "edits", "tool_info", "command", "tool_response", "tool_result", "toolResult", "toolUseResult",
+    "tool_output", "output", "result_json", "result", "resultDisplay", "response", "error",
 )  # fmt: skip
+# Fields that belong to no call: what a person or an agent says, and what identifies the event.
+_SEPARATE_FIELDS = frozenset(
+    ("prompt", "user_prompt", "last_assistant_message", "prompt_response", "message", "messages", "cwd", "type")
+)
+_IDENTIFYING = re.compile(
+    r"(?:^|_)(?:id|uuid|path|roots|name|mode|type|status|model|version|source|reason|trigger|timestamp|at)$|(?:Id|Uuid|Path)$"
+)
 
 
 def strip_private_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return a record without its hidden parts. The input and output of a tool call form one document; every other
-    field is independent and a document of its own."""
-    call = {name: fields[name] for name in _CALL_FIELDS if name in fields}
-    document = _document(call)
+    """Return a record without its hidden parts. All fields of a tool call form one document; every other field is
+    independent and a document of its own."""
+    others = (name for name, item in fields.items() if isinstance(item, str | list | dict) and _may_be_of_call(name))
+    call = {name: fields[name] for name in dict.fromkeys((*_CALL_FIELDS, *others)) if name in fields}
+    document = _document(list(call.values()))
     stripped_call = document.copy_fields(call) if document else call
     return {
         strip_private(str(name)): stripped_call[name] if name in stripped_call else strip_private_json(item)
         for name, item in fields.items()
     }
+
+
+def _may_be_of_call(name: str) -> bool:
+    return name not in _SEPARATE_FIELDS and not _IDENTIFYING.search(name)
+
+
+def strip_private_call(arguments: Any, output: Any) -> tuple[Any, Any]:
+    """Return the input and the output of a tool call without their hidden parts."""
+    fields = strip_private_fields({"tool_input": arguments, "tool_response": output})
+    return fields["tool_input"], fields["tool_response"]
 
 
 # Keys that agents and tools use for structure. In a hidden part, any other key may be text written by a person.

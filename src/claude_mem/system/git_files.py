@@ -15,7 +15,9 @@ import stat
 import struct
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO
 
@@ -23,7 +25,7 @@ from claude_mem.system import untrusted_files
 from claude_mem.system.untrusted_files import is_owned_by_user
 
 MAX_PARENTS = 64  # parent directories to search; deeper than any real tree
-MAX_LOOSE_COMMITS, MAX_GRAPH_COMMITS, MAX_PACKS = 1_000, 200_000, 64
+MAX_LOOSE_COMMITS, MAX_GRAPH_COMMITS, MAX_PACKS, MAX_PACK_FILES = 1_000, 200_000, 64, 1_000
 MAX_REFS_BYTES = 4 << 20
 _CACHE_SIZE = 1_000
 _NO_PARENT = 0x7000_0000  # in a commit-graph
@@ -32,6 +34,7 @@ _WRITTEN_AT_CREATION = (
     "info/exclude",
 )  # git writes them when it creates a repository; users rarely edit the first
 _CHANGED_BY_COMMITS = ("logs/HEAD", "index", "objects/info", "refs/heads")  # at least one changes with the first commit
+_SPARSE = re.compile(r"^\s*sparseCheckout\s*=\s*(?:true|yes|on|1)\s*$", re.I | re.M)
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _INITIAL = re.compile(rb"0+ ([0-9a-f]{40}(?:[0-9a-f]{24})?) [^\t\n]*\tcommit \(initial\)")
 # By git directory and creation id: the root commit, and the modification times of the files it was derived from.
@@ -94,6 +97,22 @@ def find_work_tree(start: Path) -> WorkTree | None:
         if isinstance(tree, WorkTree):
             return tree
     return None
+
+
+def is_sparse(root: Path) -> bool:
+    """Return whether a work tree is a sparse checkout, as its repository's settings say."""
+    dot = root / ".git"
+    git_dirs = [dot]
+    with suppress(OSError, ValueError):
+        if dot.is_file():
+            own = root / untrusted_files.read_text(dot).removeprefix("gitdir:").strip()
+            git_dirs = [own, own / untrusted_files.read_text(own / "commondir").strip()]
+    for git_dir in git_dirs:
+        for name in ("config.worktree", "config"):
+            with suppress(OSError, ValueError):
+                if _SPARSE.search(untrusted_files.read_text(git_dir / name)):
+                    return True
+    return False
 
 
 def distrust_reason(start: Path) -> str:
@@ -446,8 +465,10 @@ def contains_commit(git_dir: Path, commit: str) -> bool:
     if _loose_path(git_dir, commit).is_file():
         return True
     try:
-        indexes = sorted((git_dir / "objects" / "pack").glob("*.idx"))[:MAX_PACKS]
-        return any(_in_pack(index, bytes.fromhex(commit)) for index in indexes)
+        with os.scandir(git_dir / "objects" / "pack") as entries:
+            names = [entry.name for entry in islice(entries, MAX_PACK_FILES) if entry.name.endswith(".idx")]
+        packs = git_dir / "objects" / "pack"
+        return any(_in_pack(packs / name, bytes.fromhex(commit)) for name in sorted(names)[:MAX_PACKS])
     except (OSError, ValueError):
         return False
 

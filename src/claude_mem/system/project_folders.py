@@ -44,6 +44,7 @@ OVERRIDE_SETTINGS = {
     " repository or is a project of its own",
 }
 
+MAX_OVERRIDE_BYTES, MAX_DOTS = 16 << 10, 200
 _IDENTITY_SETTINGS = (
     "project",
     "worktrees",
@@ -103,10 +104,20 @@ def identify_project(folder: str, *, excluded: tuple[str, ...] = ()) -> Resolved
     enabled = override.get("enabled", True) is not False and not is_excluded(folder, excluded)
     skip_tools, subagents = tuple(override.get("skip_tools", ())), override.get("subagents", True)
     former = f"{GIT_PREFIX}{tree.former}" if tree and tree.former else ""
+    if repository:
+        repository = replace(repository, git_dir=_as_text(repository.git_dir))
     return ResolvedProject(
-        name, str(root), tuple(identities), enabled, skip_tools, subagents, default_name,
-        repository=repository, former=former, group=str(override.get("group", "")),
+        _as_text(name), _as_text(str(root)), tuple(map(_as_text, identities)), enabled, skip_tools, subagents,
+        _as_text(default_name), repository=repository, former=_as_text(former), group=_as_text(str(override.get("group", ""))),
     )  # fmt: skip
+
+
+def _as_text(path: str) -> str:
+    """Return a path that can be stored: bytes that are not UTF-8 become `\\xff`, so that different paths stay different.
+
+    The path that an agent reports may be valid and a link to one that is not.
+    """
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 async def identify_project_in_thread(folder: str, *, excluded: tuple[str, ...]) -> ResolvedProject:
@@ -191,7 +202,10 @@ def _read_override(path: Path, owner: int) -> dict[str, Any]:
     Empty if it does not exist, or belongs to neither this user, root nor `owner`: anyone may put a file into /tmp.
     """
     try:
-        return tomllib.loads(untrusted_files.read_text(path, owner=owner))
+        text = untrusted_files.read_text(path, most=MAX_OVERRIDE_BYTES, owner=owner)
+        if any(line.count(".") > MAX_DOTS for line in text.splitlines()):
+            return _problem(path, " has a name with too many dots")  # parsing takes the square of their number
+        return tomllib.loads(text)
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except untrusted_files.FileRefused as refused:

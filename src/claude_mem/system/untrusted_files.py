@@ -105,7 +105,7 @@ def open_transcript(path: Path) -> Iterator[IO[bytes]]:
     real = Path(os.path.realpath(path))
     if any(real.is_relative_to(folder) for folder in _KERNEL_FOLDERS):
         raise FileRefused("is a file of the kernel")
-    with os.fdopen(os.open(path, _FLAGS), "rb") as file:
+    with os.fdopen(os.open(real, _FLAGS | os.O_NOFOLLOW), "rb") as file:  # a link put there since is not followed
         _check_transcript(os.fstat(file.fileno()), real)
         yield file
 

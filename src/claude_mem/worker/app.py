@@ -24,7 +24,7 @@ from claude_mem.config import Config
 from claude_mem.curate import erasure, saving
 from claude_mem.curate.deletion import DeletionProgress, DeletionService
 from claude_mem.curate.redaction import Scrubber
-from claude_mem.curate.reprocess import TranscriptReader, count_reprocessable, reprocess_turn
+from claude_mem.curate.reprocess import TranscriptReader, count_reprocessable, fill_anchors, reprocess_turn
 from claude_mem.digest import modes
 from claude_mem.digest.compress import compress
 from claude_mem.digest.models.base import Compressor
@@ -168,13 +168,13 @@ class Service:
                 (jobs.DIGEST_BACKFILLED_JOB, partial(digest, past=True)),
             )
         )
-        reprocess = partial(
-            reprocess_turn, db=self.db, compressor=compressor, transcripts=TranscriptReader(self.config)
-        )
+        transcripts = TranscriptReader(self.config)
+        reprocess = partial(reprocess_turn, db=self.db, compressor=compressor, transcripts=transcripts)
+        anchor = partial(fill_anchors, db=self.db, transcripts=transcripts)
         # Never during a deletion: the rows that are deleted must be the rows that were selected.
         self.reprocess_runner = Runner(
             self.db,
-            {jobs.REPROCESS_JOB: reprocess},
+            {jobs.REPROCESS_JOB: reprocess, jobs.ANCHOR_JOB: anchor},
             self._publish_backfill,
             order=ClaimOrder.SUBJECT,
             gate=self._yield_to_all_work,

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from claude_mem import __version__
+from claude_mem import __version__, answers
 from claude_mem.domain.errors import ClaudeMemError
 from claude_mem.worker.app import Service
 from claude_mem.worker.tools import TOOLS, Tools, argument_schema
@@ -102,7 +102,8 @@ def _server(tools: Tools) -> Server[Any]:
 
     async def call_tool(_: Any, params: types.CallToolRequestParams) -> CallToolResult:
         text, failed = await _call_tool(tools, params.name, params.arguments or {})
-        return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=failed)
+        content = types.TextContent(type="text", text=answers.visible_text(text))
+        return types.CallToolResult(content=[content], is_error=failed)
 
     server: Server[Any] = Server(
         NAME, version=__version__, instructions=INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool

@@ -378,7 +378,7 @@ def _explained_lines(row: Row, icons: Mapping[str, str]) -> Iterator[str]:
 
 
 def _record_lines(row: Row, icons: Mapping[str, str]) -> Iterator[str]:
-    kind = row.get("type") or row["kind"]
+    kind = safe_line(row.get("type") or row["kind"])
     title = safe_line(row.get("title") or "") if row["kind"] in ("observation", "turn") else ""
     title = (f": {title}" if title else "") + trust_suffix(row)
     yield f"## {_name(row['kind'], row['id'])} {icons.get(kind, '·')} {kind}{title}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -114,13 +115,31 @@ def program_search_path(program: str) -> str:
 
 def is_safe(path: Path) -> bool:
     """Return whether a program belongs to the user or the system and no other user can modify it."""
-    return _is_program(path) and not hook.program_problem(str(path))
+    return _is_program(path) and not _problem(path)
 
 
 def find_safety_problem(claude_path: str) -> str:
     """Return why an existing program must not be run (other users can modify it); empty if it is safe or missing."""
     path = Path(claude_path).expanduser().absolute()
-    return hook.program_problem(str(path)) if _is_program(path) else ""
+    return _problem(path) if _is_program(path) else ""
+
+
+def _problem(path: Path) -> str:
+    """Return why other users can replace a program: it, what it links to, or a directory on the way to either."""
+    for place in dict.fromkeys((path, Path(os.path.realpath(path)))):
+        if problem := hook.program_problem(str(place)):
+            return problem
+        for folder in place.parents:
+            if _can_others_replace_in(folder):
+                return f"other users can replace it, because they can change {folder}"
+    return ""
+
+
+def _can_others_replace_in(folder: Path) -> bool:
+    """Return whether other users can rename what this user has in a directory. A group may: it administers `/usr/local`."""
+    status = folder.stat()
+    is_shared = status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX
+    return bool(is_shared) or status.st_uid not in (0, os.geteuid())
 
 
 def _usual_paths() -> Iterator[Path]:

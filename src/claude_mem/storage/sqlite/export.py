@@ -630,7 +630,7 @@ def _store_observation(
         },
     )
     if record.type == ObservationType.RULE:
-        observations.link_rules(conn, project_id)
+        observations.link_statements(conn, project_id)
     return outcome
 
 

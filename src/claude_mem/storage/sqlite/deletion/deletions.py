@@ -379,7 +379,7 @@ def delete_batch(conn: Connection, part: AffectedRows, *, deletion_id: int, eras
         _delete_restorable(conn, part.restorable)
     _strip_sessions(conn, part, deletion_id=deletion_id, erase=erase, upto=now)
     for project_id in project_ids:
-        observations.link_rules(conn, project_id)
+        observations.link_statements(conn, project_id)
     failpoint("forget.part")
 
 
@@ -753,12 +753,14 @@ def restore_deletion(conn: Connection, deletion_id: int, *, now: int) -> Row:
                 counts[kind] = counts.get(kind, 0) + 1
     turns = {content["turn_id"] for item in items if (content := _decode_content(item)).get("turn_id")}
     _queue_reindex(conn, sorted(turns))
+    for turn_id in sorted(turns):
+        jobs.enqueue_job(conn, jobs.ANCHOR_JOB, str(turn_id), now=now)
     conn.execute("update sdk_sessions set forgotten = 0 where forgotten = ?", (deletion_id,))
     conn.execute("delete from deleted_rows where deletion_id = ?", (deletion_id,))
     conn.execute("update deletions set undone_at = ? where id = ?", (now, deletion_id))
     project_ids = sorted({item["project_id"] for item in items if item["project_id"]})
     for project_id in project_ids:
-        observations.link_rules(conn, project_id)
+        observations.link_statements(conn, project_id)
     return {"counts": counts, "projects": project_ids}
 
 

@@ -24,6 +24,7 @@ DROP_CONSEQUENCES = {
     "render": "The cached brief stays as it is until something changes in that project.",
     jobs.REFINE_JOB: "The memory keeps its current wording.",
     jobs.REPROCESS_JOB: "The memory keeps its current wording.",
+    jobs.ANCHOR_JOB: "It stays unknown whether the code of these memories still stands.",
     jobs.IMPORT_JOB: "The import ends here. What it has imported so far stays.",
 }
 
@@ -125,6 +126,7 @@ _DESCRIBERS: dict[str, Callable[[Connection, int], JobDescription]] = {
     jobs.DIGEST_BACKFILLED_JOB: _describe_turn("digest"),
     jobs.REFINE_JOB: _describe_turn("refine"),
     jobs.REPROCESS_JOB: _describe_turn("reprocess"),
+    jobs.ANCHOR_JOB: _describe_turn("find the code of"),
     "reconcile": _describe_session,
     "render": _describe_project,
     jobs.IMPORT_JOB: _describe_import,

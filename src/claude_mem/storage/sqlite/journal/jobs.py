@@ -18,9 +18,10 @@ REFINE_JOB = "refine"  # the ledger counts its attempts
 IMPORT_JOB = "import"
 BACKFILL_JOB, DIGEST_BACKFILLED_JOB = "backfill", "past"  # read a part of an old transcript; digest a turn of one
 REPROCESS_JOB = "rewrite"  # reprocess a turn that an earlier version of the writer digested
-TURN_JOBS = ("compress", DIGEST_BACKFILLED_JOB, REFINE_JOB, REPROCESS_JOB)  # whose subject is a turn
+ANCHOR_JOB = "anchor"  # find the anchors of a turn's observations that have none
+TURN_JOBS = ("compress", DIGEST_BACKFILLED_JOB, REFINE_JOB, REPROCESS_JOB, ANCHOR_JOB)  # whose subject is a turn
 # No active session waits for these.
-BACKGROUND_JOB_KINDS = (REFINE_JOB, IMPORT_JOB, BACKFILL_JOB, DIGEST_BACKFILLED_JOB, REPROCESS_JOB)
+BACKGROUND_JOB_KINDS = (REFINE_JOB, IMPORT_JOB, BACKFILL_JOB, DIGEST_BACKFILLED_JOB, REPROCESS_JOB, ANCHOR_JOB)
 
 
 class ClaimOrder(StrEnum):

@@ -256,7 +256,7 @@ def merge_project_into(conn: Connection, source: int, target: int) -> Row:
     conn.execute("delete from projects where id = ?", (source,))
     notices.withdraw_merge_offers(conn, source)
     _restore_index_queue(conn, target, index_queue)
-    observations.link_rules(conn, target)
+    observations.link_statements(conn, target)
     return {**preview, "into": get_project_row(conn, target)}
 
 

@@ -24,6 +24,25 @@ def has_queue(conn: Connection) -> bool:
     return bool(fetch_value(conn, "select 1 from validity_queue limit 1"))
 
 
+def find_command_memories(conn: Connection, project_id: int) -> list[int]:
+    """Return the observations of a project about commands. They change with later calls, which no trigger follows."""
+    rows = fetch_all(
+        conn,
+        "select o.id from anchors a join observations o on o.id = a.observation_id"
+        " where a.kind = 'command' and o.project_id = ? and not o.forgotten",
+        (project_id,),
+    )
+    return [row["id"] for row in rows]
+
+
+def queue(conn: Connection, observation_ids: Sequence[int]) -> None:
+    """Have the validity of these observations examined."""
+    conn.execute(
+        "insert or ignore into validity_queue (observation_id) select value from json_each(?)",
+        (encode_json(list(observation_ids)),),
+    )
+
+
 def record_changes(conn: Connection, *, now: int) -> int:
     """Record which queued observations have changed, up to `RECORD_BATCH`. Return the number of those examined."""
     queued = fetch_all(conn, "select observation_id as id, head from validity_queue limit ?", (RECORD_BATCH,))
@@ -135,8 +154,6 @@ def confirm(conn: Connection, row_id: int, *, now: int) -> Row:
     seen: only when that changes again does the confirmation end. What had superseded it does not do so any more."""
     row = get_memory(conn, "observation", row_id)
     root = fetch_value(conn, "select coalesce(root, '') from projects where id = ?", (row["project_id"],))
-    items = anchors.list_anchors(conn, [row_id], root)
-    outcome = next((item.outcome for item in anchors.list_outcomes(conn, [row_id])), "")
     conn.execute(
         """
         insert into confirmations values (:id, :now, :fingerprint, :superseded_by)
@@ -146,7 +163,7 @@ def confirm(conn: Connection, row_id: int, *, now: int) -> Row:
         {
             "id": row_id,
             "now": now,
-            "fingerprint": anchors.fingerprint(items, outcome),
+            "fingerprint": anchors.fingerprint_code(conn, row_id, root),
             "superseded_by": row["superseded_by"],
         },
     )
@@ -173,7 +190,7 @@ def withdraw_confirmation(conn: Connection, row_id: int, *, now: int) -> Row:
 
 
 def _after_decision(conn: Connection, row_id: int, *, now: int) -> Row:
-    conn.execute("insert or ignore into validity_queue (observation_id) values (?)", (row_id,))
+    queue(conn, [row_id])
     while record_changes(conn, now=now):
         pass
     (row,) = anchors.add_states(conn, [get_memory(conn, "observation", row_id)])

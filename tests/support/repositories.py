@@ -1,4 +1,4 @@
-"""A real repository, and sessions that write files in it."""
+"""Real git repositories in temporary directories, and sessions that write files in them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+from claude_mem.domain import anchors
+from claude_mem.domain.anchors import Outcome
+from claude_mem.inject import freshness
+from claude_mem.storage.sqlite.memory.anchors import StoredAnchor, StoredOutcome, apply_looks
+from claude_mem.system.git_objects import GitObjects
 from tests.support.lab import Lab
+
+CODE = "\n".join(f"def step_{number}(basket): return basket.total({number})" for number in range(9)) + "\n"
+OTHER = "\n".join(f"class Basket{number}: total = compute_total({number})" for number in range(9)) + "\n"
+NOW = time.time_ns() // 1_000_000
 
 
 class Repository:
@@ -32,10 +41,29 @@ class Repository:
         (self.root / path).write_text(text)
 
     def commit(self, subject: str, *, in_days: int = 0) -> str:
-        """Commit everything, today or some days later, and return the id."""
+        """Commit everything, now or some days later, and return the id."""
         self.git("add", "-A")
-        self.git("commit", "-q", "-m", subject, GIT_COMMITTER_DATE=f"@{int(time.time()) + in_days * 86_400} +0000")
+        later = {"GIT_COMMITTER_DATE": f"@{int(time.time()) + in_days * 86_400} +0000"} if in_days else {}
+        self.git("commit", "-q", "-m", subject, **later)
         return self.git("rev-parse", "HEAD")
+
+    def outcome(self, before: Outcome = Outcome.TRIED, *, path: str = "a.py") -> str:
+        """Return what became of an edit that added `CODE` to a file."""
+        verdict = self.judge(before, path=path)
+        return verdict.outcome if verdict else before
+
+    def judge(
+        self, before: Outcome = Outcome.TRIED, *, path: str = "a.py", created_at: int = NOW, now: int = NOW
+    ) -> freshness.Verdict | None:
+        """Judge an edit that added `CODE` to a file, as a look after a turn does."""
+        item = StoredAnchor(1, 1, path, "edit", anchors.choose_lines(CODE.splitlines()))
+        git = GitObjects(str(self.root))
+        head, _ = git.head()
+        paths = git.list_paths(head)
+        seen = apply_looks([item], freshness.look_at_files(str(self.root), [item], seconds=60, paths=paths))
+        stored = StoredOutcome(1, before, "", created_at)
+        verdicts = freshness.judge_outcomes(git, seen, [stored], head=head, now=now)
+        return verdicts[0] if verdicts else None
 
 
 def work(lab: Lab, session: str, path: str, text: str, said: str, **fields: Any) -> None:

@@ -37,7 +37,7 @@ end;
 create trigger anchors_removed after delete on anchors begin
     insert or ignore into validity_queue (observation_id) values (old.observation_id);
 end;
-create trigger anchors_committed after update of committed on anchors begin
+create trigger anchors_committed after update of committed, landed on anchors begin
     insert or ignore into validity_queue (observation_id) values (new.observation_id);
 end;
 create trigger sightings_added after insert on sightings begin
