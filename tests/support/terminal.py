@@ -24,7 +24,7 @@ class Terminal:
     def answer(self, question: str, keys: str) -> None:
         """Wait for the question, type the keys, and forget what was shown."""
         while question not in self.text:
-            self._read()
+            assert self._read(), f"it ended without asking: {self.text}"
         self.shown, self.text = self.text, ""
         os.write(self.ours, keys.encode())
 

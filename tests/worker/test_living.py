@@ -381,7 +381,7 @@ def test_work_whose_last_check_failed_is_never_shown_as_done(lab: Lab) -> None:
     repository.commit("Add prices")
     work(lab, "c", "README", "A shop with taxes and totals, for nine countries and their currencies.\n", "Reworded it.")
     lab.wait_digested()
-    assert explained(client, item) == "landed", "it was committed in the end"
+    wait_for(lambda: explained(client, item) == "landed", "it was committed in the end")
 
 
 def test_a_solution_whose_code_is_gone_is_not_offered_at_the_next_failure(lab: Lab) -> None:

@@ -283,6 +283,7 @@ def shop(lab: Lab) -> Lab:
     for name in ("prices", "taxes"):
         repository.git("mv", f"src/{name}.py", f"src/{name}_now.py")
     repository.commit("Rename both")
+    lab.start()
     return lab
 
 
