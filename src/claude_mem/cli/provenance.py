@@ -26,8 +26,8 @@ AGENT_VARIABLES = (
 
 def trust_mark(item: Item) -> str:
     """Return the marks of a record: its trust if it is held, and its validity if it does not hold."""
-    held = f" ⟨{item['trust']}⟩" if is_held(item) else ""
-    return held + mark(item.get("validity") or "", item.get("superseded_by"))
+    trust = f" ⟨{item['trust']}⟩" if is_held(item) else ""
+    return trust + mark(item.get("validity") or "", item.get("superseded_by"))
 
 
 def closing_trust_mark(item: Item) -> str:

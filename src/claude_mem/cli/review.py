@@ -121,8 +121,8 @@ def _ask_about_each(client: Client, items: list[Item]) -> bool:
         if answer == "quit":
             break
         try:
-            if done := _decide(client, item, answer):
-                counts[done] += 1
+            if decision := _decide(client, item, answer):
+                counts[decision] += 1
         except ClaudeMemError as problem:  # the next item can still be decided
             output.error(str(problem), problem.hint)
     output.info(", ".join(f"{count} {name}" for name, count in counts.items()))

@@ -86,15 +86,15 @@ def find_symbols(git: GitObjects, blobs: Mapping[str, str], names: Collection[st
     """Return a file for each of the names that the source files contain as a word; None if they are too many."""
     if len(blobs) > MAX_CODE_FILES:
         return None
-    found: dict[str, str] = {}
+    paths_by_name: dict[str, str] = {}
     size = 0
     for blob_id, text in read_files(git, blobs):
         size += len(text)
         if size > MAX_CODE_BYTES:
             return None
-        for name in set(_WORD.findall(text)) & set(names) - found.keys():
-            found[name] = blobs[blob_id]
-    return found
+        for name in set(_WORD.findall(text)) & set(names) - paths_by_name.keys():
+            paths_by_name[name] = blobs[blob_id]
+    return paths_by_name
 
 
 # --- commands --------------------------------------------------------------------------------------------------------

@@ -157,11 +157,13 @@ class Checker:
                 is_known, problem = self._check_one(mention, self._tree(origin), _folder(file.name))
                 report.statements += is_known
                 problems[mention.line] += [problem] if problem else []
-            known, missing = self._check_symbols(symbols)
-            report.statements += known
+            count, missing = self._check_symbols(symbols)
+            report.statements += count
             for line, problem in missing:
                 problems[line].append(problem)
-            report.findings += [_finding(file, line, tuple(found)) for line, found in sorted(problems.items()) if found]
+            report.findings += [
+                _finding(file, line, tuple(of_line)) for line, of_line in sorted(problems.items()) if of_line
+            ]
         return report
 
     def _tree(self, commit: str) -> Tree:
@@ -309,10 +311,10 @@ class Checker:
         missing = [(mention, then) for mention, then in mentions if mention.name not in present]
         problems: list[tuple[int, Problem]] = []
         for then in list({then.commit: then for _, then in missing}.values())[:MAX_OLD_TREES]:
-            wanted = {mention.name for mention, tree in missing if tree is then}
+            symbols = {mention.name for mention, tree in missing if tree is then}
             # No file that is still the same has them.
             old_blobs = {key: path for key, path in code_names.code_blobs(then).items() if key not in blobs}
-            for name, path in (code_names.find_symbols(self.git, old_blobs, wanted) or {}).items():
+            for name, path in (code_names.find_symbols(self.git, old_blobs, symbols) or {}).items():
                 lines = [mention.line for mention, tree in missing if tree is then and mention.name == name]
                 commit = self._removed_symbol(name, path)
                 problems += [(line, Problem(_SYMBOL, name, path, commit)) for line in lines if commit]

@@ -57,8 +57,8 @@ def find_mentions(text: str) -> list[Mention]:
         elif mark and mark[1].startswith(fence) and not mark[2]:
             fence = ""
         elif not _PAST.search(line):
-            found = _commands(line, number) if fence else _in_prose(line, number)
-            mentions.update(dict.fromkeys(found if not fence or language in _SHELLS else ()))
+            named_things = _commands(line, number) if fence else _in_prose(line, number)
+            mentions.update(dict.fromkeys(named_things if not fence or language in _SHELLS else ()))
     return list(mentions)
 
 

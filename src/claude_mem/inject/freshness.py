@@ -212,15 +212,15 @@ def _look_at_blobs(
     item: StoredAnchor, paths: Sequence[str], hashes: Mapping[str, frozenset[bytes]], commit: str
 ) -> Look:
     """Return which lines of an anchor its file has at a commit, or else the file that has most of them."""
-    found = {path: anchors.match_lines(item.lines, hashes[path]) for path in paths if path in hashes}
-    if item.path in found:
-        return Look(item.id, commit, found[item.path])
+    lines_by_path = {path: anchors.match_lines(item.lines, hashes[path]) for path in paths if path in hashes}
+    if item.path in lines_by_path:
+        return Look(item.id, commit, lines_by_path[item.path])
     if item.kind == anchors.REMOVAL:  # the same lines in another file are not the removed ones
         return Look(item.id, "", 0)
-    path = max(found, key=lambda other: found[other].bit_count(), default="")
-    if not path or found[path].bit_count() * 2 < len(item.lines):
+    path = max(lines_by_path, key=lambda other: lines_by_path[other].bit_count(), default="")
+    if not path or lines_by_path[path].bit_count() * 2 < len(item.lines):
         return Look(item.id, "", 0)
-    return Look(item.id, commit, found[path], path)
+    return Look(item.id, commit, lines_by_path[path], path)
 
 
 # --- outcomes --------------------------------------------------------------------------------------------------------

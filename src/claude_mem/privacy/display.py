@@ -47,8 +47,8 @@ def neutralize_tags(text: str) -> str:
 def trust_suffix(row: Mapping[str, Any]) -> str:
     """Return the marks of a memory as a suffix of its line: its trust if it is not injected, and its validity if it does
     not hold."""
-    held = f" ⟨{safe_line(row['trust'])}⟩" if is_held(row) else ""
-    return held + mark(row.get("validity") or "", row.get("superseded_by"))
+    trust = f" ⟨{safe_line(row['trust'])}⟩" if is_held(row) else ""
+    return trust + mark(row.get("validity") or "", row.get("superseded_by"))
 
 
 def with_external_note(text: str, rows: Iterable[Mapping[str, Any]]) -> str:

@@ -80,8 +80,8 @@ async def _find_requested_project(service: Service, cwd: str, name: str) -> Row:
         (project_id, *_) = await service.db.read(projects.list_project_ids_by_name, name) or [0]
         return await service.db.read(projects.get_project_row, project_id)
     place = await project_folders.identify_project_in_thread(cwd, excluded=service.config.excluded_projects)
-    found = await service.db.read(projects.find_project_id, place)
-    row = await service.db.read(projects.get_project_row, found or 0)
+    place_id = await service.db.read(projects.find_project_id, place)
+    row = await service.db.read(projects.get_project_row, place_id or 0)
     return {**row, "root": place.root or row["root"]}
 
 
