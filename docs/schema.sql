@@ -934,6 +934,10 @@ CREATE TRIGGER observations_anchors_forgotten after update of forgotten on obser
     delete from outcomes where observation_id = new.id;
 end;
 
+CREATE TRIGGER observations_title_changed after update of title on observations when new.title is not old.title begin
+    delete from anchors where observation_id = new.id and kind = 'command';
+end;
+
 CREATE TABLE confirmations (
     observation_id  integer primary key references observations (id) on delete cascade,
     at              integer not null,

@@ -27,7 +27,7 @@ PUBLIC = {
 BY_CODE = {"/open", "/open/again"}  # the body has to hold a code, or a proof
 BY_TOKEN_ONLY = {
     "/api/open", "/api/open/{id}", "/api/token/rotate", "/api/import", "/api/backfill", "/api/backfill/look",
-    "/api/backfill/refine", "/api/compress", "/mcp",
+    "/api/backfill/refine", "/api/compress", "/api/why", "/mcp",
 }  # fmt: skip
 PARTS = 8 if proof.long() else 1
 

@@ -563,3 +563,11 @@ def test_a_page_that_does_not_exist_is_not_opened(lab: Lab) -> None:
     assert "http://" in lab.mem("open", str(kept), "--print").stdout
     lab.mem("forget", str(kept), "--yes")
     assert "http://" in lab.mem("open", f"#{kept}", "--print").stdout  # its page can bring it back
+
+
+@pytest.mark.parametrize("path", ["/open", "/open/again"])
+def test_a_browser_that_is_not_logged_in_sends_no_more_than_a_code(http: TestClient, path: str) -> None:
+    """Sixty-four strangers with eight megabytes each would fill the memory."""
+    assert http.post(path, headers=OURS, json={"code": "x" * 5_000, "id": "1", "proof": "x"}).status_code == 413
+    link = _link(http)
+    assert _present(http, link).status_code == 200

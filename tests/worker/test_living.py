@@ -359,6 +359,15 @@ def test_a_memory_that_a_command_fails_holds_until_the_command_works(lab: Lab, m
     assert "does not work" in start(lab, "e")
 
 
+def test_a_memory_with_another_title_is_not_about_the_command_any_more(lab: Lab) -> None:
+    client = lab.start()
+    lab.mem("save", "`make dist` does not work here")
+    (item,) = client.get("/api/observations")["items"]
+    lab.mem("edit", str(item["id"]), "--title", "Wheels are made by the CI only")
+    lab.mem("stop")
+    assert lab.rows("select path from anchors") == []
+
+
 def test_work_whose_last_check_failed_is_never_shown_as_done(lab: Lab) -> None:
     repository = adopt(lab)
     target = lab.project / "src" / "prices.py"

@@ -7,6 +7,7 @@ import asyncio
 import json
 import shutil
 import signal
+from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -253,7 +254,8 @@ def test_a_few_at_a_time(old: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
             seen.append(await service.db.read(jobs.count_jobs, jobs.REPROCESS_JOB))
         return seen
 
-    assert Home(old.data).work(counts) == [2, 1, 2, 1, 1, 0]
+    seen = [count for count, _ in groupby(Home(old.data).work(counts))]  # other jobs of the runner change nothing
+    assert seen == [2, 1, 2, 1, 0]
 
 
 # --- from a transcript -----------------------------------------------------------------------------------------------

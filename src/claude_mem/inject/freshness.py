@@ -51,7 +51,8 @@ def look_at_files(
 
     `paths` are the files of the commit that is checked out: missing files are searched among them. If not one of the
     files is there, and none ever was, this is not the checkout that the memories speak of: nothing is known. Of a
-    sparse checkout, nothing is known of the files that are not there.
+    sparse checkout, nothing is known of the files that are not there. A file that changed and that there was no time to
+    read is unknown: what was found in it before may be wrong now.
     """
     deadline = time.monotonic() + seconds
     by_path: defaultdict[str, list[StoredAnchor]] = defaultdict(list)
@@ -60,12 +61,33 @@ def look_at_files(
     tree = _Tree(root)
     names = _RenameIndex(paths)
     looks: list[Look] = []
-    for path, group in by_path.items():
-        if time.monotonic() > deadline:
-            break
-        looks += _look_at_path(tree, path, group, names)
+    for path, group in list(_changed_paths(tree, by_path, deadline=deadline, is_full=bool(paths))):
+        if time.monotonic() < deadline:
+            looks += _look_at_path(tree, path, group, names)
+        else:
+            looks += [Look(item.id, None, 0) for item in group if item.stamp is not None]
     was_seen = any(item.stamp for group in by_path.values() for item in group)
     return looks if was_seen or any(look.stamp for look in looks) else []
+
+
+def _changed_paths(
+    tree: _Tree, by_path: Mapping[str, Sequence[StoredAnchor]], *, deadline: float, is_full: bool
+) -> Iterator[tuple[str, Sequence[StoredAnchor]]]:
+    """Yield the files that are not as the last look found them. A full look searches missing files again."""
+    for path, group in by_path.items():
+        if time.monotonic() > deadline:
+            return
+        stamp = tree.stamp(path)
+        if not all(_is_unchanged(tree, item, stamp, is_full=is_full) for item in group):
+            yield path, group
+
+
+def _is_unchanged(tree: _Tree, item: StoredAnchor, stamp: str, *, is_full: bool) -> bool:
+    if stamp:
+        return item.stamp == stamp and not item.moved_to
+    if item.moved_to:
+        return item.stamp == tree.stamp(item.moved_to)
+    return item.stamp == "" and not is_full
 
 
 def _look_at_path(tree: _Tree, path: str, group: Sequence[StoredAnchor], names: _RenameIndex) -> Iterator[Look]:
@@ -242,7 +264,8 @@ def judge_outcomes(
 ) -> list[Verdict]:
     """Return what changed, by comparing the lines with HEAD, the default branch and recent history.
 
-    Work that ended is only looked for in the newest commits: it may have been taken up again.
+    Work that ended is only looked for in the newest commits: it may have been taken up again. The newest work of which
+    no commit is known comes first, because only some of all work is looked for in history.
     """
     by_observation: defaultdict[int, list[StoredAnchor]] = defaultdict(list)
     for item in items:
@@ -253,7 +276,7 @@ def judge_outcomes(
     past = PastCommits(git, default)
     verdicts: list[Verdict] = []
     checks = 0
-    for outcome in outcomes:
+    for outcome in sorted(outcomes, key=lambda one: (one.outcome in _IN_COMMIT, -one.created_at)):
         group = by_observation.get(outcome.observation_id, [])
         state, commit, updated = _present_outcome(group, hashes, default=default, head=head)
         if _needs_history(group, outcome, state, now=now):
@@ -272,8 +295,8 @@ def _tip_hashes(git: GitObjects, items: Sequence[StoredAnchor], commits: Sequenc
     """Return the line hashes of the anchored files at these commits, by `COMMIT:PATH`."""
     paths = sorted({item.moved_to or item.path for item in items})
     blobs = git.read_blobs([f"{commit}:{path}" for commit in dict.fromkeys(commits) for path in paths])
-    wanted = _anchored_lines(items)
-    return {spec: anchors.hash_content(content) & wanted for spec, content in blobs.items()}
+    line_hashes = _anchored_lines(items)
+    return {spec: anchors.hash_content(content) & line_hashes for spec, content in blobs.items()}
 
 
 def _anchored_lines(items: Iterable[StoredAnchor]) -> frozenset[bytes]:
@@ -414,8 +437,8 @@ def _lines_at(
     """Return the line hashes of an observation's files at each commit, by path."""
     paths = [item.path for item in group]
     blobs = git.read_blobs([f"{commit.id}:{path}" for commit in commits for path in paths])
-    wanted = _anchored_lines(group)
-    hashed = {content: anchors.hash_content(content) & wanted for content in set(blobs.values())}
+    line_hashes = _anchored_lines(group)
+    hashed = {content: anchors.hash_content(content) & line_hashes for content in set(blobs.values())}
     return {
         commit.id: {path: hashed[blobs[spec]] for path in paths if (spec := f"{commit.id}:{path}") in blobs}
         for commit in commits

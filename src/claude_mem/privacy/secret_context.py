@@ -40,9 +40,10 @@ _LOGIN: tuple[str, ...] = tuple(_VOCABULARY["login"])
 _NOT_JOINED = frozenset(_VOCABULARY["not_joined"].split())
 _JOINED = tuple(noun for noun in _NOUNS if noun not in _NOT_JOINED)
 _CJK_NOUNS = tuple(noun for noun in _NOUNS if ord(noun[0]) > 0x2E80)
-_SECRET_KEYS, _HARMLESS_KEYS, _FILLER, _CARRIERS, _COPULAS, _PREPOSITIONS, _OTHER = (
-    frozenset(_VOCABULARY[name].split()) for name in ("secret_keys", "harmless_keys", "filler", "carriers", "copulas", "prepositions", "other")
+_SECRET_KEYS, _HARMLESS_KEYS, _HARMLESS_TOKENS, _FILLER, _CARRIERS, _COPULAS, _PREPOSITIONS, _OTHER = (
+    frozenset(_VOCABULARY[name].split()) for name in ("secret_keys", "harmless_keys", "harmless_tokens", "filler", "carriers", "copulas", "prepositions", "other")
 )
+_FREE = _FILLER | _PREPOSITIONS
 
 
 # --- where nouns stand -----------------------------------------------------------------------------------------------
@@ -57,15 +58,19 @@ def _minimal(words: list[str]) -> tuple[str, ...]:
 
 # Every noun and phrase contains one of these.
 _RARE = ("pat", "sid", "otp")  # parts of many words; `_pat` is searched instead
-_ROOTS = _minimal([noun for noun in (*_NOUNS, *_PHRASES, *_LOGIN) if noun not in _RARE] + [f"_{noun}" for noun in _RARE])
-_USER_OPTIONS = (" -u", "'-u'", '"-u"', " --user", " -l ", " -d ", "/user:", " -user", " /p ")
+_OPTIONS = (" -p ", "'-p'", '"-p"', " -u", "'-u'", '"-u"', " --user", " -l ", " -d ", "/user:", " -user", " /p ")
+_ROOTS = (
+    *_minimal([noun for noun in (*_NOUNS, *_PHRASES, *_LOGIN) if noun not in _RARE] + [f"_{noun}" for noun in _RARE]),
+    *_OPTIONS,
+)
+_ASCII_ROOTS = tuple(root for root in _ROOTS if root.isascii())
 
 
 def _regions(text: str) -> Iterator[tuple[int, int]]:
     """Yield the parts of a text that are near a noun: merged, in order."""
     lower = text.replace("İ", "i").lower()  # the only character whose lower case has two characters
     places: list[int] = []
-    for root in (*_ROOTS, *_USER_OPTIONS):
+    for root in _ASCII_ROOTS if text.isascii() else _ROOTS:
         at = lower.find(root)
         while at >= 0:
             places.append(at)
@@ -100,11 +105,14 @@ _WHOLE_VALUE = re.compile(r"[^\s\"'`,;(){}\[\]<>|\\\x00-\x1f\u2026]{6,4096}\Z")
 _SYMBOL = re.compile(r"[!#$%^&*?~+@]")
 # Names with a number: `shop-db-2`, `SecretStr2`, `login_v2`, `HTTP2Server`.
 _IDENTIFIER = re.compile(r"[A-Za-z]{1,32}[0-9]?(?:[_\-./]{1,2}[A-Za-z0-9]{1,24}){1,8}[?!]?\Z|[A-Za-z]{1,48}[0-9][A-Za-z]{0,32}[?!]?\Z|[A-Z]?[a-z]{1,24}(?:[A-Z][a-z]{1,24}){1,8}[0-9]{2}\Z")
+_SNAKE = re.compile(r"[a-z]{1,24}[0-9]{0,3}(?:[_\-](?:[a-z]{1,24}[0-9]{0,3}|[0-9]{1,4})){1,8}\Z")
 _PASSPHRASE = re.compile(r"[a-z]{4,12}(?:-[a-z]{4,12}){1,6}-[0-9]{2,4}\Z")
 _ENDS_IN_DIGITS = re.compile(r"[A-Za-z]{3,}[_\-]?[0-9]{2,8}[!#*$%.?]?\Z")
 _ADDRESS = re.compile(r"[\w.+\-]{1,64}@[\w.\-]{1,64}\Z")
 _DATED = re.compile(r"(?:19|20)[0-9]{2}[\-./]?[01][0-9][\-./]?[0-3][0-9](?![0-9])")
 _HASH_END = re.compile(r"[A-Za-z0-9_]{1,24}(?:[\-_.][A-Za-z0-9]{1,24}){0,6}[\-_.](?:[0-9a-f]{16}|[0-9a-f]{32,64})\Z")
+_CLASS = re.compile(r"a-z|A-Z|0-9")  # a regular expression
+_POINTER = re.compile(r"[&*]{1,2}[\w.]{1,256}\Z")
 _CODE = re.compile(r"\A[&*]|\A!(?=[a-z])|[?!]\.|::")
 _PATH = re.compile(r"(?:[~.]{0,2}/)?(?:[\w.@+\-]{1,48}/){1,16}[\w.@+\-]{0,48}\Z")
 
@@ -113,19 +121,22 @@ def grade(value: str) -> float:
     """Return how sure it is, by its form alone, that a value is a secret: 0 (a word, code, an id) to 4 (random)."""
     if _WHOLE_VALUE.match(value) is None:
         return 0
-    plain = without_terms(value).translate(_NO_JOINTS)
+    plain = value.translate(_NO_JOINTS)
     if plain.isalpha():
-        return _letters_grade(value) if len(set(plain)) > 4 else 0
+        return _letters_grade(value) if len(value) >= 10 and len(set(plain)) > 4 else 0
+    plain = without_terms(plain)
     if not any(map(str.isalpha, plain)) or len(set(plain)) < 4 or is_trivial(value) or is_not_secret(value):
         return 0
     if is_hex_or_uuid(value.lstrip("#")) or _HASH_END.match(value):
         return 2.5 if len(value) >= 32 else 1.5 if len(value) >= 16 and "-" not in value else 0
-    if _ADDRESS.match(value) or _DATED.match(value) or value.startswith("--"):
+    if _ADDRESS.match(value) or _DATED.match(value) or value.startswith(("--", "//")):
         return 0
-    if _CODE.search(value) and not is_certainly_random(value):
+    if _POINTER.match(value) or _CLASS.search(value) or (_CODE.search(value) and not is_certainly_random(value)):
         return 0
     if _PATH.match(value) and not is_certainly_random(value.replace("/", "")):
         return 0
+    if _SNAKE.match(value):
+        return 1.5 if _PASSPHRASE.match(value) else 0.5
     if is_certainly_random(value) or any(len(_CHANGE.findall(run)) >= 4 for run in _RUN.findall(value)):
         return 3 if len(value) < 16 or not _mixes(value) else 4 if len(value) < 32 else 5
     if is_random(value):
@@ -144,7 +155,7 @@ def grade(value: str) -> float:
 def _letters_grade(value: str) -> float:
     if len(value) >= 16 and (is_random(value) or (_GROUPS.match(value) and not is_mostly_words(value))):
         return 3
-    return 1.5 if len(value) >= 10 and value.isalpha() and not is_mostly_words(value) else 0
+    return 1.5 if len(value) >= 10 and value.islower() and value.isalpha() and is_random(value) else 0
 
 
 _GROUPS = re.compile(r"[a-z]{4}(?:-[a-z]{4}){3}\Z")  # an application's password
@@ -163,16 +174,17 @@ _NO_JOINTS = dict.fromkeys(map(ord, "_-./"))
 # --- names -----------------------------------------------------------------------------------------------------------
 
 _WORD = re.compile(r"[^\W_](?:[\w.\-]{0,62}\w)?")
-_PART = re.compile(r"[A-Z\u00c0-\u00de\u0410-\u042f]?[^\W\d_A-Z\u00c0-\u00de\u0410-\u042f]+|[A-Z\u00c0-\u00de\u0410-\u042f]+|[0-9]+")
+_UPPER = "A-Z\u00c0-\u00de\u0410-\u042f"
+_PART = re.compile(rf"[{_UPPER}]?[^\W\d_{_UPPER}]+|[{_UPPER}]+(?![^\W\d_{_UPPER}])|[0-9]+")
 _MAX_LEFT, _MAX_WORDS = 160, 9
 # Between a name and its value: bound by a separator, which an opening quote or bracket may follow.
 _TIGHT = re.compile(
-    r"[\"'`\])*\\]{0,6}[\s\u00b7]{0,8}(?:[:=]{1,2}>?|=>|->|<-|\u2192|\uff1a|>|<<<| /(?= )|\u300c| \|(?= ))[\s\u00b7]{0,8}(?:- )?"
+    r"[\"'`\])*\\]{0,6}[\s\u00b7]{0,24}(?:[:=]{1,2}>?|=>|->|<-|\u2192|\uff1a|>|<<<| /(?= )|\u300c| \|(?= ))[\s\u00b7]{0,8}(?:- )?"
     r"[\"'`\\(\[{&!*|]{0,6}(?:[A-Za-z@]{1,2}(?=[\"']))?[\"'`\\]{0,4}\Z"
 )
 # A default, which follows what it replaces: `os.getenv("X") or "…"`.
 _DEFAULT = re.compile(r"[\"'`\])\s]{0,6}(?:\|\||\?\?|:-)\s{0,4}[\"'`]{0,2}\Z")
-_STOP = re.compile(r"\x00|-----|[;&|]|[{}]\s|\)\s{0,4}[{;]|\n\s{0,64}\n\s{0,64}\n")
+_STOP = re.compile(r"\x00|-----|[;&|]|\}\s|\)\s{0,4}[{;]|\n\s{0,64}\n\s{0,64}\n")
 _NO_NAME = re.compile(r"\b[au]rn:[\w:.\-/]{0,128}\Z|\bENC[\[(][^\])\n]{0,128}\Z")
 _QUOTE_END = re.compile(r"[\"'`\u300c\u201c]\Z")
 _TAG = re.compile(r"<(?P<tag>[\w:.\-]{1,64})(?P<rest>(?:\s[^<>]{0,128})?)>\s{0,16}\Z")
@@ -180,7 +192,8 @@ _ATTRIBUTE = re.compile(r"\b(?:name|key|id|n)=[\"'](?P<name>[^\"'<>]{1,64})")
 _TEXT_ELEMENT = re.compile(r"<(?:key|name)>(?P<name>[^<>]{1,64})</(?:key|name)>\s{0,64}<[a-z]{1,16}>\Z")
 _SETS = frozenset({"set", "-gx", "-x", "-ux", "export", "setenv", "setx", "env", "put", "add", "declare"})
 _USER_OPTION = re.compile(r"(?<=\s)(?:-[ulUD]|--?user(?:name)?|--login|--host(?:name)?|-h)[ =][\"']?\Z")
-_HAS_USER = re.compile(r"(?:^|[\s'\"])(?:-[uUDl]|--?user(?:name)?|--login)(?=[ =\w'\"])|/user:")
+# A program is given a user, a host or something that is locked: then `-p` is not a port.
+_HAS_USER = re.compile(r"(?i:login|keychain|p12|pfx|rcon|unlock|passw|encrypt|decrypt)|(?:^|\s)(?:-[hH]|--host)[ =][\w.]|(?:^|[\s'\"])(?:-[uUDl]|--?user(?:name)?|--login)(?=[ =\w'\"])|/user:")
 _PASSWORD_OPTION = re.compile(r"(?<=[\s'\"])-(?:[pPwWaAkKXN]|pw|pass)(?: |[\"'],\s{0,4}(?=[\"']))[\"']?\Z|(?<=\s)-[pP][\"']?\Z|\s/p(?:ass(?:word)?)? \Z")
 
 
@@ -208,6 +221,8 @@ def noun_strength(word: str) -> float | None:
     if not parts:
         return 0
     last = parts[-1]
+    if last in ("token", "tokens") and len(parts) > 1 and parts[-2] in _HARMLESS_TOKENS:
+        return None
     if last in ("key", "keys"):
         return _key_strength(parts[-2] if len(parts) > 1 else "")
     if last in _OTHER and not (len(parts) == 1 and last in _FILLER):
@@ -239,7 +254,7 @@ def _name_of(text: str, start: int) -> Name | None:
         return None
     if _PASSWORD_OPTION.search(left):
         line = text[max(0, start - _CHARS_AFTER) : start].rpartition("\n")[2]
-        is_login = _HAS_USER.search(line) or "passw" in line
+        is_login = _HAS_USER.search(line)
         return Name(_STRENGTH["password"] if is_login else _STRENGTH["key"] + 0.5, 0, True, False, True)
     if left.endswith(">"):
         return _tag_name(left)
@@ -267,6 +282,8 @@ def _nearest_noun(left: str) -> Name | None:
         return None
     tail = left[words[-1].end() :]
     is_default = _DEFAULT.match(tail) is not None
+    if tail.endswith("("):
+        return None  # an argument in code
     bound, quoted = is_default or _TIGHT.match(tail) is not None, _QUOTE_END.search(tail) is not None
     copula = not bound and tail.isspace() and words[-1][0].lower() in _COPULAS
     if "|" in tail and not is_default and not left.rpartition("\n")[2].lstrip().startswith("|"):
@@ -281,23 +298,30 @@ def _nearest_noun(left: str) -> Name | None:
         if strength is None:
             return None
         if strength:
-            if other and (after in _PREPOSITIONS or gap.strip() == "("):
+            if other and (after in _PREPOSITIONS or gap.strip() == "(" or _begins_line(left, word.start(), end)):
                 cost -= other  # `Password for staging: …`, `Password (staging): …`
             bound = bound or copula or (number > 0 and _TIGHT.match(gap) is not None) or _is_set(left, tail, word, before)
             same_line = "\n" not in left[word.end() :]
-            cost = cost if same_line else min(cost, 1.0)
+            cost = max(cost, 0.0) if same_line else min(max(cost, 0.0), 1.0)
             between = left[word.end() :]
             return Name(strength, cost, bound, quoted, same_line, between.isspace() or between.replace(" ", "").isdigit())
         if number == 0 and bound and not is_default and word[0].lower() not in _CARRIERS and not word[0].isdigit():
-            other = 0.0 if " / " in tail or _is_user_of_pair(left, word, before) else 2.0
-            cost += other
+            is_pair = " / " in tail or _is_user_of_pair(left, word, before)
+            other = 0.0 if is_pair else 2.0
+            cost = -2 * _DISTANCE if is_pair else other
         if other and "\n" not in tail and ("," in gap or "(" in gap or "[" in gap):
             return None
-        cost += 0 if word[0].lower() in _FILLER or len(word[0]) == 1 or word[0][0].isdigit() else _DISTANCE / 2 if copula else _DISTANCE
+        cost += 0 if word[0].lower() in _FREE or len(word[0]) == 1 or word[0][0].isdigit() else _DISTANCE / 2 if copula else _DISTANCE
         end, after = word.start(), word[0].lower()
     return None
 
 
+def _begins_line(left: str, noun: int, end: int) -> bool:
+    """Return whether a noun begins its line and only words follow it: `Passwort fürs WLAN: …`."""
+    return _LINE_BEGIN.search(left, 0, noun) is not None and left[noun : left.rfind(":") if ":" in left[noun:] else 0].replace(" ", "").isalpha()
+
+
+_LINE_BEGIN = re.compile(r"(?:\A|\n)[ \t>*\-#]{0,16}\Z")
 _PASSES = ("pass", "Pass", "PASS", "passes")  # also a verb, and the result of a test
 
 
@@ -341,8 +365,12 @@ def _is_set(left: str, tail: str, word: re.Match[str], before: re.Match[str] | N
 
 
 def _is_user_of_pair(left: str, word: re.Match[str], before: re.Match[str] | None) -> bool:
-    """Return whether a word is the user in `creds: admin:…`."""
-    return before is not None and _TIGHT.match(left[before.end() : word.start()]) is not None and bool(
+    """Return whether a word is the user in `creds: admin:…` or `creds: OFFICE\\jane:…`."""
+    start = word.start()
+    if before is not None and left[before.end() : start] in ("\\", "@", "/"):
+        start = before.start()
+        before = next((each for each in reversed(list(_WORD.finditer(left, 0, start)))), None)
+    return before is not None and _TIGHT.match(left[before.end() : start]) is not None and bool(
         noun_strength(before[0]) or _phrase_strength(left, before.end())
     )
 
@@ -365,7 +393,10 @@ def context_edits(text: str) -> Iterator[Edit]:
             start, value = match.start(), match[0].rstrip(".?")
             if text.startswith("=", start + len(value)) and (query := _QUERY.search(value)):
                 value = value[: query.start()]
-            if not (value_grade := grade(value)) or _is_no_value(text, match):
+                end_of_value = start + len(value)
+            else:
+                end_of_value = match.end()
+            if not (value_grade := grade(value)) or (end_of_value == match.end() and _is_no_value(text, end_of_value)):
                 continue
             name = last_name if last_name and _CONTINUES.match(text[last_end:start]) else _name_of(text, start)
             name = name or (_name_after(text, match.end()) if value_grade >= 2 else None)
@@ -381,11 +412,11 @@ _QUERY = re.compile(r"[?&][\w.\-]{1,40}\Z")  # the next parameter of a query
 _CONTINUES = re.compile(r"[\"'`]{0,3}\s{0,4}[,+.\\]{0,2}\s{0,4}\\?(?:\r?\n[ \t+]{0,32}(?:- )?)?[\"'`]{0,3}\Z")
 
 
-_GOES_ON = re.compile(r"\.\.\.|\u2026|[\"']\s{0,4}:")  # shortened, or itself a name
+_GOES_ON = re.compile(r"\.\.\.|\u2026|[\"']\s{0,4}:|[(\[]|=(?=[\w$({\[<])|\s{1,4}=\s|\s[*&]\w")  # shortened, code, or itself a name
 
 
-def _is_no_value(text: str, match: re.Match[str]) -> bool:
-    return match[0].endswith("...") or _GOES_ON.match(text, match.end()) is not None
+def _is_no_value(text: str, end: int) -> bool:
+    return "..." in text[end - 3 : end] or _GOES_ON.match(text, end) is not None
 
 
 def _is_secret(text: str, match: re.Match[str], name: Name, value_grade: float) -> bool:

@@ -125,6 +125,7 @@ def named_value_edits(text: str) -> list[Edit]:
 
 _CELL_SEPARATORS = ("|", "\t", ",", ";")
 _MAX_LINE, _MAX_ROWS = 300, 200
+_HEADER_CELL = re.compile(r"[\s\"'`]{0,8}[\w .#/\-]{0,40}[\s\"'`]{0,8}\Z")
 
 
 def table_edits(text: str, places: list[int]) -> list[Edit]:
@@ -141,7 +142,7 @@ def table_edits(text: str, places: list[int]) -> list[Edit]:
                 continue
             cells = text[begin:end].split(separator)
             columns = {number for number, cell in enumerate(cells) if len(cells) > 1 and _heads_column(cell)}
-            if columns:
+            if columns and (separator in "|\t" or all(map(_HEADER_CELL.match, cells))):
                 all_edits += _column_edits(text, end, separator, len(cells), columns)
                 break
         after = max(after, end)
@@ -312,7 +313,9 @@ _URN = re.compile(r"\b[au]rn:[\w:.\-/]{0,96}\Z")
 _CAMEL_CASE = re.compile(r"[A-Za-z][a-z]{1,24}(?:[A-Z][a-z]{1,24}){1,8}[0-9]{1,2}\Z")
 _CJK = re.compile(r"[\u2e80-\u9fff\uac00-\ud7ff\uff01-\uff60]")  # prose in scripts without spaces
 _YAML_TAG = re.compile(r"![A-Za-z:]{2,24}\Z")
-_PUBLIC = re.compile(r"(?i)public[_\-]?key[_\-]?\Z")
+_PUBLIC = re.compile(
+    r"(?i)(?:public[_\-]?key|(?<![A-Za-z])(?:next|next[_\-]?page|page|continuation|request|cancellation|sync|resume|starting|clientrequest))[_\-]?\Z"
+)
 _CHAIN = re.compile(r"\?\.|!\.|::")
 _DECLARED = re.compile(r"(?:\b(?:const|let|var|val|auto|mut)\s{1,4}|\b(?:self|this|cls)\.)[\w$]{0,48}\Z")
 _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$.]{0,64}\Z")

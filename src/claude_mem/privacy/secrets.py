@@ -120,7 +120,7 @@ def _clean(draft: _EditableText) -> None:
     if any(begin in draft.text for begin in _COLOUR_STARTS):
         _clean_without_colours(draft)
     for value in draft.removed:
-        if len(value) >= _MIN_REPEATED and value in draft.text and secret_context.grade(value) >= 3:
+        if len(value) >= _MIN_REPEATED and value in draft.text and secret_context.grade(value) >= 4:
             draft.sub(re.compile(re.escape(value)), lambda _: "[redacted]")
 
 
@@ -521,7 +521,11 @@ def _matching_printers(command: str) -> Iterator[tuple[bool]]:
 
 
 def _is_printed_secret(word: str) -> bool:
-    return is_random(word) or secret_context.grade(word) >= 1.5 or (is_hex_or_uuid(word) and "-" not in word and len(word) >= 16)
+    return (
+        is_random(word)
+        or secret_context.grade(word) >= 1.5
+        or (is_hex_or_uuid(word) and "-" not in word and len(word) >= 16)
+    )
 
 
 def _is_secret_argument(word: str, *, plain: bool) -> bool:

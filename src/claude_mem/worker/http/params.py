@@ -17,22 +17,23 @@ from claude_mem.worker.app import Service
 Handler = Callable[[Service, Request], Awaitable[Any]]
 
 MAX_BODY = 8 * 1024 * 1024
+MAX_STRANGER_BODY = 4 * 1024  # of a request without a credential: many of them wait at the same time
 
 
-async def read_body(request: Request) -> bytes:
-    """Return the body, up to `MAX_BODY` bytes."""
+async def read_body(request: Request, *, most: int = MAX_BODY) -> bytes:
+    """Return the body, or raise `RequestTooLarge` if it has more than `most` bytes."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > MAX_BODY:
-            raise RequestTooLarge("the body is larger than 8 MB", hint="send less")
+        if len(body) > most:
+            raise RequestTooLarge(f"the body is larger than {most >> 10:,} KB", hint="send less")
     return bytes(body)
 
 
-async def read_json_body(request: Request) -> dict[str, Any]:
+async def read_json_body(request: Request, *, most: int = MAX_BODY) -> dict[str, Any]:
     """Return the body as a JSON object; empty without a body."""
     try:
-        body = msgspec.json.decode(await read_body(request) or b"{}")
+        body = msgspec.json.decode(await read_body(request, most=most) or b"{}")
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"the body is not JSON: {error}") from error
     if not isinstance(body, dict):

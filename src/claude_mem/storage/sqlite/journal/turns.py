@@ -393,6 +393,8 @@ def _load_carried(conn: Connection, row: Row, trusted_sources: frozenset[str]) -
         source = _foreign_source(event["body"], event["origin"] or "", here)
         if source in trusted_sources or chars_left[kind := _CARRIED_KINDS.get(source, "foreign")] <= 0:
             continue
+        if kind == "own" and _is_reading(event["body"]):
+            continue  # the agent may have written into that file what it had read elsewhere
         event_texts = _foreign_texts(event["body"])
         texts[kind] += event_texts
         chars_left[kind] -= sum(map(len, event_texts))
@@ -408,6 +410,11 @@ def _fetched_by(body: str) -> frozenset[str]:
 def _foreign_source(body: str, origin: str, here: external.Workspace) -> str:
     """Return the external source of an event's text, or an empty string if it has none."""
     return external.foreign_kind(_DECODE.decode(body), here) if origin in trust.TRUSTED else origin
+
+
+@lru_cache(maxsize=512)
+def _is_reading(body: str) -> bool:
+    return external.reads_files(_DECODE.decode(body))
 
 
 @lru_cache(maxsize=512)

@@ -45,10 +45,11 @@ class StoredAnchor:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a look at a work tree found of one anchor. `present` is a bit set of its lines."""
+    """What a look at a work tree found of one anchor. `present` is a bit set of its lines. `stamp` is None if its file
+    has changed and was not read."""
 
     anchor_id: int
-    stamp: str
+    stamp: str | None
     present: int
     moved_to: str = ""
 
@@ -205,7 +206,7 @@ def supersede(conn: Connection, observation_ids: Sequence[int], successor: int) 
 
 def record_looks(conn: Connection, root: str, looks: Iterable[Look], *, commit: str = "") -> None:
     """Store what a look at a work tree found, replacing the last one. Anchors that are gone meanwhile are skipped."""
-    for look in looks:
+    for look in (look for look in looks if look.stamp is not None):
         conn.execute(
             """
             insert into sightings (anchor_id, root, stamp, present, moved_to, commit_id)
@@ -417,7 +418,7 @@ def lasting_lines(items: Sequence[StoredAnchor]) -> list[int]:
     """Return for each anchor of an observation the lines that landed, else those that were committed, as bit sets;
     nothing if neither are enough for its work to count as committed."""
     for bits in ([item.landed for item in items], [item.committed for item in items]):
-        if _is_enough(items, bits):
+        if any(bits) and _is_enough(items, bits):
             return bits
     return []
 

@@ -34,7 +34,7 @@ MACHINE_OWNED = "not forgotten and trust != 'user' and verdict = ''"  # no perso
 NOT_SUPERSEDED = "o.superseded_by is null"
 VALIDITY = "exists (select 1 from validity_changes v where v.observation_id = o.id and {})"
 STATEMENT_COLUMNS = ("type", "title", "trust", "verdict", "forgotten")  # columns on which the links depend
-MAX_STATEMENTS = 1_000  # of a project, that are compared: the newest
+MAX_STATEMENTS = 500  # of a project, that are compared: rules, then the newest
 # Rules, decisions, and what was saved on its own, if they cite no code.
 _IS_STATEMENT = """
     (o.type = 'rule' or ((o.type = 'decision' or o.turn_id is null)
@@ -688,14 +688,17 @@ def link_statements(conn: Connection, project_id: int) -> None:
     rows = fetch_all(
         conn,
         f"""
-        select o.id, o.title, (o.type = 'rule') + (o.trust = 'user') > 0 as authority from observations o
+        select o.id, o.title, (o.type = 'rule') + (o.trust = 'user') > 0 as authority, o.created_at as at from observations o
          where o.project_id = ? and not o.forgotten and {_IS_STATEMENT} and {INJECTABLE}
-         order by o.created_at desc, o.id desc limit {MAX_STATEMENTS}
+         order by o.type = 'rule' desc, o.created_at desc, o.id desc limit {MAX_STATEMENTS}
         """,
         (project_id,),
     )
     links = rules.find_superseded(
-        [Statement(row["id"], row["title"] or "", row["authority"]) for row in reversed(rows)]
+        [
+            Statement(row["id"], row["title"] or "", row["authority"])
+            for row in sorted(rows, key=lambda row: (row["at"], row["id"]))
+        ]
     )
     linked_rows = fetch_all(
         conn,
@@ -703,6 +706,9 @@ def link_statements(conn: Connection, project_id: int) -> None:
         (project_id,),
     )
     stored_links = {row["id"]: row["superseded_by"] for row in linked_rows}
+    if len(rows) == MAX_STATEMENTS:  # the links of older ones stay
+        compared_ids = {row["id"] for row in rows}
+        stored_links = {row_id: link for row_id, link in stored_links.items() if row_id in compared_ids}
     for row_id in stored_links.keys() | links.keys():
         if stored_links.get(row_id) != links.get(row_id):
             conn.execute("update observations set superseded_by = ? where id = ?", (links.get(row_id), row_id))

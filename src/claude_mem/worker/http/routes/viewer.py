@@ -31,7 +31,15 @@ from claude_mem.worker.http.auth import (
     BrowserSessions,
     credential_of,
 )
-from claude_mem.worker.http.params import date_param, id_param, int_query, read_json_body, str_field, validities_param
+from claude_mem.worker.http.params import (
+    MAX_STRANGER_BODY,
+    date_param,
+    id_param,
+    int_query,
+    read_json_body,
+    str_field,
+    validities_param,
+)
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +129,7 @@ async def log_in(service: Service, request: Request) -> Any:
     The credential is sent as `Authorization: Viewer CREDENTIAL` until the worker exits. If a code is used a second
     time, all browsers are logged out and the token is replaced.
     """
-    code = str_field(await read_json_body(request), "code", required=True, limit=200)
+    code = str_field(await read_json_body(request, most=MAX_STRANGER_BODY), "code", required=True, limit=200)
     client, server = request.scope.get("client"), request.scope.get("server")
     stranger = await asyncio.to_thread(auth.foreign_user, client, server)
     entry = browser_sessions_of(request).redeem(code, credential=credential_of(request.headers), stranger=stranger)
@@ -153,7 +161,7 @@ async def log_in_again(_: Service, request: Request) -> Any:
     The first proof is the HMAC-SHA256, with the key of its renewal, of "page CHALLENGE"; the second, which the page
     checks, of "worker CHALLENGE CREDENTIAL".
     """
-    body = await read_json_body(request)
+    body = await read_json_body(request, most=MAX_STRANGER_BODY)
     renewal_id, proof = (str_field(body, name, required=True, limit=200) for name in ("id", "proof"))
     renewed = browser_sessions_of(request).renew(renewal_id, proof)
     if renewed is None:
