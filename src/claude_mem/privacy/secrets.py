@@ -400,8 +400,8 @@ def _effective_name(key: str, sibling_name: str, outer: str) -> str:
 def _redact_under(key: str, item: Any, outer: str) -> Any:
     name = key[-64:]
     if isinstance(item, str):
-        named = secret_names.is_named_secret(name, item) or secret_context.is_named_secret(name, item)
-        return "[redacted]" if named else item
+        is_secret = secret_names.is_named_secret(name, item) or secret_context.is_named_secret(name, item)
+        return "[redacted]" if is_secret else item
     return redact_named_values(item, outer if name.lower() in _GENERIC_KEYS else name)
 
 
