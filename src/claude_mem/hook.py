@@ -875,7 +875,7 @@ def _request_context(home: str, path: str, record: bytes) -> bytes:
 
     with open(home + "/worker.json", "rb") as file:
         _check_owner_is_user(home, posix.fstat(file.fileno()))  # another user's file would lead to that user's port
-        worker = json.loads(file.read())
+        worker = json.loads(file.read(1 << 16))
     _replace_outdated(home, worker.get("version"))
     address = "127.0.0.1:%d" % worker["port"]  # noqa: UP031
     head = (
@@ -908,7 +908,7 @@ def _stored_brief(home: str, host: str, payload: bytes) -> bytes:
         variable = dict(_HOST_ENV_VARS.get(host, ())).get(b"project_dir", b"")
         folder = posix.environ.get(variable, b"").decode("utf-8", "surrogateescape") or fields["cwd"]
         with open(home + "/starts/" + brief_filename(folder), "rb") as file:
-            answer = file.read()
+            answer = file.read(1 << 20)
         if not isinstance(json.loads(answer), dict):
             return b""
         if host == "claude":

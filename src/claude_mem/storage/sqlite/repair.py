@@ -90,7 +90,7 @@ def list_repairs(quarantine: Path) -> list[RepairRecord]:
             record = msgspec.json.decode(path.read_bytes(), type=RepairRecord)
         except OSError:
             continue
-        except msgspec.MsgspecError:  # damaged by a power cut; the quarantined files are not affected
+        except (msgspec.MsgspecError, RecursionError):  # damaged by a power cut; the quarantined files are not affected
             record = RepairRecord(problem="the record of the repair was lost", started_at=int(modified_at(path) * 1000))
         record.folder = str(path.parent)
         repairs.append(record)
