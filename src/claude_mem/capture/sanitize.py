@@ -128,7 +128,9 @@ def _remove_own_content(body: Body, cwd: str) -> Body:
     is_foreign = external.foreign_kind(body, external.Workspace(cwd, cwd)) or external.reads_nested_repository(
         body, cwd
     )
-    return body if is_foreign or _is_untracked(body, cwd) else msgspec.structs.replace(body, output=drop_redundant_fields(body.output))
+    if is_foreign or _is_untracked(body, cwd):
+        return body
+    return msgspec.structs.replace(body, output=drop_redundant_fields(body.output))
 
 
 def _is_untracked(body: ToolUsed, cwd: str) -> bool:

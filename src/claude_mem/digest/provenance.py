@@ -359,9 +359,7 @@ def _own_words(turn: Turn) -> frozenset[str]:
     for body in turn.bodies:
         if isinstance(body, ToolUsed) and not body.name.startswith("mcp__") and not body.failed:
             shows_own = body.name != "Bash" and not external.foreign_kind(body, here)
-            texts += (
-                iter_strings(body.input) if not shows_own else _texts(body)
-            )
+            texts += iter_strings(body.input) if not shows_own else _texts(body)
     return frozenset(word for text in _within_limit(texts) for word in phrases.folded_words(text))
 
 

@@ -190,8 +190,8 @@ def _tip_hashes(git: GitObjects, items: Sequence[StoredAnchor], commits: Sequenc
     """Return the line hashes of the anchored files at these commits, by `COMMIT:PATH`."""
     paths = sorted({item.moved_to or item.path for item in items})
     blobs = git.read_blobs([f"{commit}:{path}" for commit in dict.fromkeys(commits) for path in paths])
-    wanted = _anchored_lines(items)
-    return {spec: _hash_lines(content) & wanted for spec, content in blobs.items()}
+    lines_of_anchors = _anchored_lines(items)
+    return {spec: _hash_lines(content) & lines_of_anchors for spec, content in blobs.items()}
 
 
 def _anchored_lines(items: Iterable[StoredAnchor]) -> frozenset[bytes]:
@@ -281,8 +281,8 @@ def _lines_at(
     """Return the line hashes of an observation's files at each commit, by path."""
     paths = [item.path for item in group]
     blobs = git.read_blobs([f"{commit.id}:{path}" for commit in commits for path in paths])
-    wanted = _anchored_lines(group)
-    hashed = {content: _hash_lines(content) & wanted for content in set(blobs.values())}
+    lines_of_anchors = _anchored_lines(group)
+    hashed = {content: _hash_lines(content) & lines_of_anchors for content in set(blobs.values())}
     return {
         commit.id: {path: hashed[blobs[spec]] for path in paths if (spec := f"{commit.id}:{path}") in blobs}
         for commit in commits

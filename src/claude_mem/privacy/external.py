@@ -330,7 +330,12 @@ def _saved_by(line: Sequence[Call]) -> Iterator[str]:
         names = [*call.writes, *(call.words if call.program == "tee" else ())] if shows_foreign else []
         for name in (*names, *_downloaded_by(call)):
             bare = name.removeprefix("./").rstrip("/")
-            if not bare.isdigit() and bare not in ("", ".", "..", "-") and not bare.startswith(("-", "/dev/", "&")) and "$" not in bare:
+            if (
+                not bare.isdigit()
+                and bare not in ("", ".", "..", "-")
+                and not bare.startswith(("-", "/dev/", "&"))
+                and "$" not in bare
+            ):
                 yield bare
 
 
@@ -343,8 +348,10 @@ def _downloaded_by(call: Call) -> Iterator[str]:
         yield from (word.partition("=")[2] for word in call.words if word.startswith("--output"))
         if call.program != "curl" or any(re.fullmatch(r"-\w*O\w*|--remote-name(?:-all)?", word) for word in call.words):
             yield from (PurePosixPath(word.partition("?")[0]).name for word in plain if "/" in word)
-    elif len(plain) > 1 and ":" not in plain[-1] and (
-        call.program in _COPIERS or (call.program in _CLOUDS and _COPY_WORDS.intersection(plain[:-2]))
+    elif (
+        len(plain) > 1
+        and ":" not in plain[-1]
+        and (call.program in _COPIERS or (call.program in _CLOUDS and _COPY_WORDS.intersection(plain[:-2])))
     ):
         source, target = plain[-2:]
         yield PurePosixPath(source).name if target in (".", "./") else target

@@ -165,8 +165,9 @@ def _environment() -> dict[str, str]:
 
 
 def _read_output(command: Sequence[str], stdin: int, most: int) -> bytes:
+    command = [*_LIMITED, *command]
     with subprocess.Popen(
-        [*_LIMITED, *command], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environment(), cwd="/"
+        command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environment(), cwd="/"
     ) as process:
         expired = threading.Event()
 
