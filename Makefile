@@ -69,6 +69,7 @@ PROOF_SUITES := $(wildcard $(addprefix tests/,security/test_port.py security/tes
   storage/test_forget.py worker/test_audit.py security/test_egress.py security/test_hook_fuzz.py \
   security/test_bad_input.py security/test_patterns.py storage/test_search.py storage/test_projects.py \
   security/test_paths.py security/test_privacy.py security/test_visits.py unit/test_context.py \
+  storage/test_git_files.py storage/test_repositories.py security/test_environment.py security/test_ownership.py \
   viewer/test_xss.py storage/test_upgrades.py reliability/test_disk.py reliability/test_room.py \
   models/test_faults.py models/test_spending.py reliability/test_crowd.py \
   security/test_large_transcripts.py security/test_secret_shapes.py security/test_terminal.py \
@@ -130,6 +131,8 @@ docs-site: $(READY)
 bench: $(READY) browser
 	$(BIN)/python bench/memories.py
 	$(BIN)/python bench/living.py
+	$(BIN)/python bench/living_starts.py
+	$(BIN)/python bench/living_scale.py
 	$(BIN)/python bench/moments.py
 	$(BIN)/python bench/alarms.py
 	$(BIN)/python bench/redactions.py

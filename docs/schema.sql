@@ -837,18 +837,6 @@ CREATE TRIGGER session_summaries_checksum_outdated after update of
     insert into checksum_queue values (new.id * 16 + 3) on conflict do nothing;
 end;
 
-CREATE TABLE anchors (
-    id              integer primary key,
-    observation_id  integer not null references observations (id) on delete cascade,
-    path            text not null,             -- relative to the work tree
-    kind            text not null check (kind in ('edit', 'read')),
-    lines           blob not null,             -- hashes of its telling lines, eight bytes each
-    blob_id         text not null default '', committed integer not null default 0, removed integer not null default 0,  -- git's id of the file as the turn left it, if that is known
-    unique (observation_id, path)
-) strict;
-
-CREATE INDEX anchors_by_path on anchors (path);
-
 CREATE TABLE outcomes (
     observation_id  integer primary key references observations (id) on delete cascade,
     outcome         text not null check (outcome in ('tried', 'committed', 'landed', 'dropped', 'reverted', 'failed')),
@@ -857,21 +845,6 @@ CREATE TABLE outcomes (
     commit_id       text not null default '',  -- the commit that has the lines, or that took them back
     judged_at       integer not null           -- when the outcome last changed
 ) strict;
-
-CREATE TRIGGER observations_anchors_forgotten after update of forgotten on observations when new.forgotten begin
-    delete from anchors where observation_id = new.id;
-    delete from outcomes where observation_id = new.id;
-end;
-
-CREATE TABLE sightings (
-    anchor_id  integer not null references anchors (id) on delete cascade,
-    root       text not null,             -- of the work tree
-    stamp      text not null,             -- modification time and size of the file that was read; empty: no such file
-    present    integer not null,          -- the lines that were there, as a bit set
-    moved_to   text not null default '',
-    commit_id  text not null default '',  -- HEAD at that time
-    primary key (anchor_id, root)
-) strict, without rowid;
 
 CREATE TABLE calls (
     document_id  integer not null references documents (id) on delete cascade,
@@ -930,4 +903,110 @@ CREATE TRIGGER injections_turn_opened_private after insert on turns when new.pri
        and at >= new.opened_at
        and at < coalesce((select min(opened_at) from turns where session_id = new.session_id
                            and opened_at > new.opened_at), 9e18);
+end;
+
+CREATE TABLE "anchors" (
+    id              integer primary key,
+    observation_id  integer not null references observations (id) on delete cascade,
+    path            text not null,             -- relative to the work tree; of a command its key, as in `calls`
+    kind            text not null check (kind in ('edit', 'read', 'removal', 'command')),
+    lines           blob not null,             -- hashes of its telling lines, eight bytes each
+    blob_id         text not null default '',  -- git's id of the file as the turn left it, if that is known
+    committed       integer not null default 0, -- the lines that some commit has had, as a bit set: bit 0 is the first line
+    landed          integer not null default 0, -- the lines that a commit of the default branch has had
+    unique (observation_id, path)
+) strict;
+
+CREATE INDEX anchors_by_path on anchors (path);
+
+CREATE TABLE sightings (
+    anchor_id  integer not null references anchors (id) on delete cascade,
+    root       text not null,             -- of the work tree
+    stamp      text not null,             -- modification time and size of the file that was read; empty: no such file
+    present    integer not null,          -- the lines that were there, as a bit set
+    moved_to   text not null default '',
+    commit_id  text not null default '',  -- HEAD at that time
+    primary key (anchor_id, root)
+) strict, without rowid;
+
+CREATE TRIGGER observations_anchors_forgotten after update of forgotten on observations when new.forgotten begin
+    delete from anchors where observation_id = new.id;
+    delete from outcomes where observation_id = new.id;
+end;
+
+CREATE TRIGGER observations_title_changed after update of title on observations when new.title is not old.title begin
+    delete from anchors where observation_id = new.id and kind = 'command';
+end;
+
+CREATE TABLE confirmations (
+    observation_id  integer primary key references observations (id) on delete cascade,
+    at              integer not null,
+    fingerprint     text not null,  -- of the state of its code that the person saw
+    superseded_by   integer         -- the observation that had superseded it, and does not any more
+) strict;
+
+CREATE TRIGGER observations_kept before update of superseded_by on observations
+ when new.superseded_by is not null and old.superseded_by is null begin
+    select raise(ignore) where exists (
+        select 1 from confirmations c where c.observation_id = new.id and c.superseded_by = new.superseded_by);
+end;
+
+CREATE TABLE validity_changes (
+    id              integer primary key autoincrement,
+    observation_id  integer not null references observations (id) on delete cascade,
+    at              integer not null,
+    validity        text not null,
+    superseded_by   integer,
+    head            text not null default '',  -- the commit of the work tree at that time
+    commit_id       text not null default '',  -- the commit that has the work, or that took it back
+    latest          integer not null default 1
+) strict;
+
+CREATE INDEX validity_changes_by_observation on validity_changes (observation_id, id);
+
+CREATE UNIQUE INDEX validity_changes_latest on validity_changes (observation_id) where latest;
+
+CREATE TABLE validity_queue (
+    observation_id  integer primary key,
+    head            text not null default ''
+) strict;
+
+CREATE TRIGGER anchors_added after insert on anchors begin
+    insert or ignore into validity_queue (observation_id) values (new.observation_id);
+end;
+
+CREATE TRIGGER anchors_removed after delete on anchors begin
+    insert or ignore into validity_queue (observation_id) values (old.observation_id);
+end;
+
+CREATE TRIGGER anchors_committed after update of committed, landed on anchors begin
+    insert or ignore into validity_queue (observation_id) values (new.observation_id);
+end;
+
+CREATE TRIGGER sightings_added after insert on sightings begin
+    insert into validity_queue select observation_id, new.commit_id from anchors where id = new.anchor_id
+        on conflict do update set head = excluded.head where excluded.head != '';
+end;
+
+CREATE TRIGGER sightings_changed after update on sightings begin
+    insert into validity_queue select observation_id, new.commit_id from anchors where id = new.anchor_id
+        on conflict do update set head = excluded.head where excluded.head != '';
+end;
+
+CREATE TRIGGER outcomes_added after insert on outcomes begin
+    insert or ignore into validity_queue (observation_id) values (new.observation_id);
+end;
+
+CREATE TRIGGER outcomes_changed after update of outcome on outcomes begin
+    insert or ignore into validity_queue (observation_id) values (new.observation_id);
+end;
+
+CREATE TRIGGER observations_superseded after update of superseded_by on observations
+ when new.superseded_by is not old.superseded_by begin
+    insert or ignore into validity_queue (observation_id) values (new.id);
+end;
+
+CREATE TRIGGER observations_validity_forgotten after update of forgotten on observations when new.forgotten begin
+    delete from confirmations where observation_id = new.id;
+    delete from validity_changes where observation_id = new.id;
 end;

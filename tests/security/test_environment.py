@@ -14,8 +14,11 @@ from claude_mem import hook
 from claude_mem.agents import claude
 from claude_mem.domain.errors import OperationFailed
 from claude_mem.system import process
+from tests.support import proof
 from tests.support.lab import LAUNCH, Lab
 from tests.support.waiting import wait_for
+
+COMMAND = "CLAUDE_MEM_PROOF=build/proof pytest tests/security/test_environment.py"
 
 SOMEONE = 4321  # no user of this machine
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
@@ -28,6 +31,10 @@ def program(path: Path, marker: Path) -> Path:
     path.write_text(f"#!/bin/sh\necho run >> '{marker}'\n")
     path.chmod(0o700)
     return path
+
+
+def _record(name: str) -> None:
+    proof.record(name, of="S16", goal="all", measured=1, ok=True, tally=True, command=COMMAND)
 
 
 # --- the interpreter -------------------------------------------------------------------------------------------------
@@ -44,6 +51,7 @@ def test_the_interpreter_is_the_one_that_runs(tmp_path: Path, flags: list[str], 
             [start, *flags, "-c", ASK], env=env, cwd=tmp_path, capture_output=True, text=True, check=True
         )
         assert done.stdout.strip() == sys.executable
+    _record("values of PYTHONEXECUTABLE: ignored")
 
 
 @pytest.mark.parametrize("way", ["launch", "launcher"])
@@ -106,6 +114,7 @@ def test_a_program_that_others_may_change_is_not_run(
     path.parent.chmod(folder)
     assert hook.program_problem(str(path)) == expected
     path.parent.chmod(0o700)
+    _record("programs with an unsafe or safe owner, mode or folder: classified correctly")
 
 
 @as_root
@@ -173,6 +182,7 @@ def test_no_variable_names_what_the_plugin_runs(tmp_path: Path, line: str, named
     own = program(tmp_path / "home" / ".claude-mem" / "claude-mem-hook", tmp_path / "own-run")
     subprocess.run(["/bin/sh", "-c", line], input=b"{}", env=env, cwd=work, capture_output=True, check=False)
     assert (tmp_path / "own-run").exists(), own
+    _record("commands of the plugin with a variable that names another program: it is not run")
 
 
 @as_root

@@ -115,11 +115,11 @@ def test_a_name_with_thousands_of_dots_is_not_parsed(tmp_path: Path, monkeypatch
     shop = make(tmp_path / "shop")
     parsed: list[str] = []
 
-    def loads(text: str) -> dict[str, str]:
+    def parse(text: str) -> dict[str, str]:
         parsed.append(text)
         return {}
 
-    monkeypatch.setattr("tomllib.loads", loads)
+    monkeypatch.setattr("claude_mem.system.project_folders.tomllib.loads", parse)
     for text in ("a." * 4_000 + "b = 1\n", f"[{'a.' * 4_000}b]\n", f"x = {{ {'a.' * 4_000}b = 1 }}\n"):
         (shop / ".claude-mem.toml").write_text(text)
         assert not identify_project(str(shop)).enabled, "its author wanted to change something"

@@ -12,7 +12,10 @@ import pytest
 from claude_mem.agents import registry
 from claude_mem.agents.gemini import last_message
 from tests.agents import test_readers
+from tests.support import proof
 from tests.support.lab import Lab
+
+COMMAND = "CLAUDE_MEM_PROOF=build/proof pytest tests/security/test_ownership.py"
 
 Record = dict[str, Any]
 
@@ -100,6 +103,10 @@ def test_another_sessions_file_tells_nothing_of_this_one(lab: Lab, host: str, wa
     assert commands(lab) == []
     assert lab.rows("select text from user_prompts") == []
     assert lab.rows("select 1 from events where body like '%mended%'") == []
+    proof.record(
+        "transcripts of other sessions that a payload names: lines read as this session's", of="S19", goal="0",
+        measured=0, ok=True, tally=True, command=COMMAND,
+    )  # fmt: skip
 
 
 @every_host

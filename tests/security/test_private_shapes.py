@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,7 @@ def test_the_hook_and_ingest_know_the_same_invisible_characters() -> None:
 def _in_class(text: str) -> set[str]:
     """The characters of a character class of a pattern."""
     pieces, characters = text.split("-"), set(text.replace("-", ""))
-    for left, right in pairwise(pieces):
+    for left, right in itertools.pairwise(pieces):
         characters |= {chr(code) for code in range(ord(left[-1]), ord(right[0]) + 1)}
     return characters
 

@@ -19,15 +19,19 @@ from tests.support import proof, secret_shapes
 from tests.support.secret_corpus import Maker, pieces
 from tests.support.secret_shapes import Shape
 
-SETS = ("", "later_", "last_", "fourth_")
 # Of each set: what the rules found, and altered for nothing, when they met it for the first time (percent).
-FIRST_LOOK = {"": (80.1, 3.8), "later_": (84.3, 3.4), "last_": (93.3, 1.8), "fourth_": (85.8, 0.8)}
+FIRST_LOOK = {
+    "": (80.1, 3.8), "later_": (84.3, 3.4), "last_": (93.3, 1.8), "fourth_": (85.8, 0.8), "fifth_": (87.8, 1.3),
+    "sixth_": (81.8, 0.0), "seventh_": (82.6, 1.3), "eighth_": (85.7, 2.9),
+}  # fmt: skip
 COMMAND = "CLAUDE_MEM_PROOF=build/proof pytest tests/security/test_secret_shapes.py"
 
 
 def shapes(kind: str) -> list[Shape]:
     rounds = 5 if proof.long() else 1
-    return [shape for name in SETS for seed in range(rounds) for shape in secret_shapes.read(f"{name}{kind}", seed)]
+    return [
+        shape for name in FIRST_LOOK for seed in range(rounds) for shape in secret_shapes.read(f"{name}{kind}", seed)
+    ]
 
 
 def note(name: str, *, goal: str, measured: float, ok: bool, about: str) -> None:
@@ -40,7 +44,7 @@ def first_look(number: int) -> str:
 
 def test_of_many_tools_shapes_nearly_all_secrets_are_cut() -> None:
     every = shapes("secrets")
-    assert len({(shape.family, shape.label) for shape in every}) >= 500
+    assert len({(shape.family, shape.label) for shape in every}) >= 1_300
     missed = [(shape.family, shape.label) for shape in every if shape.leaks()]
     recall = round(100 * (1 - len(missed) / len(every)), 1)
     about = f"{len(every)} texts of {len({shape.family for shape in every})} tools and languages; {first_look(0)}"
@@ -50,7 +54,7 @@ def test_of_many_tools_shapes_nearly_all_secrets_are_cut() -> None:
 
 def test_of_what_only_looks_like_a_secret_nearly_nothing_is_altered() -> None:
     every = shapes("innocent")
-    assert len({(shape.family, shape.label) for shape in every}) >= 400
+    assert len({(shape.family, shape.label) for shape in every}) >= 1_100
     altered = [(shape.family, shape.label, str(shape.cleaned())) for shape in every if shape.altered()]
     share = round(100 * len(altered) / len(every), 1)
     about = f"{len(every)} texts; {first_look(1)}"

@@ -25,11 +25,14 @@ from claude_mem.system import process
 from claude_mem.worker.app import Service
 from claude_mem.worker.http import auth
 from claude_mem.worker.http.api import ROUTES, build_app
-from claude_mem.worker.http.auth import Admission, BrowserSessions, mac
+from claude_mem.worker.http.auth import BrowserSessions, mac
 from claude_mem.worker.http.routes import viewer
+from claude_mem.worker.http.schemas.viewer import Admission
 from tests.support import login, proof
 from tests.support.lab import Lab
 from tests.support.waiting import SECONDS
+
+COMMAND = "CLAUDE_MEM_PROOF=build/proof pytest tests/security/test_visits.py"
 
 TOKEN = "t" * 43
 PORT = 37777
@@ -90,6 +93,14 @@ def test_nothing_is_kept_in_a_cookie(http: TestClient) -> None:
     ]
     assert not any("set-cookie" in answer.headers for answer in answers)
     assert not http.cookies
+    proof.record(
+        "cookies set while a browser is let in",
+        of="S15",
+        goal="0",
+        measured=len(http.cookies),
+        ok=True,
+        command=COMMAND,
+    )
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
@@ -106,7 +117,7 @@ def test_a_made_up_code_opens_nothing_and_alarms_nobody(http: TestClient, code: 
     answer = http.post(
         "/open", headers={**OURS, "Content-Type": "application/json"}, content=json.dumps({"code": code})
     )
-    assert answer.status_code in (400, 409)
+    assert answer.status_code in (400, 409, 413)
     assert "credential" not in answer.json()
     assert http.get("/api/health", headers=GOOD).json()["door"] == []
 
@@ -264,7 +275,7 @@ def test_a_proof_is_for_one_worker_one_port_and_one_token(http: TestClient, serv
         {"proof": "é"},
         {"proof": again.get("/open/again").json()["challenge"]},
     ):
-        assert _renew(again, renewal, **changed).status_code in (400, 409), changed
+        assert _renew(again, renewal, **changed).status_code in (400, 409, 413), changed
     assert _renew(_next_worker(service, token="u" * 43), renewal).status_code == 409
     elsewhere = _next_worker(service, port=PORT + 1)
     proof = mac(renewal["key"], f"page {elsewhere.get('/open/again').json()['challenge']}")
@@ -315,6 +326,10 @@ def test_a_browser_changes_no_setting_that_names_a_program_an_address_or_a_key(
     assert refused.status_code == 400
     assert f"claude-mem config set {name}" in refused.json()["error"]
     assert not (config.data_dir / "config.toml").exists()
+    proof.record(
+        "changes of a program, an address or a key with a browser's credential: refused", of="S15", goal="all",
+        measured=1, ok=True, tally=True, command=COMMAND,
+    )  # fmt: skip
 
 
 def test_the_page_says_which_settings_need_a_terminal_and_the_token_changes_them(

@@ -12,8 +12,10 @@ import pytest
 from claude_mem.storage.sqlite.engine import Connection
 from claude_mem.system.project_folders import git_distrust_reason, identify_project
 from tests.storage.test_repositories import Memory, git, make, memory
-from tests.support import forks
+from tests.support import forks, proof
 from tests.support.lab import Lab
+
+COMMAND = "CLAUDE_MEM_PROOF=build/proof pytest tests/storage/test_git_files.py"
 
 __all__ = ["memory"]  # a fixture
 SOMEONE = 4321  # no user of this machine
@@ -132,6 +134,10 @@ def test_no_archive_gets_another_projects_memory(
     assert evil_id not in own
     assert memory.know(evil / "src") == evil_id, "what lies in it is part of it"
     assert {memory.know(place) for place in places} == own
+    proof.record(
+        "folders whose `.git` points at another repository: kept apart", of="S14", goal="all", measured=1, ok=True,
+        tally=True, command=COMMAND,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("claim", [pointer_to_git_folder, link_to_git_folder, forged_worktree])

@@ -1,6 +1,6 @@
 """Shapes of secrets and of what only looks like one, read from `tests/support/shapes` and filled when they are asked for.
 
-No key stands in those files: `«kind»` is replaced by letters by chance, always the same ones. The shapes of a tool or a
+No key stands in those files: `«kind»` is replaced by letters by chance, always the same ones, and so is `‹kind›`, which is no secret. The shapes of a tool or a
 language are a family, and a family is either seen or held out, as the hash of its name decides. The rules were made with
 the seen ones at hand; how well they do on the others says what to expect of shapes that nobody thought of.
 """
@@ -17,15 +17,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from claude_mem.capture import sanitize
 from claude_mem.config import Config
 from claude_mem.domain.records import Event, ToolUsed
-from tests.support.secret_corpus import HEX, LETTERS, UPPER, Maker, pieces
+from tests.support.secret_corpus import HEX, LETTERS, UPPER, URLSAFE, Maker, pieces
 
 FOLDER = Path(__file__).parent / "shapes"
 _HEAD = re.compile(r"^=== (?P<family>[^/\n]+) / (?P<label>[^\n\[]+?)(?P<json> \[json\])?\n", re.MULTILINE)
-_MARK = re.compile(r"«([a-zA-Z]+)(\d*)»")
+_MARK = re.compile(r"[«‹]([a-zA-Z]+)(\d*)[»›]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +69,9 @@ def _shape(head: re.Match[str], text: str, seed: int) -> Shape:
     secrets: list[str] = []
 
     def fill(mark: re.Match[str]) -> str:
-        secrets.append(_MADE[mark[1]](make, int(mark[2] or 0)))
-        return secrets[-1]
+        made = _MADE[mark[1]](make, int(mark[2] or 0))
+        secrets.extend([made] * (mark[0][0] == "«"))
+        return made
 
     value: Any = _MARK.sub(fill, text.removesuffix("\n"))
     if head["json"]:
@@ -92,6 +94,29 @@ def _wrapped(make: Maker, _: int) -> str:
     return base64.b64encode(make.password().encode()).decode()
 
 
+def _human(make: Maker, _: int) -> str:
+    """A password as people make them: mostly words."""
+    one, two, number = make.chance.choice(_WORDS), make.chance.choice(_WORDS), str(make.chance.randrange(10, 9999))
+    kinds = (
+        f"{one.title()}{number}!",
+        f"{one}{number}",
+        f"{one}-{two}-{number}",
+        f"{one[:3]}4{two.title()}_{number}",
+        make.some(16),
+    )
+    return make.chance.choice(kinds)
+
+
+def _compound(make: Maker, _: int) -> str:
+    return "".join(make.chance.sample(_WORDS, k=2))
+
+
+def _jwt(make: Maker, _: int) -> str:
+    return ".".join(
+        (make.coded({"alg": "HS256", "typ": "JWT"}), make.coded({"sub": make.some(9)}), make.some(43, URLSAFE))
+    )
+
+
 _WORDS = (
     "abandon",
     "ladder",
@@ -109,6 +134,14 @@ _WORDS = (
     "violin",
 )
 _MADE: dict[str, Callable[[Maker, int], str]] = {
+    "human": _human,
+    "weak": lambda make, _: make.chance.choice(_WORDS) + str(make.chance.randrange(10, 99)),
+    "compound": _compound,
+    "strong": lambda make, count: make.some(count, LETTERS + "!#*+-_.^~%"),
+    "lower": lambda make, count: "".join(make.chance.choices(string.ascii_lowercase, k=count)),
+    "url": lambda make, count: make.some(count * 4 // 3, URLSAFE),
+    "escaped": lambda make, count: quote(make.some(count) + "@/#9", safe=""),
+    "jwt": _jwt,
     "pw": lambda make, _: make.password(),
     "tok": lambda make, count: make.some(count or 32),
     "let": _letters,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -103,7 +104,7 @@ def test_the_share_of_lines_that_are_still_there_gives_the_freshness(
 
 
 def test_what_was_only_read_is_never_called_outdated_for_its_surroundings() -> None:
-    assert anchors.judge([Sighting(10, 1)], is_edit=False) == Freshness.PARTLY
+    assert anchors.judge([Sighting(10, 1)], kind=anchors.READ) == Freshness.PARTLY
 
 
 def test_a_line_that_the_same_turn_removed_again_is_no_anchor() -> None:
@@ -131,12 +132,89 @@ def test_a_line_that_was_only_reworded_does_not_count_as_removed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("total", "dropped", "is_replaced"), [(12, 8, True), (12, 7, False), (3, 3, True), (2, 2, False)]
+    ("counts", "is_replaced"),
+    [
+        ([(12, 8)], True),
+        ([(12, 7)], False),
+        ([(3, 3)], True),
+        ([(2, 2)], False),
+        ([(9, 9), (2, 1)], True),
+        ([(9, 9), (1, 0)], False),  # what the memory says of the other file still holds
+    ],
 )
-def test_two_thirds_of_its_lines_must_go_for_a_memory_to_be_replaced(
-    total: int, dropped: int, is_replaced: bool
+def test_two_thirds_of_its_lines_and_half_in_each_file_must_go_for_a_memory_to_be_replaced(
+    counts: list[tuple[int, int]], is_replaced: bool
 ) -> None:
-    assert anchors.is_replaced(total, dropped) == is_replaced
+    assert anchors.is_replaced(counts) == is_replaced
+
+
+def test_an_edit_that_mostly_removed_lines_holds_while_they_are_absent(tmp_path: Path) -> None:
+    lines = collect_lines(turn(edit("/p/a.py", CODE, "total = sum(basket.lines)")))
+    (anchor,) = find_anchors(Draft(key="work", type="refactor", title="t", files_modified=("a.py",)), lines)
+    assert anchor.kind == anchors.REMOVAL
+    removal = StoredAnchor(1, 1, "a.py", anchor.kind, anchor.lines)
+    (tmp_path / "a.py").write_text("total = basket.sum_of(lines)\n")
+    (item,) = look(tmp_path, removal)
+    assert state(item) == Freshness.CURRENT, "the line that took their place may change"
+    (tmp_path / "b.py").write_text(CODE)
+    (tmp_path / "a.py").unlink()
+    (item, _) = look(tmp_path, item, stored("b.py", number=2), paths=("b.py",))
+    assert state(item) == Freshness.CURRENT, "the same lines in another file are not the removed ones"
+    (tmp_path / "a.py").write_text(CODE)
+    (item,) = look(tmp_path, item)
+    assert state(item) == Freshness.OUTDATED, "somebody put them back"
+
+
+@pytest.mark.parametrize(
+    ("title", "key", "fails"),
+    [
+        ("`rtk bun run test` does not work here", "rtk bun run test", True),
+        ("Note: `gh pr diff --stat` fails: unknown flag", "gh pr diff --stat", True),
+        ("`make dist` works again", "make dist", False),
+        ("In this project, `npm test` can't work", "npm test", True),
+    ],
+)
+def test_a_memory_that_a_command_fails_or_works_is_anchored_at_the_command(title: str, key: str, fails: bool) -> None:
+    (anchor,) = find_anchors(Draft(key="a", type="discovery", title=title), collect_lines(turn()))
+    assert (anchor.path, anchor.kind, bool(anchor.lines)) == (key, anchors.COMMAND, fails)
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        "`make dist` fails when the cache is cold",
+        "`make dist` works only on Linux",
+        "`make dist` builds the wheel",
+        "`make dist && make test` fails",
+        "`compute_total()` works",
+        "Fixed: `make dist` fails",
+    ],
+)
+def test_what_depends_on_a_condition_or_is_no_claim_is_not_anchored_at_a_command(title: str) -> None:
+    assert find_anchors(Draft(key="a", type="discovery", title=title), collect_lines(turn())) == ()
+
+
+@pytest.mark.parametrize(
+    ("was_failing", "worked_at", "failed_at", "expected"),
+    [
+        (True, 0, 0, Freshness.UNKNOWN),
+        (True, 5, 0, Freshness.OUTDATED),
+        (True, 5, 6, Freshness.CURRENT),
+        (False, 5, 6, Freshness.OUTDATED),
+        (False, 5, 0, Freshness.CURRENT),
+    ],
+)
+def test_a_later_call_decides_whether_a_memory_of_a_command_holds(
+    was_failing: bool, worked_at: int, failed_at: int, expected: Freshness
+) -> None:
+    assert anchors.judge_command(was_failing=was_failing, worked_at=worked_at, failed_at=failed_at) == expected
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_byte_order_mark_and_the_encoding_do_not_matter(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "a.py").write_bytes(CODE.encode(encoding))
+    (item,) = look(tmp_path, stored("a.py", CODE[: CODE.index("def step_9(")]))
+    assert item.present == item.all_lines
 
 
 def test_a_failed_edit_leaves_no_anchor() -> None:
@@ -184,10 +262,24 @@ def test_a_file_is_compared_line_by_line(tmp_path: Path) -> None:
     assert state(item) == Freshness.GONE
 
 
+def test_nothing_is_claimed_of_a_changed_file_that_there_was_no_time_to_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.py").write_text("total = 0\n")
+    (tmp_path / "b.py").write_text("total = 0\n")
+    first, second = look(tmp_path, stored("a.py"), stored("b.py", number=2))
+    assert (state(first), state(second)) == (Freshness.OUTDATED, Freshness.OUTDATED)
+    (tmp_path / "a.py").write_text(CODE)
+    clock = iter([0, 0, 0, 99])  # the start, the time of each file, and when the changed one would be read
+    monkeypatch.setattr(freshness, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    first, second = look(tmp_path, first, second)
+    assert (state(first), state(second)) == (Freshness.UNKNOWN, Freshness.OUTDATED)
+
+
 def test_a_file_that_has_not_changed_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.py").write_text(CODE)
     (item,) = look(tmp_path, stored("a.py"))
-    monkeypatch.setattr(freshness, "_read_hashes", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(freshness._Tree, "read_hashes", lambda *_: pytest.fail("read again"))
     assert freshness.look_at_files(str(tmp_path), [item], seconds=60) == []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from claude_mem.digest import candidates, markdown, prose, symbols
+from claude_mem.digest import candidates, composed, markdown, prose, ranking, symbols
 from claude_mem.digest.candidates import TitleCandidate
 from claude_mem.digest.evidence import gather_evidence
 from claude_mem.digest.subjects import find_request
@@ -345,7 +345,7 @@ def test_a_line_that_is_shown_is_read_in_bounds() -> None:
 
 def test_a_joined_title_holds_whole_lines_only() -> None:
     tasks = [f"Added the number {n} of the rows to the table of the shop" for n in range(9)]
-    assert all(part.lower() in [task.lower() for task in tasks] for part in candidates._fitting(tasks).split("; "))
+    assert all(part.lower() in [task.lower() for task in tasks] for part in composed._fitting(tasks).split("; "))
 
 
 def test_a_candidate_knows_whether_the_turn_changed_something() -> None:
@@ -356,3 +356,177 @@ def test_a_candidate_knows_whether_the_turn_changed_something() -> None:
     assert {one.worked for one in worked} == {True}
     assert {one.worked for one in answered} == {False}
     assert isinstance(answered[0], TitleCandidate)
+
+
+# --- from definitions, headings and questions ------------------------------------------------------------------------
+
+TOTAL = "def total(rows):\n    return sum(rows)\n"
+
+
+def test_a_definition_that_was_removed_is_told_by_its_name() -> None:
+    removed = edit("src/cart.py", TOTAL, "")
+    assert lines("yes", removed, Stopped("Done, the dead code is gone."), source="removed") == [
+        "Removed `total` from `cart.py`"
+    ]
+    assert lines("sort the rows", removed, Stopped("Done."), source="removed") == []  # a means, not the point
+
+
+def test_a_definition_that_was_rewritten_is_not_told_as_removed() -> None:
+    rewritten = edit("src/cart.py", TOTAL, "def grand_total(rows):\n    return round(sum(rows))\n")
+    assert lines("yes", rewritten, Stopped("Done."), source="removed") == []
+
+
+def test_a_definition_that_changed_its_file_is_told_as_moved() -> None:
+    moved = [edit("src/cart.py", TOTAL, ""), edit("src/money/sums.py", "", TOTAL)]
+    assert lines("yes", *moved, Stopped("Done."), source="relocated") == ["Moved `total` from `cart.py` to `sums.py`"]
+    same_name = [edit("src/cart.py", TOTAL, ""), edit("src/money/cart.py", "", TOTAL)]
+    assert lines("yes", *same_name, Stopped("Done."), source="relocated") == [
+        "Moved `total` from `cart.py` to `money/cart.py`"
+    ]
+
+
+def test_faults_that_were_fixed_one_by_one_are_told_together() -> None:
+    message = Stopped(
+        "**Bug 1 — Wrong label of the cart**: it said Basket.\n\n**Bug 2 — Order of the rows**: they were not sorted."
+    )
+    assert lines("fix both", edit("src/cart.py"), message, source="faults") == [
+        "Fixed: Wrong label of the cart; order of the rows"
+    ]
+
+
+def test_a_heading_that_names_the_work_is_told_with_what_came_of_it() -> None:
+    message = Stopped(
+        "## Rounding check for open orders\n\n**Changes:**\n- `shop close` now warns if the cents do not add up\n"
+    )
+    told = lines("can we add a check?", edit("src/cart.py"), message, source="headed")
+    assert told[0] == "Rounding check for open orders: `shop close` now warns if the cents do not add up"
+
+
+@pytest.mark.parametrize(
+    "heading", ["Summary of Changes", "Step 2: the sums of rows", "Complete summary of this session"]
+)
+def test_a_heading_that_names_no_work_titles_nothing(heading: str) -> None:
+    message = Stopped(f"## {heading}\n\n- `shop close` now warns if the cents do not add up\n")
+    assert lines("can we add a check?", edit("src/cart.py"), message, source="headed") == []
+
+
+def test_the_fault_a_reviewer_states_titles_its_fix() -> None:
+    review = "The `sum_rows` helper in the cart never rounds the total, so orders are off by a cent. Please fix it."
+    assert lines(review, edit("src/cart.py"), Stopped("Done."), source="fault")[:1] == [
+        "Fixed: the `sum_rows` helper in the cart never rounds the total, so orders are off by a cent"
+    ]
+    assert lines(review, Stopped("I disagree."), source="fault") == []
+    failing = bash("pytest tests", "1 failed", failed=True)
+    assert lines(review, edit("src/cart.py"), failing, Stopped("Not yet."), source="fault") == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("No, it adds the rows first and rounds the sum.", "No: it adds the rows first and rounds the sum"),
+        ("Yes. The helper `sum_rows` rounds every row.", "Yes: the helper `sum_rows` rounds every row"),
+        ("Currently, no. Only the sum is rounded, in `cart.py`.", "No: only the sum is rounded, in `cart.py`"),
+    ],
+)
+def test_a_yes_or_a_no_keeps_its_question(answer: str, expected: str) -> None:
+    asked = "Does the cart round every row of an order?"
+    assert lines(asked, Stopped(answer), source="verdict")[:1] == [f"{asked} {expected}"]
+
+
+def test_the_cause_that_an_answer_names_is_called_a_cause() -> None:
+    message = Stopped("## Root cause\n\nThe helper `sum_rows` rounds every row before the tax is added.\n")
+    assert lines("why is the total wrong?", message, source="cause") == [
+        "Root cause: the helper `sum_rows` rounds every row before the tax is added"
+    ]
+    unfinished = Stopped(
+        "## Root cause\n\nThere are two kinds of rows in `cart.py`:\n- `Row` of an order\n- `Row` of a cart\n"
+    )
+    assert lines("why is the total wrong?", unfinished, source="cause") == [
+        "Root cause: two kinds of rows in `cart.py`: `Row` of an order, `Row` of a cart"
+    ]
+
+
+def test_the_steps_under_an_approach_are_a_proposal() -> None:
+    message = Stopped(
+        "## Proposed refactor\n\n1. **Remove `total` from the cart**\n2. **Add a helper `sum_rows` to money**\n"
+    )
+    assert lines("could it move?", message, source="proposed")[0] == (
+        "Proposed: remove `total` from the cart; add a helper `sum_rows` to money"
+    )
+    assert lines("move it", edit("src/cart.py"), message, source="proposed") == []
+
+
+def test_an_offer_is_a_proposal_if_it_is_specific() -> None:
+    offer = Stopped("It is rounded twice. Want me to remove the rounding from `sum_rows()`?")
+    assert lines("why is it off?", offer, source="offered") == ["Proposed: remove the rounding from `sum_rows()`"]
+    assert lines("why is it off?", Stopped("It is rounded twice. Want me to fix it?"), source="offered") == []
+
+
+def test_what_it_now_does_is_told_of_the_only_file() -> None:
+    message = Stopped("Done! Now it rounds the sum of the order, not every row.")
+    assert lines("round once", edit("src/cart.py"), message, source="subjected") == [
+        "`cart.py` now rounds the sum of the order, not every row"
+    ]
+    assert lines("round once", edit("src/cart.py"), edit("src/view.py"), message, source="subjected") == []
+
+
+def test_a_lead_in_is_joined_with_the_items_that_end_its_sentence() -> None:
+    message = Stopped("Changed `sum_rows()` to:\n- Add the rows first\n- Round the sum\n")
+    assert lines("round once", edit("src/cart.py"), message, source="list")[0] == (
+        "Changed `sum_rows()` to add the rows first, round the sum"
+    )
+
+
+def test_work_without_an_edit_is_told_in_the_words_of_the_request() -> None:
+    rebased = bash("git rebase main", "Successfully rebased")
+    asked = "please remove the cart commit and update the branch of the shop"
+    assert lines(asked, rebased, Stopped("Done. All is on main."), source="wish") == [
+        "Removed the cart commit and updated the branch of the shop"
+    ]
+    assert lines(asked, Stopped("Which commit?"), source="wish") == []
+
+
+def test_tasks_that_an_earlier_turn_finished_are_not_told_again() -> None:
+    def todo(content: str, status: str) -> dict[str, str]:
+        return {"content": content, "status": status}
+
+    old = [todo("Add the rounding", "completed"), todo("Sort the rows", "completed")]
+    new = [*old, todo("Add a test of the rounding", "completed")]
+    listed = ToolUsed(name="TodoWrite", input={"todos": new}, output={"oldTodos": old, "newTodos": new})
+    evidence = gather_evidence(turn("can we add a test?", edit("tests/test_cart.py"), listed, Stopped("Done.")))
+    assert [task.subject for task in evidence.tasks] == ["Add a test of the rounding"]
+
+
+def test_files_that_come_and_go_in_a_trial_title_nothing() -> None:
+    trial = bash("rm shop/settings.json && shop start", "started")
+    story = build_story(turn("it still shows the notice", trial, Stopped("It works now.")))
+    (moved,) = [one for one in candidates.candidates(story) if one.source == "moved" and not one.placed]
+    assert ranking.sureness(moved, story) == 0
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("The fix adds a rounding to the sum of an order", "Added a rounding to the sum of an order"),
+        ("The issue is that rows are rounded twice", "Problem: rows are rounded twice"),
+        ("The fix should be: round the sum once", "Proposed fix: round the sum once"),
+        ("I think `sum` is better here", "`sum` is better here"),
+        ("Looking at `sum_rows()`, I can see that yes, both are rounded", "In `sum_rows()`, both are rounded"),
+    ],
+)
+def test_the_point_of_a_sentence_is_told_without_its_wrapping(sentence: str, expected: str) -> None:
+    assert prose.as_title(sentence) == expected
+
+
+def test_a_sentence_knows_its_bold_words() -> None:
+    (one,) = markdown.read("The rows are **not rounded** and **never were rounded** here.")
+    assert one.strong == "never were rounded"
+
+
+def test_small_changes_and_purposes_are_facts() -> None:
+    swapped = edit("src/view.py", "timeout: 20m", "timeout: 45m")
+    added = edit("src/cart.py", "", "# Returns the sum of all rows of an order.\ndef sum_rows(rows):\n    return 1\n")
+    (record,) = compose_digest(turn("please", swapped, added, Stopped("Reworked the cart of the shop."))).observations
+    texts = [fact.text for fact in record.facts]
+    assert "Changed `timeout` from `20m` to `45m` in `view.py`" in texts
+    assert "Added `sum_rows` in `cart.py`: returns the sum of all rows of an order" in texts

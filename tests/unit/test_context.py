@@ -26,6 +26,7 @@ from claude_mem.privacy.display import neutralize_tags, safe_line
 from claude_mem.recall import rank
 from claude_mem.storage.sqlite.engine import Connection, Database
 from claude_mem.storage.sqlite.memory import observations
+from claude_mem.storage.sqlite.memory.anchors import UNKNOWN_STATE
 from tests.support import proof
 from tests.support.lab import Lab
 
@@ -813,7 +814,8 @@ def test_whatever_is_remembered_and_set_no_moment_tells_more_than_two_thousand_t
         found = _numbered(rows * times)
         pinned, rest = [row for row in found if row["pinned"]], [row for row in found if not row["pinned"]]
         known = ProjectMemory(project[:100], found[::7], pinned, rest, rest[::3], turns)
-        hits = [rank.Hit(row["id"], "observation", row["title"], 1.0, row, {}) for row in found[:5]]
+        found_hits = [rank.Hit(row["id"], "observation", row["title"], 1.0, row, {}) for row in found[:5]]
+        hits = [(hit, UNKNOWN_STATE) for hit in found_hits]
         lines = [(triggers._row_line(row, ICONS), ["x"], True) for row in found[:4]]
         said = {
             "start": render_brief(known, budget_tokens=budget),

@@ -173,12 +173,13 @@ def test_fragments_do_not_use_up_the_list() -> None:
     "words",
     [
         "<outcome>one of: done, partly, failed, abandoned, answered",
-        '"Proposed:", nothing of it is completed',
+        '"Proposed:", none of it is completed',
         "the outcome is proposed",
-        "A commit, push, merge, release or formatting run",
-        "A single call or edit that the user turned down",
-        "The turn as a whole belongs into the summary, and only there",
-        "Next steps are what is open when the turn ends",
+        "A commit, push, merge, release or formatting run that was requested",
+        "A single call or edit that the user rejected",
+        "Describe the turn as a whole only in the summary",
+        "List as next steps everything that is open when the turn ends",
+        "checks that a plan or the user asked for and the record does not show",
     ],
 )
 def test_the_rules_are_said(words: str) -> None:
@@ -245,7 +246,7 @@ def test_the_modes_types_and_concepts_are_said() -> None:
     system = build_request(turn(), RequestOptions(mode=research), project="shop", known_titles=()).system
     assert "finding, source" in system
     assert "bugfix" not in system
-    assert "contradiction: two sources that do not agree" in system
+    assert "contradiction: two sources that disagree" in system
     assert "$" not in system, "no placeholder is left"
 
 
@@ -389,7 +390,7 @@ def test_a_command_that_passed_is_told_briefly_and_a_failure_in_full() -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["at most 120 characters", "One observation for one piece of work", "Proposed:", "awaiting go-ahead", "with its subject", "by what was learnt"],
+    ["at most 120 characters", "one observation per piece of work", "Proposed:", "name the options", "naming its subject", "by what was learned"],
 )  # fmt: skip
 def test_the_instructions_say_what_makes_a_record_good(words: str) -> None:
     assert words in " ".join(

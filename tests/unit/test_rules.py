@@ -292,6 +292,10 @@ def test_a_tool_that_imitates_a_rejection_states_no_rule(body: ToolUsed, host: s
         ("We use npm here now", "Use bun, not npm"),
         ("Never push to main without asking", "Never push to main"),
         ("please NEVER push to main!", "Never push to main"),
+        ("The staging server listens on port 9090", "The staging server listens on port 8080"),
+        ("`log_level` is warn", "`log_level` is debug"),
+        ("Unit tests live in spec/unit", "Unit tests live in tests/unit."),
+        ("Decided to use Postgres instead of SQLite", "Decided to use SQLite"),
     ],
 )
 def test_a_later_rule_on_the_same_subject_takes_the_place_of_an_earlier_one(later: str, earlier: str) -> None:
@@ -307,6 +311,10 @@ def test_a_later_rule_on_the_same_subject_takes_the_place_of_an_earlier_one(late
         ("Never use mocks in integration tests", "We use mocks in unit tests"),
         ("Don't add comments to tests", "Don't add comments"),
         ("Use spaces, not tabs", "Never push to main"),
+        ("Step 2 writes the index", "Step 1 writes the index"),
+        ("The test server listens on port 9090", "The staging server listens on port 8080"),
+        ("`log_file` is warn", "`log_level` is debug"),
+        ("Use Postgres for events", "Decided to use SQLite for settings"),
     ],
 )
 def test_a_rule_on_another_subject_does_not(later: str, earlier: str) -> None:
@@ -322,7 +330,17 @@ def state(conn: Connection, text: str, *, at: int = NOW, trust: str = "user") ->
     number = fetch_value(conn, "select count(*) from observations")
     words = {"title": text, "text": text, "key": f"saved:{number}", "type_": ObservationType.RULE}
     row_id = observations.save_observation(conn, project_id=1, **words, trust=trust, now=at)
-    rule_rows.link_rules(conn, 1)
+    rule_rows.link_statements(conn, 1)
+    return row_id
+
+
+def decide(conn: Connection, text: str, *, trust: str = "agent", type_: str = "decision") -> int:
+    if not fetch_value(conn, "select 1 from projects where id = 1"):
+        conn.execute("insert into projects values (1, 'shop', '/p', 0)")
+    number = fetch_value(conn, "select count(*) from observations")
+    words = {"title": text, "text": text, "key": f"saved:{number}", "type_": type_}
+    row_id = observations.save_observation(conn, project_id=1, **words, trust=trust, now=NOW + number)
+    rule_rows.link_statements(conn, 1)
     return row_id
 
 
@@ -350,6 +368,33 @@ def test_the_later_of_two_stands_and_the_other_says_by_which_it_was_superseded(d
     assert [row["id"] for row in db.read_now(observations.list_injectable_rules, [1], limit=9)] == [other, new]
     listed = db.read_now(observations.list_memories, kind="observation", limit=9, offset=0, type_="rule")
     assert [row["id"] for row in listed] == [other, new, old]
+
+
+def test_a_later_decision_supersedes_one_by_the_same_or_a_lower_authority(db: Database) -> None:
+    old = db.write_now(decide, "Decided to use SQLite for storage")
+    new = db.write_now(decide, "Decided to use Postgres instead of SQLite for storage")
+    assert by(db, old) == new
+    own = db.write_now(decide, "The staging server listens on port 8080", trust="user", type_="discovery")
+    db.write_now(decide, "The staging server listens on port 9090")
+    assert by(db, own) is None, "an agent does not overrule the user"
+    last = db.write_now(decide, "The staging server listens on port 7070", trust="user", type_="discovery")
+    assert by(db, own) == last
+
+
+def test_among_very_many_statements_links_of_old_ones_stay(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = db.write_now(decide, "Decided to use SQLite for storage")
+    new = db.write_now(decide, "Decided to use Postgres instead of SQLite for storage")
+    rule = db.write_now(state, "We use npm here")
+    monkeypatch.setattr(observations, "MAX_STATEMENTS", 2)
+    other = db.write_now(state, "Use pnpm instead of npm", at=NOW + 1)
+    assert (by(db, old), by(db, rule)) == (new, other)
+
+
+def test_a_decision_that_cites_code_is_not_compared_by_its_words(db: Database) -> None:
+    new = db.write_now(decide, "The staging server listens on port 9090")
+    db.write_now(lambda conn: conn.execute("insert into anchors values (9, ?, 'a.py', 'edit', x'', '', 0, 0)", (new,)))
+    db.write_now(decide, "The staging server listens on port 7070")
+    assert by(db, new) is None
 
 
 def test_an_old_session_that_is_read_later_supersedes_nothing(db: Database) -> None:
@@ -390,7 +435,7 @@ def test_a_corrected_rule_is_compared_by_its_new_words(db: Database) -> None:
     db.write_now(edits.undo_last_change, new, now=NOW)
     assert standing(db) == [new]
     db.write_now(edits.edit_observation, new, {"type": "decision"}, now=NOW)
-    assert standing(db) == [old]
+    assert by(db, old) == new, "a decision of the user's supersedes a rule of theirs"
 
 
 def test_deleting_one_of_many_does_not_look_at_all_of_them(db: Database) -> None:

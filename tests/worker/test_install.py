@@ -158,7 +158,7 @@ def test_a_broken_settings_file_is_left_alone(lab: Lab, settings: Path) -> None:
 
 
 def test_a_dry_run_changes_nothing(lab: Lab, settings: Path) -> None:
-    assert "create ~/.claude/settings.json: 9 hooks" in lab.mem("install", "--dry-run").stderr
+    assert "create ~/.claude/settings.json: 10 hooks" in lab.mem("install", "--dry-run").stderr
     assert not settings.exists()
     assert not (lab.data / "connected.json").exists()
 

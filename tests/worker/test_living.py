@@ -5,68 +5,23 @@ from __future__ import annotations
 
 import json
 import stat
-import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
-from claude_mem.domain import anchors
 from claude_mem.domain.anchors import Freshness, Outcome
 from claude_mem.inject import freshness
-from claude_mem.storage.sqlite.memory.anchors import StoredAnchor, StoredOutcome, apply_looks, judge_freshness
+from claude_mem.storage import sqlite
+from claude_mem.storage.sqlite.memory.anchors import MemoryState, judge_freshness
 from claude_mem.system import git_objects
 from claude_mem.system.git_objects import GitObjects
 from tests.support.lab import Lab
+from tests.support.repositories import CODE, NOW, OTHER, Repository, work
+from tests.support.waiting import wait_for
 
-CODE = "\n".join(f"def step_{number}(basket): return basket.total({number})" for number in range(9)) + "\n"
-OTHER = "\n".join(f"class Basket{number}: total = compute_total({number})" for number in range(9)) + "\n"
-NOW = time.time_ns() // 1_000_000
-
-
-class Repository:
-    """A real repository in a temporary directory."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        root.mkdir(exist_ok=True)
-        self.git("init", "-q", "-b", "main")
-        self.put("README", "A shop with baskets and totals.\n")
-        self.commit("Begin")
-
-    def git(self, *arguments: str) -> str:
-        names = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
-        done = subprocess.run(
-            ["git", "-C", str(self.root), *names, *arguments], check=True, capture_output=True, text=True
-        )
-        return done.stdout.strip()
-
-    def put(self, path: str, text: str) -> None:
-        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
-        (self.root / path).write_text(text)
-
-    def commit(self, subject: str) -> None:
-        self.git("add", "-A")
-        self.git("commit", "-q", "-m", subject)
-
-    def outcome(self, before: Outcome = Outcome.TRIED, *, path: str = "a.py") -> str:
-        """Return what became of an edit that added `CODE` to a file."""
-        verdict = self.judge(before, path=path)
-        return verdict.outcome if verdict else before
-
-    def judge(
-        self, before: Outcome = Outcome.TRIED, *, path: str = "a.py", created_at: int = NOW, now: int = NOW
-    ) -> freshness.Verdict | None:
-        """Judge an edit that added `CODE` to a file, as a look after a turn does."""
-        item = StoredAnchor(1, 1, path, "edit", anchors.choose_lines(CODE.splitlines()))
-        git = GitObjects(str(self.root))
-        head, _ = git.head()
-        paths = git.list_paths(head)
-        seen = apply_looks([item], freshness.look_at_files(str(self.root), [item], seconds=60, paths=paths))
-        stored = StoredOutcome(1, before, "", created_at)
-        verdicts = freshness.judge_outcomes(git, seen, [stored], head=head, now=now)
-        return verdicts[0] if verdicts else None
+MIGRATION = (Path(sqlite.__file__).parent / "migrations" / "0026_anchor_kinds.sql").read_text()
 
 
 @pytest.fixture
@@ -224,23 +179,6 @@ def test_without_git_or_a_repository_only_files_are_looked_at(tmp_path: Path) ->
 # --- the story of a week ---------------------------------------------------------------------------------------------
 
 
-def work(lab: Lab, session: str, path: str, text: str, said: str, **fields: Any) -> None:
-    """A session that writes a file, for real, and reports it."""
-    target = lab.project / path
-    target.parent.mkdir(parents=True, exist_ok=True)
-    before = target.read_text() if target.exists() else None
-    target.write_text(text)
-    who = {"session_id": session, "prompt_id": f"{session}-1"}
-    lab.spool("UserPromptSubmit", prompt=f"Please change {path}: {said}", **who)
-    if before is None:
-        call = {"tool_name": "Write", "tool_input": {"file_path": str(target), "content": text}}
-        lab.spool("PostToolUse", **call, tool_response={"type": "create"}, **who)
-    else:
-        edit = {"file_path": str(target), "old_string": before, "new_string": text}
-        lab.spool("PostToolUse", tool_name="Edit", tool_input=edit, tool_response={}, **who)
-    lab.spool("Stop", last_assistant_message=said, **who, **fields)
-
-
 def adopt(lab: Lab) -> Repository:
     """The repository of a lab's project."""
     return Repository(lab.project)
@@ -333,6 +271,53 @@ def test_a_forgotten_observation_leaves_no_anchor(lab: Lab) -> None:
     assert lab.rows("select * from outcomes") == []
 
 
+def test_undoing_a_deletion_brings_the_anchors_back(lab: Lab) -> None:
+    work(lab, "a", "src/prices.py", PRICES, PRICES_SAID)
+    client = lab.start()
+    lab.wait_digested()
+    (item,) = client.get("/api/observations")["items"]
+    lab.mem("forget", str(item["id"]), "--yes")
+    lab.mem("forget", "--undo", str(item["id"]))
+    wait_for(lambda: client.get(f"/api/observation/{item['id']}")["work_outcome"])
+    lab.mem("stop")
+    ((kind, size),) = lab.rows("select kind, length(lines) / 8 from anchors")
+    assert (kind, size) == ("edit", 9)
+
+
+def test_a_deleted_session_that_is_restored_has_its_anchors_again(lab: Lab) -> None:
+    work(lab, "a", "src/prices.py", PRICES, PRICES_SAID)
+    client = lab.start()
+    lab.wait_digested()
+    lab.mem("forget", "--session", "a", "--yes")
+    assert client.get("/api/observations")["items"] == []
+    lab.mem("forget", "--undo", "F1")
+    wait_for(lambda: [item for item in client.get("/api/observations")["items"] if explained(client, item)])
+    lab.mem("stop")
+    assert lab.rows("select length(lines) / 8 from anchors") == [(9,)]
+
+
+def explained(client: Any, item: dict[str, Any]) -> str:
+    """What became of an observation's work; "" if it has no anchors."""
+    return str(client.get(f"/api/observation/{item['id']}")["work_outcome"])
+
+
+def test_records_from_before_there_were_anchors_get_theirs(lab: Lab) -> None:
+    work(lab, "a", "src/prices.py", PRICES, PRICES_SAID)
+    client = lab.start()
+    lab.wait_digested()
+    (item,) = client.get("/api/observations")["items"]
+    lab.mem("edit", str(item["id"]), "--title", "Prices are computed by nine functions")
+    lab.mem("stop")
+    with apsw.Connection(str(lab.data / "claude-mem.db")) as conn:  # as an upgrade leaves it
+        conn.execute("delete from anchors; delete from outcomes")
+        (job,) = [part for part in MIGRATION.split(";") if "insert or ignore into jobs" in part]
+        conn.execute(job)
+    client = lab.start()
+    wait_for(lambda: explained(client, item))
+    lab.mem("stop")
+    assert lab.rows("select length(lines) / 8 from anchors") == [(9,)]
+
+
 def test_code_that_changed_in_part_is_said_to_have(lab: Lab) -> None:
     work(lab, "a", "src/prices.py", PRICES, PRICES_SAID)
     lab.start()
@@ -340,6 +325,103 @@ def test_code_that_changed_in_part_is_said_to_have(lab: Lab) -> None:
     half = PRICES.splitlines()[:6] + OTHER.splitlines()[:3]
     (lab.project / "src" / "prices.py").write_text("\n".join(half) + "\n")
     assert "its code has changed in part since" in start(lab, "b")
+
+
+def run_command(lab: Lab, session: str, command: str, output: str, *, failed: bool = False) -> None:
+    """A session that runs one command."""
+    who = {"session_id": session, "prompt_id": f"{session}-1"}
+    lab.spool("UserPromptSubmit", prompt=f"Please run {command}", **who)
+    call = {"tool_name": "Bash", "tool_input": {"command": command}}
+    if failed:
+        lab.spool("PostToolUseFailure", **call, error=output, **who)
+    else:
+        lab.spool("PostToolUse", **call, tool_response={"stdout": output, "stderr": ""}, **who)
+    lab.spool("Stop", last_assistant_message="I ran it.", **who)
+    lab.wait_digested()
+
+
+def test_a_memory_that_a_command_fails_holds_until_the_command_works(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(lab.project)
+    client = lab.start()
+    lab.mem("save", "`make dist` does not work here")
+    lab.mem("save", "`make docs` works again")
+    (docs, dist) = (item["id"] for item in client.get("/api/observations")["items"])
+    assert "does not work" in start(lab, "a")
+    run_command(lab, "b", "make dist", "wheel written")
+    run_command(lab, "b2", "make docs", "make: *** No rule to make target 'docs'.  Stop.", failed=True)
+    wait_for(lambda: client.get(f"/api/observation/{dist}")["freshness"] == "outdated")
+    wait_for(lambda: client.get(f"/api/observation/{docs}")["freshness"] == "outdated")
+    text = start(lab, "c")
+    assert "does not work" not in text
+    assert "works again" not in text
+    run_command(lab, "d", "make dist", "make: *** No rule to make target 'dist'.  Stop.", failed=True)
+    wait_for(lambda: client.get(f"/api/observation/{dist}")["freshness"] == "current")
+    assert "does not work" in start(lab, "e")
+
+
+def test_a_memory_with_another_title_is_not_about_the_command_any_more(lab: Lab) -> None:
+    client = lab.start()
+    lab.mem("save", "`make dist` does not work here")
+    (item,) = client.get("/api/observations")["items"]
+    lab.mem("edit", str(item["id"]), "--title", "Wheels are made by the CI only")
+    lab.mem("stop")
+    assert lab.rows("select path from anchors") == []
+
+
+def test_work_whose_last_check_failed_is_never_shown_as_done(lab: Lab) -> None:
+    repository = adopt(lab)
+    target = lab.project / "src" / "prices.py"
+    target.parent.mkdir()
+    target.write_text(PRICES)
+    who = {"session_id": "a", "prompt_id": "a-1"}
+    lab.spool("UserPromptSubmit", prompt="Please compute prices by functions", **who)
+    written = {"tool_name": "Write", "tool_input": {"file_path": str(target), "content": PRICES}}
+    lab.spool("PostToolUse", **written, tool_response={"type": "create"}, **who)
+    check = {"tool_name": "Bash", "tool_input": {"command": "pytest"}}
+    lab.spool("PostToolUseFailure", **check, error="FAILED test_prices.py::test_total\n1 failed in 0.1s", **who)
+    lab.spool("Stop", last_assistant_message=PRICES_SAID, **who)
+    client = lab.start()
+    lab.wait_digested()
+    (item,) = [one for one in client.get("/api/observations")["items"] if "price" in one["title"]]
+    assert client.get(f"/api/observation/{item['id']}")["work_outcome"] == "failed"
+    (line,) = [line for line in start(lab, "b").splitlines() if line.startswith(f"{item['id']} ")]
+    assert "failed" in line
+    assert not MemoryState(outcome=Outcome.FAILED).holds, "not told at a prompt"
+    repository.commit("Add prices")
+    work(lab, "c", "README", "A shop with taxes and totals, for nine countries and their currencies.\n", "Reworded it.")
+    lab.wait_digested()
+    wait_for(lambda: explained(client, item) == "landed", "it was committed in the end")
+
+
+def test_a_solution_whose_code_is_gone_is_not_offered_at_the_next_failure(lab: Lab) -> None:
+    adopt(lab)
+    target = lab.project / "coil.py"
+    error = "CoilError: coil 7 is magnetised"
+    failing = {"tool_name": "Bash", "tool_input": {"command": "sh jump.sh"}, "error": error}
+    lab.start()
+    for session in ("b", "d"):
+        start(lab, session)
+    who = {"session_id": "a", "prompt_id": "a-1"}
+    lab.spool("UserPromptSubmit", prompt="Please make the jump work", **who)
+    lab.spool("PostToolUseFailure", **failing, **who)
+    target.write_text(PRICES)
+    written = {"tool_name": "Write", "tool_input": {"file_path": str(target), "content": PRICES}}
+    lab.spool("PostToolUse", **written, tool_response={"type": "create"}, **who)
+    passing = {"tool_name": "Bash", "tool_input": {"command": "sh jump.sh"}}
+    lab.spool("PostToolUse", **passing, tool_response={"stdout": "jumped"}, **who)
+    lab.spool("Stop", last_assistant_message="The coil is degaussed before each jump now.", **who)
+    lab.wait_digested()
+    assert "this error was met before" in str(lab.hook("PostToolUseFailure", **{**failing, "session_id": "b"}))
+    target.write_text(OTHER)
+    work(
+        lab,
+        "c",
+        "README",
+        "A ship with coils, for nine officers and their machines of tea and coffee.\n",
+        "Reworded it.",
+    )
+    lab.wait_digested()
+    assert "this error was met before" not in str(lab.hook("PostToolUseFailure", **{**failing, "session_id": "d"}))
 
 
 # --- from a line to its reason ---------------------------------------------------------------------------------------

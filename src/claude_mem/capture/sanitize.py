@@ -128,9 +128,11 @@ def _remove_own_content(body: Body, cwd: str) -> Body:
     is_foreign = external.foreign_kind(body, external.Workspace(cwd, cwd)) or external.reads_nested_repository(
         body, cwd
     )
-    if is_foreign or _is_untracked(body, cwd):
-        return body
-    return msgspec.structs.replace(body, output=drop_redundant_fields(body.output))
+    return (
+        body
+        if is_foreign or _is_untracked(body, cwd)
+        else msgspec.structs.replace(body, output=drop_redundant_fields(body.output))
+    )
 
 
 def _is_untracked(body: ToolUsed, cwd: str) -> bool:
@@ -169,7 +171,7 @@ def _limit_size(body: Body) -> Body:
     return msgspec.structs.replace(body, input=arguments, output=_clip_part(body.output))
 
 
-def _clip_part(part: Any) -> Any:
+def _clip_part(part: Any) -> object:
     text = part if isinstance(part, str) else msgspec.json.encode(part).decode()
     return clip(text, PART_CHARS) if len(text) > PART_CHARS else part
 

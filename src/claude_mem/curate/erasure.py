@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import msgspec
 
@@ -305,7 +305,7 @@ def _erase_from_copy(
         raise OperationFailed(f"erasing would leave {len(dangling)} dangling references", hint="please report this")
 
 
-def _dangling_references(conn: Connection) -> set[tuple[Any, ...]]:
+def _dangling_references(conn: Connection) -> set[tuple[object, ...]]:
     """Return the dangling references of a copy. A database in quarantine may have had some before."""
     return {tuple(row.values()) for row in fetch_all(conn, "pragma foreign_key_check")}
 

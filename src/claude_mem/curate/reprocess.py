@@ -16,16 +16,19 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from claude_mem.agents import registry
 from claude_mem.capture.transcripts import read_allowed_events
 from claude_mem.config import Config
-from claude_mem.digest.compress import store_digest
+from claude_mem.digest.compress import store_digest, store_missing_anchors
 from claude_mem.digest.models.base import Compressor
 from claude_mem.domain import ids
 from claude_mem.domain.records import Digest, Event, Fact, Job, Prompted, Stopped, StreamEvent, Turn
+from claude_mem.domain.reports import ReprocessCounts
 from claude_mem.storage.base import Commit, write_nothing
-from claude_mem.storage.sqlite.engine import Connection, Database, Row
-from claude_mem.storage.sqlite.journal import reprocessing, turns
+from claude_mem.storage.sqlite.engine import Connection, Database
+from claude_mem.storage.sqlite.journal import jobs, reprocessing, turns
 from claude_mem.storage.sqlite.journal.reprocessing import ReprocessFilter, TranscriptSource
 from claude_mem.system import untrusted_files
 from claude_mem.system.failpoints import failpoint
@@ -37,16 +40,16 @@ MAX_TRANSCRIPT_EVENTS = 20_000  # they are all held in memory, and later ones ar
 EventsByPrompt = Mapping[str, Sequence[Event]]
 
 
-async def count_reprocessable(db: Database, selection: ReprocessFilter) -> Row:
+async def count_reprocessable(db: Database, selection: ReprocessFilter) -> ReprocessCounts:
     """Count turns that can be reprocessed, from events or from a transcript, and turns that stay as they are."""
     counts = await db.read(reprocessing.count_reprocessable_turns, selection)
     sources = await db.read(reprocessing.list_transcript_sources, selection)
     from_transcripts = await asyncio.to_thread(lambda: sum(turns for source, turns in sources if is_readable(source)))
-    return {
-        **counts,
-        "rewritable": counts["rewritable"] + from_transcripts,
-        "events_gone": counts["events_gone"] - from_transcripts,
-    }
+    return msgspec.structs.replace(
+        counts,
+        rewritable=counts.rewritable + from_transcripts,
+        events_gone=counts.events_gone - from_transcripts,
+    )
 
 
 async def reprocess_turn(job: Job, *, db: Database, compressor: Compressor, transcripts: TranscriptReader) -> Commit:
@@ -76,6 +79,22 @@ async def _reread(turn_id: int, db: Database, transcripts: TranscriptReader) -> 
     source = await db.read(reprocessing.find_transcript_source, turn_id)
     events = await asyncio.to_thread(transcripts.events, *source) if source else ()
     return await db.read(turns.load_turn_from_transcript, turn_id, events) if events else None
+
+
+async def fill_anchors(job: Job, *, db: Database, transcripts: TranscriptReader) -> Commit:
+    """Run one job of the queue: find the anchors of a turn's observations that have none, because they were restored,
+    or are older than anchors."""
+    turn_id = int(job.subject.partition(".")[0])
+    turn = await db.read(turns.load_turn, turn_id)
+    if turn is not None and not turn.bodies:
+        turn = await _reread(turn_id, db, transcripts)
+    return partial(_store_missing_anchors, turn=turn) if turn else write_nothing
+
+
+def _store_missing_anchors(conn: Connection, *, turn: Turn) -> Sequence[StreamEvent]:
+    if store_missing_anchors(conn, turn):
+        jobs.enqueue_render(conn, turn.project_id, now=ids.now_ms())
+    return ()
 
 
 def _finish_unchanged(conn: Connection, *, turn_id: int, has_source: bool = True) -> Sequence[StreamEvent]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from claude_mem.digest.line_anchors import find_command_anchors
 from claude_mem.domain import ids
 from claude_mem.domain.records import ObservationType
 from claude_mem.domain.text import make_storable
@@ -13,7 +14,7 @@ from claude_mem.privacy.secrets import redact, redact_lines
 from claude_mem.privacy.trust import BURST_MS, BURST_RECORDS, EXTERNAL, SUSPECT, TRUSTED, reason_held
 from claude_mem.storage.sqlite.engine import Connection
 from claude_mem.storage.sqlite.journal import events
-from claude_mem.storage.sqlite.memory import observations, projects
+from claude_mem.storage.sqlite.memory import anchors, observations, projects
 from claude_mem.system.project_folders import ResolvedProject
 
 
@@ -65,8 +66,9 @@ def save_memory(
         why=why,
         now=now,
     )
-    if type_ == ObservationType.RULE:
-        observations.link_rules(conn, project_id)
+    if command_anchors := find_command_anchors(title):
+        anchors.replace_anchors(conn, observation_id, command_anchors, now=now)
+    observations.link_statements(conn, project_id)
     held_project_ids = observations.hold_agent_saves(conn, since=now - BURST_MS) if why == "burst" else set()
     pending_reason = reason_held(trust, why) if trust not in TRUSTED else ""
     return SavedMemory(observation_id, pending_reason, frozenset({project_id, *held_project_ids}))

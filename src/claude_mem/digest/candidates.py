@@ -7,29 +7,16 @@ a missing subject (the file, the thing that was asked about) is added. `ranking.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
 
-from claude_mem.digest import prose, subjects
-from claude_mem.digest.evidence import Commit, Edit, Evidence
+from claude_mem.digest import composed, open_steps, prose, subjects
+from claude_mem.digest.composed import lowered
+from claude_mem.digest.evidence import Commit
 from claude_mem.digest.markdown import Statement
 from claude_mem.digest.prose import content_words, names
-from claude_mem.digest.subjects import CHANGE_START, Story, is_test
+from claude_mem.digest.subjects import CHANGE_START, Story, is_proposing, is_test
 
-QUOTED_CHARS = 60
-MAX_DOCUMENTED = 4
-SMALL_LINES = 24  # maximum size of an edit that a replacement can describe
-
-_DONE = re.compile(
-    r"(?i)^(?:add|creat|implement|fix|remov|delet|renam|mov|extract|refactor|simplif|consolidat|replac|chang|updat|switch|improv|introduc|support|drop|enabl|disabl|clean|rewr|rework|migrat|convert|merg|hid|show)\w*\s+\S"
-)
-_NUMBERED = re.compile(r"^(?:(?:step|phase|task|part|change|fix)\s{0,2})?\d{1,2}[.):]\s{0,3}", re.I)
-_MARKS = ("\\", '"', "`", "$(", "${")
-_EMPTY = re.compile(
-    r"(?i)^(?:added|updated|removed|changed|fixed|modified|new|improved|created)(?: (?:the|new|some|existing|all|related|unit|integration|test|tests|files?|code|imports?|docs?|documentation|comments?|changes?))*$"
-)
 MAX_STATEMENTS = 60
 MAX_LABELS = 6
 SHORT_PLAN = 5  # a plan's heading with at most this many content words is vague
@@ -71,7 +58,7 @@ def candidates(story: Story) -> list[TitleCandidate]:
     for candidate in plain:
         for variant in (candidate, *_completed(candidate, story)):
             if len(variant.title) >= 12 and not variant.is_fragment:
-                if variant.source == "planned":  # the plan, in the agent's words
+                if variant.source in ("planned", "replaced"):  # the plan, in the agent's words
                     unique.pop(variant.title, None)
                 unique.setdefault(variant.title, replace(variant, worked=story.worked))
     return list(unique.values())
@@ -122,13 +109,13 @@ def _from_evidence(story: Story) -> Iterator[TitleCandidate]:
         if ":" in creation.text:
             yield TitleCandidate(prose.as_title(creation.text), "made")
     if evidence.moves:
-        yield TitleCandidate(moved_title(evidence), "moved")
+        yield TitleCandidate(composed.moved_title(evidence), "moved")
     if evidence.edits:
-        if (added := added_title(evidence)) and all(is_test(path) for path in evidence.edited_paths):
+        if (added := composed.added_title(evidence)) and all(is_test(path) for path in evidence.edited_paths):
             yield TitleCandidate(added, "added")
         if not story.planned:
             yield from _composed(story)
-            yield TitleCandidate(edited_title(evidence), "edited")
+            yield TitleCandidate(composed.edited_title(evidence), "edited")
 
 
 def _of_plan(plan: str, story: Story) -> Iterator[TitleCandidate]:
@@ -180,66 +167,58 @@ _DONE_START = re.compile(
 )
 
 
+def _is_spoken_of(title: str, story: Story) -> bool:
+    """Return whether the request or the message names what a title says was removed, or speaks of removing."""
+    words = f"{story.prompt[:2_000]} {story.request.text} {story.evidence.message[:4_000]}"
+    return bool(_REMOVES.search(words)) or any(name in words for name in names(title)[:3])
+
+
+_REMOVES = re.compile(r"(?i)\b(?:remov|delet|drop|unused|dead code|clean(?:ed|ing)? up|get rid)\w*\b")
+
+
 def _composed(story: Story) -> Iterator[TitleCandidate]:
     evidence = story.evidence
-    if title := swapped_title(evidence.edits, [is_test(edit.path) for edit in evidence.edits]):
+    if title := composed.swapped_title(evidence.edits, [is_test(edit.path) for edit in evidence.edits]):
         yield TitleCandidate(title, "swapped")
-    for title in documented_titles(evidence):
+    if title := composed.relocated_title(evidence):
+        yield TitleCandidate(title, "relocated")
+    elif (title := composed.removed_title(evidence)) and _is_spoken_of(title, story):
+        yield TitleCandidate(title, "removed")
+    if title := composed.faults_title(story.statements):
+        yield TitleCandidate(title, "faults")
+    for title in composed.documented_titles(evidence):
         yield TitleCandidate(title, "documented")
-    for title in joined_titles(story.statements, evidence):
+    for title in composed.joined_titles(story.statements, evidence):
         yield TitleCandidate(title, "joined")
-
-
-def moved_title(evidence: Evidence) -> str:
-    deleted = [f"`{move.old}`" for move in evidence.moves if not move.new]
-    moved = [f"`{move.old}` to `{move.new}`" for move in evidence.moves if move.new]
-    parts = [f"moved {join_listed(moved)}"] if moved else []
-    parts += [f"deleted {join_listed(deleted)}"] if deleted else []
-    return prose.as_title(" and ".join(parts), 160)
-
-
-def added_title(evidence: Evidence) -> str:
-    """Return a title that lists the added definitions, if they are few and in one file."""
-    added = {
-        edit.path: [name for other in evidence.edits if other.path == edit.path for name in other.change.added]
-        for edit in evidence.edits
-    }
-    filled = {path: list(dict.fromkeys(names)) for path, names in added.items() if names}
-    if not filled:
-        return ""
-    path = max(filled, key=lambda path: len(filled[path]))
-    own = filled[path]
-    if is_test(path) and (tests := [name for name in own if re.search(r"(?i)test", name)]):
-        kind = "test" if len(tests) == 1 else f"{len(tests)} tests"
-        return f"Added {kind} {join_listed([f'`{name}`' for name in tests])} in `{PurePosixPath(path).name}`"
-    if len(filled) > 1 or len(own) > 3:
-        return ""
-    return f"Added {join_listed([f'`{name}`' for name in own])} in `{PurePosixPath(path).name}`"
-
-
-def edited_title(evidence: Evidence) -> str:
-    """Return the plainest title: the changed symbols and files."""
-    symbols = list(
-        dict.fromkeys(name for edit in evidence.edits for name in (*edit.change.added, *edit.change.changed))
-    )
-    created = {edit.path for edit in evidence.edits if edit.created}
-    files = [f"`{PurePosixPath(path).name}`" for path in evidence.edited_paths]
-    verb = "Created" if created and created == set(evidence.edited_paths) else "Edited"
-    what = f": {join_listed([f'`{name}`' for name in symbols[:3]])}" if symbols and len(files) == 1 else ""
-    return f"{verb} {join_listed(files)}{what}"
 
 
 def _from_wish(story: Story) -> Iterator[TitleCandidate]:
     request = story.request
+    if (fault := story.fault) and story.worked and not request.plan and open_steps.unsolved_check(story) is None:
+        yield TitleCandidate(f"Fixed: {lowered(prose.as_wish(fault, 150))}", "fault")
     wish = prose.as_wish(request.text)
     past_wish = prose.to_past_tense(wish)
     if len(content_words(request.text) - content_words(wish)) > 2:
         return
     telling = len(content_words(wish)) >= 4 and (names(wish) or not subjects.VAGUE.search(wish))
+    if not story.worked and past_wish != wish and telling and _did(story):
+        yield TitleCandidate(past_wish, "wish")
     if story.worked and not request.plan and past_wish != wish and telling:
         yield TitleCandidate(past_wish, "wish")
     if len(story.evidence.tasks) == 1 and story.evidence.tasks[0].is_done:
         yield TitleCandidate(prose.to_past_tense(prose.as_title(story.evidence.tasks[0].subject)), "task")
+
+
+_SAYS_DONE = re.compile(
+    r"(?i)^\W*(?:all )?(?:done|pushed|rebased|merged|renamed|moved|deleted|removed|created|closed|updated)\b"
+)
+
+
+def _did(story: Story) -> bool:
+    """Return whether commands did what was asked, as the answer's first word says: a rebase leaves no edit."""
+    first = story.statements[0].text if story.statements else ""
+    did = any(not command.failed and not command.is_check for command in story.evidence.commands)
+    return did and story.request.is_wish and not story.request.refers_back and bool(_SAYS_DONE.match(first))
 
 
 _GENERIC_LEAD = re.compile(
@@ -266,6 +245,158 @@ def _cause_and_fix(story: Story) -> Iterator[TitleCandidate]:
             yield TitleCandidate(f"{first}; {second[:1].lower()}{second[1:]}", "cause and fix", cause)
 
 
+def _cause_found(story: Story) -> Iterator[TitleCandidate]:
+    """Return the cause that an answer names under its heading or label."""
+    if story.worked:
+        return
+    for one in story.statements:
+        of_cause = _ROOT_CAUSE.match(one.label) or (_ROOT_CAUSE.match(one.section) and one.kind != "heading")
+        of_cause = of_cause and (
+            story.is_about_fault or not re.match(r"(?i)(?:the )?problem", one.label or one.section)
+        )
+        if of_cause and not prose.is_chat(one.text) and says_something(one):
+            text = prose.as_title(one.text, 135)
+            if prose.is_lead_in(one.text):
+                briefs = [_brief(item) for item in story.statements if item.lead == one.text and item.first][:2]
+                text = f"{prose.as_title(one.text.rstrip(': '), 80)}: {', '.join(briefs)}" if all(briefs) else ""
+            bare = len(content_words(text)) < 4 or bool(_BY_NUMBER.search(text)) or prose.lacks_subject(text)
+            if (
+                text
+                and not (bare or prose.is_pointing(text))
+                and 2 * len(content_words(text)) > len(content_words(one.text))
+            ):
+                start = text if re.match(r"(?i)root cause\b", text) else f"Root cause: {lowered(text)}"
+                yield TitleCandidate(start, "cause", one)
+            return
+
+
+_ROOT_CAUSE = re.compile(
+    r"(?i)^(?:the )?(?:actual |real |likely |probable )?(?:root cause|cause|bug|problem)s?\b.{0,12}$"
+)
+
+
+def _headlines(story: Story) -> Iterator[TitleCandidate]:
+    """Yield the heading that names the piece of work, alone and with a claim that says what became of it."""
+    one = composed.headline(story.statements)
+    if one is None or story.request.plan:
+        return
+    heading = composed.headline_text(one)
+    if not story.worked and CHANGE_START.match(heading):
+        return
+    if story.worked or _VERB.search(heading):
+        yield TitleCandidate(heading, "headline", one)
+    heading_words = content_words(heading)
+    joined = 0
+    for other in story.statements[one.position : one.position + (25 if story.worked else 4)]:
+        claim = prose.as_title(other.text, 120)
+        words = content_words(claim)
+        is_claim = other.kind in ("prose", "item") and other.first and not prose.is_lead_in(other.text)
+        if (
+            is_claim
+            and len(words - heading_words) >= 3
+            and not (prose.is_chat(claim) or prose.is_status(claim) or prose.is_offer(claim) or is_option(other))
+            and not (_POOR_START.match(claim) or prose.lacks_subject(claim) or is_past_state(other, story))
+            and len(heading) + len(claim) <= WHOLE_CHARS
+        ):
+            joined += 1
+            yield TitleCandidate(f"{heading}: {lowered(claim)}", "headed", other)
+            if joined == MAX_HEADED:
+                return
+
+
+WHOLE_CHARS = 175  # maximum length of a title made of a heading and a claim
+MAX_HEADED = 4
+
+
+def _proposal(story: Story) -> Iterator[TitleCandidate]:
+    """Yield what an answer proposes: the steps listed under "Approach" or "My recommendation"."""
+    if story.worked:
+        return
+    steps: list[str] = []
+    first: Statement | None = None
+    for index, one in enumerate(story.statements[:MAX_STATEMENTS]):
+        proposing = is_proposing(one.lead) or is_proposing(one.section)
+        if not proposing or not one.first or one.kind == "heading" or one.depth > 1:
+            continue
+        line = _as_step(one, story.statements[index + 1 :])
+        if line and line not in steps:
+            steps.append(line)
+            first = first or one
+    if offer := _offered(story):
+        yield TitleCandidate(f"Proposed: {offer}", "offered", story.statements[-1])
+    if steps:
+        yield TitleCandidate(f"Proposed: {composed.join_with('; ', steps[:4], 165)}", "proposed", first)
+        if len(steps) > 1:
+            yield TitleCandidate(f"Proposed: {steps[0]}", "proposed", first)
+
+
+_YES_NO = re.compile(
+    r"(?i)^(?:is|are|does|do|did|was|were|can|could|should|would|will|has|have|isn't|aren't|doesn't|don't|didn't)\b"
+)
+_POLAR = re.compile(
+    r"(?i)^\W*(?:(?:good|great|excellent|fair) (?:question|point|catch)\W+|(?:looking at|based on|from) [^,]{3,60}, |i'd say |i think |actually,? |ah,? |currently,? |right now,? |at the moment,? )*(?P<polar>yes|no|yeah|nope|not (?:really|quite|yet|exactly|currently)|partially|correct|exactly)\b[\s,.!:;–—-]*(?P<rest>.*)$",
+    re.S,
+)
+VERDICT_POSITION = 3
+
+
+def _verdict(story: Story) -> Iterator[TitleCandidate]:
+    """Yield a question that is answered with yes or no, with its answer: a reason alone leaves open what was asked."""
+    if story.worked or not story.subject.endswith("?") or not _YES_NO.match(story.subject):
+        return
+    for one in story.statements:
+        if one.position > VERDICT_POSITION:
+            return
+        match = _POLAR.match(one.text)
+        if match:
+            polar = {"yeah": "Yes", "exactly": "Yes", "correct": "Yes", "nope": "No"}.get(match["polar"].lower())
+            polar = polar or match["polar"].capitalize()
+            rest = prose.as_title(match["rest"], 110) if len(content_words(match["rest"])) >= 2 else ""
+            later = story.statements[one.position : one.position + 3]
+            reasons = [rest] if rest else [prose.as_title(other.text, 110) for other in later if _is_reason(other)]
+            for reason in [reason for reason in reasons if not prose.is_fragment(reason)][:2]:
+                title = f"{story.subject} {polar}: {lowered(reason)}"
+                if len(title) <= WHOLE_CHARS:
+                    yield TitleCandidate(title, "verdict", one, with_request=True)
+            return
+
+
+def _is_reason(one: Statement) -> bool:
+    stated = one.kind in ("prose", "item") and not prose.is_lead_in(one.text) and len(content_words(one.text)) >= 3
+    return stated and not (prose.is_chat(one.text) or prose.is_offer(one.text) or is_option(one))
+
+
+_ROUTINE_OFFER = re.compile(
+    r"(?i)(?:commit|push|merge|run|show|proceed|continue|start|create (?:a|an) (?:pr|issue|ticket)|explain|look|check)\b"
+)
+
+
+def _as_step(one: Statement, later: Sequence[Statement]) -> str:
+    """Return a proposed step without its explanation: its label or its sentence, if it begins with a verb."""
+    whole_item = one.labelled if one.label and not prose.is_lead_in(one.text) else ""
+    for text in (one.label if names(one.label) else whole_item, one.label, one.text):
+        whole = _with_continuation(text, later) if prose.is_lead_in(text) else text
+        bare = prose.as_wish(_STEP_NUMBER.sub("", prose.without_chat(whole)), 120)
+        is_action = prose.to_past_tense(bare) != bare and not _BY_NUMBER.search(bare)
+        if is_action and len(content_words(bare)) >= 3 and not prose.is_fragment(bare):
+            return lowered(bare)
+    return ""
+
+
+_STEP_NUMBER = re.compile(r"(?i)^(?:(?:step|phase|pr|part) )?\d{1,2}\s{0,2}[:.)–—-]\s{0,3}")
+_CONTINUES = re.compile(r"(?i)\b(?:to|that|which|by|with|from|for|including|when|if|is|are|was|were)$")
+
+
+def _with_continuation(lead: str, later: Sequence[Statement]) -> str:
+    """Join a lead-in that ends in the middle of its sentence ("Changed `f` to:") with the items that complete it."""
+    start = lead.rstrip(": ")
+    if not _CONTINUES.search(start):
+        return ""
+    items = [one for one in later if one.first and one.lead and one.lead.rstrip(":： ") in start][:3]
+    briefs = [lowered(brief) for item in items if (brief := _brief(item))]
+    return f"{start} {', '.join(briefs)}" if briefs else ""
+
+
 # Sentences that introduce something or address the user: never a title by themselves.
 _POOR_START = re.compile(
     r"(?i)^\W*(?:but|and|or|looking|before i|why this|at \d|you (?:can|could|may|should|might|will)|we'd|i'd|i'm|i was|let's|for example|for instance|e\.g|replace `|try|note|remember|feel|given|option \w\b|what's|what (?:was|is|are)|how|why|which|where|here|sure|also, )\b"
@@ -278,7 +409,7 @@ def is_change(title: str) -> bool:
 
 
 _OPTION = re.compile(
-    r"(?i)\b(?:options?|alternatives?|choices?|approaches|would you|do you want|should (?:i|we)|shall (?:i|we)|which|could either|a few (?:ideas|ways)|suggestions?|what typically|prefer)\b"
+    r"(?i)\b(?:options?|alternatives?|choices?|approaches|possible (?:fixes|solutions|improvements)|ideas|would you|do you want|should (?:i|we)|shall (?:i|we)|which|could either|a few (?:ideas|ways)|suggestions?|what typically|prefer)\b"
 )
 
 
@@ -320,7 +451,11 @@ def is_generic_lead(lead: str) -> bool:
 def _from_message(story: Story) -> Iterator[TitleCandidate]:
     statements = story.statements[:MAX_STATEMENTS]
     yield from _cause_and_fix(story)
+    yield from _cause_found(story)
+    yield from _headlines(story)
     yield from _choice(story)
+    yield from _proposal(story)
+    yield from _verdict(story)
     yield from _from_answer(story)
     under_option = False
     for index, one in enumerate(statements):
@@ -331,7 +466,8 @@ def _from_message(story: Story) -> Iterator[TitleCandidate]:
         if under_option or proposed or is_past_state(one, story):
             continue
         if one.shown_line:
-            yield from _showing(one)
+            yield from _showing(one, story)
+        yield from _of_place(one, story)
         if prose.is_lead_in(bare) or (one.kind == "heading" and _followed_by_list(statements, index)):
             yield from _with_items(statements, index)
         if prose.is_lead_in(bare) and is_telling_lead(bare):
@@ -380,12 +516,28 @@ def is_past_state(one: Statement, story: Story) -> bool:
 _UNTELLING = re.compile(r"[`{}<>│├└|]|\*\*|^(?:[-*#+]|\d{1,2}[.:)])|[:,]$")
 
 
-def _showing(one: Statement) -> Iterator[TitleCandidate]:
+_NOW_IT = re.compile(
+    r"(?i)^(?:now,? (?:it|this)|(?:it|this)(?: now| also| will now)?|(?:the|this) (?:code|function|method|command|fix|change|implementation) now) (?P<does>(?!is\b|was\b|has\b|looks\b|seems\b|works\b|means\b|appears\b|compiles\b|builds\b|passes\b)[a-z-]{2,20}s\s.{12,})$",
+    re.S,
+)
+
+
+def _of_place(one: Statement, story: Story) -> Iterator[TitleCandidate]:
+    """Yield "It now uses X" with the only edited file as its subject."""
+    sources = [path for path in story.evidence.edited_paths if not subjects.is_test(path)]
+    match = _NOW_IT.match(prose.without_chat(one.text)) if story.worked and len(sources) == 1 else None
+    if match and one.position <= VARIED_STATEMENTS and not prose.is_lead_in(one.text):
+        does = prose.as_title(match["does"], 120)
+        yield TitleCandidate(f"`{story.place}` now {lowered(does)}", "subjected", one, placed=True)
+
+
+def _showing(one: Statement, story: Story) -> Iterator[TitleCandidate]:
     """Join a lead-in with the line that it shows: `The message now reads: "…"`."""
-    start = prose.as_title(one.text.rstrip(":： "), 90)
-    if len(content_words(start)) >= 2 and not prose.is_chat(start) and not _UNTELLING.search(one.shown_line):
-        shown_line = prose.fit_title(one.shown_line, 145 - len(start))
-        if len(shown_line) >= 0.6 * min(len(one.shown_line), 60):
+    start = prose.as_title(one.text.rstrip(":： "), 110)
+    enough = len(content_words(start)) >= (1 if story.worked else 2)
+    if enough and not prose.is_chat(start) and not _UNTELLING.search(one.shown_line):
+        shown_line = prose.fit_title(one.shown_line, max(60, 170 - len(start)))
+        if len(shown_line) >= 0.6 * min(len(one.shown_line), 60) and len(start) + len(shown_line) <= WHOLE_CHARS:
             yield TitleCandidate(f"{start}: `{shown_line}`", "shown", one)
 
 
@@ -466,14 +618,9 @@ _RECOMMENDED = re.compile(
       \ (?:is|would\ be|should\ be|could\ be)(?:\ to\b|\ just\ to\b)?
       | \b(?:i'd|i\ would)\ (?:(?:recommend|suggest|propose|say|lean\ toward|go\ with|just)\ (?:to\ |just\ |that\ we\ |we\ )?)?(?=[a-z`])
       | \bi\ (?:recommend|suggest|propose)(?:\ (?:to|just|that\ we|we))?
-      | \bwe\ should(?:\ just)?
+      | \bwe\ (?:should|could|can)(?![\w'’])(?:\ (?:just|also|simply|instead))?
     )[:\s]?\s{0,2}(?P<what>(?!(?:option|approach|be|have|like|love|need|want|rather|expect|think|argue)\b)\S.{14,200})"""
 )
-
-
-def lowered(text: str) -> str:
-    """Return a text with its first letter in lower case, unless it begins with an abbreviation."""
-    return text if text[:2].isupper() else text[:1].lower() + text[1:]
 
 
 def _proposed(one: Statement, story: Story) -> Iterator[TitleCandidate]:
@@ -483,8 +630,34 @@ def _proposed(one: Statement, story: Story) -> Iterator[TitleCandidate]:
         if story.worked or one.kind == "heading" or one.text.endswith(("?", ":"))
         else _RECOMMENDED.search(one.text)
     )
-    if match and len(content_words(match["what"])) >= 3:
-        yield TitleCandidate(f"Proposed: {lowered(prose.as_title(match['what'], 130))}", "proposed", one)
+    if match and (what := _action(match["what"])):
+        yield TitleCandidate(f"Proposed: {what}", "proposed", one)
+
+
+_HEDGE = re.compile(r"(?i)^(?:(?:just|only|simply|simple|at minimum|to|also|instead|probably|either)\W+)+")
+
+
+_NO_VERB = re.compile(
+    r"(?i)(?:the|a|an|it|this|that|these|those|there|very|more|most|no|not|n't|at|in|on|for|with|if|when|as|so|and|or|my|our|your|be|is|are|\w+ly|\w+ing)\b|['’]"
+)
+
+
+def _action(text: str, *, known_verb: bool = False) -> str:
+    """Return a proposed action without hedges; "" if the text does not begin with a verb or refers to a list."""
+    bare = prose.as_wish(_HEDGE.sub("", text.strip()), 140)
+    is_action = prose.to_past_tense(bare) != bare or not (known_verb or _NO_VERB.match(bare))
+    vague = _BY_NUMBER.search(bare) or subjects.VAGUE.search(bare[:18]) or prose.is_fragment(bare)
+    return lowered(bare) if is_action and len(content_words(bare)) >= 3 and not vague else ""
+
+
+def _offered(story: Story) -> str:
+    """Return what the agent offers to do at the end of an answer."""
+    offer = open_steps.offered(story)
+    if not offer or _ROUTINE_OFFER.match(offer) or re.search(r",? or ", offer[:120]):
+        return ""
+    head, _, rest = offer.partition(": ")
+    match = _RECOMMENDED.search(rest)
+    return _action(match["what"] if match else rest or head, known_verb=True)
 
 
 def _contrast(statements: Sequence[Statement], index: int) -> Iterator[TitleCandidate]:
@@ -543,18 +716,27 @@ def _with_items(statements: Sequence[Statement], index: int) -> Iterator[TitleCa
     briefs = [_brief(item) for item in items]
     if not all(briefs[:2]) or not briefs or is_generic_lead(lead.text):
         return
-    start = prose.as_title(lead.text.rstrip(": "), 80)
-    if len(content_words(start)) < 3 and not names(start):
+    whole = lead.text.rstrip(": ")
+    start = prose.as_title(whole, 100)
+    if (len(content_words(start)) < 2 and not names(start)) or 2 * len(content_words(start)) < len(
+        content_words(whole)
+    ):
+        return
+    if _CUT_LEAD.search(start) and not _CONTINUES.search(whole):
         return
     title, item_count = start, 0
-    for brief in briefs:
-        longer = f"{title}{', ' if item_count else ': '}{brief}"
+    goes_on = bool(_CONTINUES.search(whole)) and start.endswith(whole[-3:])
+    for brief in map(lowered, briefs) if goes_on else briefs:
+        longer = f"{title}{', ' if item_count else ' ' if goes_on else ': '}{brief}"
         if not brief or len(longer) > prose.TITLE_CHARS:
             break
         title, item_count = longer, item_count + 1
     if item_count and (item_count > 1 or len(briefs) == 1):
         more = f" and {len(briefs) - item_count} more" if len(briefs) > item_count else ""
         yield TitleCandidate(f"{title}{more}", "list", lead)
+
+
+_CUT_LEAD = re.compile(r"(?i)\b(?:during|because|after|before|while|unless|until|whether|how|what)$")
 
 
 def _brief(item: Statement) -> str:
@@ -568,26 +750,28 @@ def _brief(item: Statement) -> str:
 
 _STATED = ("prose", "lead", "item", "list", "cause and fix", "row", "pair", "shown", "proposed", "contrast")
 _BACK = re.compile(r"(?i)^(?:it|this|they|these|that)(?:'s| is| are)? ")
-_OWN = ("edited", "moved", "made", "added", "swapped", "documented")  # these name their subject
+_OWN = ("edited", "moved", "made", "added", "swapped", "documented", "removed", "relocated")  # these name their subject
 VARIED_STATEMENTS = 25
 
 
 def _completed(candidate: TitleCandidate, story: Story) -> Iterator[TitleCandidate]:
     """Yield the title with the subject it lacks: the file, the topic of the request, the heading above it."""
     title, source, one = candidate.title, candidate.source, candidate.statement
-    if source in _OWN or (one is not None and one.position > VARIED_STATEMENTS):
+    if source in _OWN or title.startswith("Proposed: ") or (one is not None and one.position > VARIED_STATEMENTS):
         return
     if story.request.plan and story.evidence.edits and source in ("prose", "lead", "item", "list", "cause and fix"):
         yield from _explained(candidate, _carried_out(story.request.plan).removeprefix("Implemented: "), story)
         return
     place = story.place
-    placed = f"{title} ({place})" if place and place.rsplit(".")[0] not in title and len(title) < 115 else ""
+    lacks_place = bool(place) and place.rsplit(".")[0] not in title and not _NAMES_FILE.search(title)
+    placed = f"{title} ({place})" if lacks_place and len(title) < 115 else ""
     if placed:
         yield replace(candidate, title=placed, placed=True)
     if source in _STATED:
         yield from _introduced(candidate, story)
 
 
+_NAMES_FILE = re.compile(r"\w\.[A-Za-z]{1,5}`|\w/[\w.-]+\.[A-Za-z]{1,5}\b")
 _EXPLAINS = re.compile(
     r"(?i)\b(?:because|root cause|caused by|due to|so that|so (?:the|a|when|it|they)|instead of|rather than|no longer|(?:was|were) (?:missing|never|not|only|being)|from \S+ to|only when|always)\b"
 )
@@ -595,11 +779,14 @@ _IMPROVED = re.compile(r"(?:Improved|Enhanced|Refined|Updated|Cleaned|Reworked|O
 SAYS_THE_SAME = 0.7  # share of the plan's words in a sentence that can replace the plan's heading
 
 
+_FILE_LABEL = re.compile(r"^(?:`[^`\s]{1,120}\.\w{1,5}`|[\w./-]{1,120}\.\w{1,5}): (?=[A-Z])")
+
+
 def _explained(candidate: TitleCandidate, heading: str, story: Story) -> Iterator[TitleCandidate]:
     """Yield a plan's heading joined with the cause or effect that a statement adds, or the statement alone if it says
     everything the heading says and more. A heading with a step, a side fix or its own words again is worse than the
     heading alone."""
-    title = candidate.title
+    title = _FILE_LABEL.sub("", candidate.title)
     plan_words, title_words = content_words(heading), content_words(title)
     shared, new = plan_words & title_words, title_words - plan_words
     if (
@@ -611,8 +798,8 @@ def _explained(candidate: TitleCandidate, heading: str, story: Story) -> Iterato
     ):
         return
     if len(shared) >= max(3, SAYS_THE_SAME * len(plan_words)):
-        if len(new) >= 2 and candidate.source == "prose":
-            yield TitleCandidate(title, "planned", candidate.statement)
+        if len(new) >= 2 and candidate.source == "prose" and not re.match(r"(?i)implemented the plan\b", title):
+            yield TitleCandidate(title, "replaced", candidate.statement)
         return
     whole = f"{heading}: {title}"
     adds = len(new) >= 3 and 2 * len(shared) <= len(title_words)
@@ -642,106 +829,3 @@ def _introduced(candidate: TitleCandidate, story: Story) -> Iterator[TitleCandid
     section = subjects.section_of(one) if one and one.kind != "heading" else ""
     if section and bare == title and len(section) + len(bare) <= 150 and len(content_words(section) - title_words) >= 2:
         yield replace(candidate, title=f"{section}: {bare}", sectioned=True)
-
-
-# --- titles composed from evidence -----------------------------------------------------------------------------------
-
-
-def join_listed(items: Sequence[str], most: int = 3) -> str:
-    """Return the first few items, and the number of the others."""
-    more = f" and {len(items) - most} more" if len(items) > most else ""
-    return ", ".join(items[:most]) + more
-
-
-def swapped_title(edits: Sequence[Edit], is_test: Sequence[bool]) -> str:
-    """Return a title for a replacement, if it is most of the work."""
-    own = [edit for edit, test in zip(edits, is_test, strict=True) if not test] or list(edits)
-    lines = sum(edit.change.added_lines + edit.change.removed_lines for edit in own)
-    counts = Counter(swap for edit in own for swap in edit.change.swaps)
-    if not counts or lines > max(SMALL_LINES, 4 * counts.total()):
-        return ""
-    (swap, times), *_ = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0].kind != "text", -len(pair[0].new)))
-    paths = dict.fromkeys(edit.path for edit in own if swap in edit.change.swaps)
-    where = join_listed([f"`{PurePosixPath(path).name}`" for path in paths], 2)
-    if swap.kind == "value":
-        return f"Changed `{swap.key}` from `{swap.old}` to `{swap.new}` in {where}" if swap.key else ""
-    if swap.kind == "name":
-        if 2 * 2 * times < lines:  # the replacement must be most of the changed lines
-            return ""
-        removed_names = {name for edit in edits for name in edit.change.removed}
-        renamed = swap.new not in removed_names and any(
-            swap.new in edit.change.added and swap.old in edit.change.removed for edit in own
-        )
-        if renamed:
-            return f"Renamed `{swap.old}` to `{swap.new}` in {where}"
-        return f"Replaced `{swap.old}` with `{swap.new}` in {where}"
-    return _reworded(swap.old, swap.new, where)
-
-
-def _reworded(old: str, new: str, where: str) -> str:
-    """Return a title for a changed text; if both versions are long, only with the part that differs."""
-    old, new = old.strip(), new.strip()
-    worded = " " in old + new or not (old + new).islower()  # excludes names of packages and keys
-    if len(old) > QUOTED_CHARS or len(new) > QUOTED_CHARS or any(mark in old + new for mark in _MARKS):
-        old, new = _difference(old, new)
-    if any(mark in old + new for mark in _MARKS) or max(len(old), len(new)) > 100:
-        return ""
-    if old and new and worded and content_words(f"{old} {new}"):
-        return f'Changed "{old}" to "{new}" in {where}'
-    added, removed = len(content_words(new)) >= 2, len(content_words(old)) >= 2
-    if new and added:
-        return f'Added "{new}" to a text in {where}'
-    return f'Removed "{old}" from a text in {where}' if old and removed else ""
-
-
-def _difference(old: str, new: str) -> tuple[str, str]:
-    """Return the words in which two texts differ, without their common beginning and end."""
-    before, after = old.split(), new.split()
-    start = next((at for at, (one, other) in enumerate(zip(before, after, strict=False)) if one != other), None)
-    start = min(len(before), len(after)) if start is None else start
-    end = 0
-    while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
-        end += 1
-    return " ".join(before[start : len(before) - end]), " ".join(after[start : len(after) - end])
-
-
-def documented_titles(evidence: Evidence) -> Iterator[str]:
-    """Yield the added definitions with the purpose stated in their own comments."""
-    titles = 0
-    removed_names = {name for edit in evidence.edits for name in edit.change.removed}  # moved or rewritten
-    for edit in evidence.edits:
-        for name, comment in [pair for pair in edit.change.documented if pair[0] not in removed_names][:3]:
-            own = comment[len(name) :].lstrip() if comment.lower().startswith(f"{name.lower()} ") else comment
-            bare = re.sub(r"(?i)\A(?:is|are)\s", "", own).strip().rstrip(".")
-            if len(content_words(bare)) >= 3 and len(bare) <= 110 and "://" not in bare:
-                where = PurePosixPath(edit.path).name
-                titles += 1
-                if titles <= MAX_DOCUMENTED:
-                    yield f"Added `{name}` in `{where}`: {bare[:1].lower()}{bare[1:]}"
-
-
-def joined_titles(statements: Sequence[Statement], evidence: Evidence) -> Iterator[str]:
-    """Yield the work stated by several consecutive headings, labels or tasks, as one line."""
-    for texts in (
-        [one.text for one in statements if one.kind == "heading"],
-        [one.label for one in statements if one.label and one.first and one.depth <= 1],
-        [task.subject for task in evidence.tasks if task.is_done],
-    ):
-        bare = [prose.as_title(_NUMBERED.sub("", text), 100) for text in texts[:12]]
-        telling = [line for line in bare if _DONE.match(line) and not _EMPTY.match(line) and len(line) <= 90]
-        telling = [
-            prose.to_past_tense(line) for line in telling if len(content_words(line)) >= (3 if names(line) else 4)
-        ]
-        if len(telling) >= 2 and len(telling) * 2 >= len(bare):
-            yield _fitting(telling)
-
-
-def _fitting(lines: Sequence[str]) -> str:
-    """Return as many whole lines as fit into a title."""
-    title = lines[0]
-    for line in lines[1:]:
-        longer = f"{title}; {line[:1].lower()}{line[1:]}"
-        if len(longer) > prose.TITLE_CHARS:
-            break
-        title = longer
-    return title

@@ -14,6 +14,7 @@ from claude_mem.domain.anchors import Outcome
 from claude_mem.domain.records import (
     Digest,
     Draft,
+    Fact,
     Job,
     ObservationType,
     Stopped,
@@ -93,8 +94,8 @@ def store_digest(conn: Connection, turn: Turn, digest: Digest, *, now: int, past
         sessions.set_session_subtitle(conn, turn.session_id, subtitle, at=turn.ended_at)
     if digest.title and turn.number == 1:
         sessions.set_session_title(conn, turn.session_id, digest.title)
-    states_rules = observations.has_turn_rule(conn, turn.id) or any(
-        draft.type == ObservationType.RULE for draft in digest.observations
+    has_statements = observations.has_turn_statement(conn, turn.id) or any(
+        draft.type in (ObservationType.RULE, ObservationType.DECISION) for draft in digest.observations
     )
     for draft in digest.observations:
         if draft.type == ObservationType.RULE and observations.is_rule_stated(conn, turn, draft):
@@ -106,12 +107,31 @@ def store_digest(conn: Connection, turn: Turn, digest: Digest, *, now: int, past
     for reason in {draft.why for draft in digest.observations if draft.trust == EXTERNAL}:
         observations.mark_burst(conn, turn.project_id, reason, since=turn.ended_at - BURST_MS, min_count=BURST_RECORDS)
     observations.delete_observations_except(conn, turn.id, tuple(draft.key for draft in digest.observations))
-    if states_rules:
-        observations.link_rules(conn, turn.project_id)
+    if has_statements:
+        observations.link_statements(conn, turn.project_id)
     if past and turns.has_more_old_turns(conn, turn.project_id):
         return []  # publish once, after the last back-filled turn of the project
     jobs.enqueue_job(conn, "render", f"{turn.project_id}.{turn.id}.{turn.newest_seq}", now=now)
     return [StreamEvent("backfilled", {"project_id": turn.project_id})] if past else news
+
+
+def store_missing_anchors(conn: Connection, turn: Turn) -> int:
+    """Store the anchors of a turn's observations that have none. Return the number of these observations."""
+    lines = collect_lines(turn)
+    rows = anchors.list_unanchored(conn, turn.id)
+    for row in rows:
+        draft = Draft(
+            key="",
+            type=row["type"],
+            title=row["title"] or "",
+            narrative=row["narrative"] or "",
+            facts=tuple(Fact(text) for text in row["facts"]),
+            files_read=tuple(row["files_read"]),
+            files_modified=tuple(row["files_modified"]),
+            trust=row["trust"],
+        )
+        _store_anchors(conn, turn, row["id"], draft, lines, outcome=row["outcome"])
+    return len(rows)
 
 
 def _store_anchors(conn: Connection, turn: Turn, row_id: int, draft: Draft, lines: TurnLines, *, outcome: str) -> None:
@@ -123,8 +143,6 @@ def _store_anchors(conn: Connection, turn: Turn, row_id: int, draft: Draft, line
         new_anchors,
         blob_ids={anchor.path: lines.blob_id(anchor.path) for anchor in new_anchors},
         outcome=Outcome.FAILED if outcome == Outcome.FAILED else Outcome.TRIED,
-        head="",
-        branch="",
         now=turn.ended_at,
     )
     dropped = {

@@ -343,10 +343,13 @@ def _line_about(verb: str, tool: str, title: str) -> str:
 def _tasks(successes: list[tuple[int, ToolUsed]]) -> Iterator[Task]:
     """Yield the agent's task list as the turn left it, from whichever tool maintains it."""
     todos: list[Any] = []
+    done_before: set[str] | None = None  # finished in an earlier turn: the list is carried over
     tasks: dict[str, Task] = {}
     for _, body in successes:
         if body.name == "TodoWrite" and isinstance(body.input.get("todos"), list):
             todos = body.input["todos"]
+            if done_before is None:
+                done_before = set(_finished(_todos_before(body)))
         elif body.name == "TaskCreate" and isinstance(subject := body.input.get("subject"), str):
             created = body.output.get("task") if isinstance(body.output, dict) else None
             number = str(created.get("id")) if isinstance(created, dict) else str(len(tasks) + 1)
@@ -355,8 +358,22 @@ def _tasks(successes: list[tuple[int, ToolUsed]]) -> Iterator[Task]:
             tasks[number] = Task(tasks[number].subject, body.input.get("status") in ("completed", "deleted"))
     for item in todos:
         if isinstance(item, dict) and isinstance(subject := item.get("content"), str):
-            yield Task(subject, item.get("status") == "completed")
+            is_done = item.get("status") == "completed"
+            if not (is_done and subject in (done_before or ())):
+                yield Task(subject, is_done)
     yield from tasks.values()
+
+
+def _todos_before(body: ToolUsed) -> list[Any]:
+    """Return the task list as it was before a call, as far as the tool reports it."""
+    before = body.output.get("oldTodos") if isinstance(body.output, dict) else None
+    return before if isinstance(before, list) else []
+
+
+def _finished(todos: Iterable[Any]) -> Iterator[str]:
+    for item in todos:
+        if isinstance(item, dict) and item.get("status") == "completed" and isinstance(item.get("content"), str):
+            yield item["content"]
 
 
 def _plan(body: ToolUsed) -> str:

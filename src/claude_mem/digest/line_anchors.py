@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from claude_mem.digest import symbols
+from claude_mem.digest import command_claims, symbols
 from claude_mem.digest.evidence import EDIT_TOOLS, READ_TOOLS, output_text, path_in_project
 from claude_mem.domain import anchors, patches
 from claude_mem.domain.anchors import Anchor
@@ -30,7 +30,7 @@ _NUMBERED = re.compile(r"^ *\d+[→\t|:]")  # agents number the lines of a file 
 class FileLines:
     """The lines that a turn added to a file, removed from it, and saw in it. `whole`: the file as it was written.
 
-    `dropped` are the removed lines in whose place no similar line was put.
+    `dropped` are the removed lines that the turn had not added itself and in whose place no similar line was put.
     """
 
     added: list[str] = field(default_factory=list)
@@ -49,8 +49,12 @@ class TurnLines:
     def dropped_hashes(self, path: str) -> frozenset[bytes]:
         """Return the hashes of the lines that the turn removed from a file, without those that it only reworded or
         added to another file."""
-        added = {anchors.hash_line(line) for lines in self.files.values() for line in lines.added}
-        return frozenset(map(anchors.hash_line, self.files[path].dropped)) - added
+        return frozenset(map(anchors.hash_line, self.dropped_lines(path)))
+
+    def dropped_lines(self, path: str) -> list[str]:
+        """Return these lines."""
+        added = {line.strip() for lines in self.files.values() for line in lines.added}
+        return [line for line in self.files[path].dropped if line.strip() not in added]
 
     def adds_any(self, names: Collection[str]) -> bool:
         """Return whether the turn added lines with one of these names."""
@@ -94,10 +98,11 @@ def _changed_lines(body: ToolUsed, turn: Turn) -> Iterator[tuple[str, Sequence[s
 def _apply(file: FileLines, lines: Sequence[str]) -> None:
     added = [line[1:] for line in lines if line.startswith("+")]
     removed = [line[1:] for line in lines if line.startswith("-")]
+    own_texts = {line.strip() for line in file.added}
     removed_texts = {line.strip() for line in removed} - {line.strip() for line in added}
     file.added = [line for line in file.added if line.strip() not in removed_texts] + added
     file.removed += removed
-    file.dropped += _dropped_lines(lines)
+    file.dropped += [line for line in _dropped_lines(lines) if line.strip() not in own_texts]
     file.whole = None
 
 
@@ -132,13 +137,34 @@ def find_anchors(draft: Draft, lines: TurnLines) -> tuple[Anchor, ...]:
     if draft.files_modified:
         inside = [path for path in draft.files_modified if path in lines.files and not path.startswith(("/", "~"))]
         edited = {path: lines.files[path].added for path in inside}
-        return tuple(Anchor(path, "edit", hashes) for path, hashes in anchors.choose_edit_lines(edited).items())
+        dropped = {path: lines.dropped_lines(path) for path in inside}
+        if anchors.is_removal(_count_telling(edited), _count_telling(dropped)):
+            return _edit_anchors(dropped, anchors.REMOVAL)
+        return _edit_anchors(edited, anchors.EDIT)
+    if command_anchors := find_command_anchors(draft.title):
+        return command_anchors
     names = mentioned_names("\n".join((draft.title, draft.narrative, *(fact.text for fact in draft.facts))))
     read = [path for path in draft.files_read if path in lines.files and names]
     mentions = [(path, anchors.mention_lines(lines.files[path].shown, names)) for path in read]
-    candidates = [Anchor(path, "read", anchors.choose_lines(mention)) for path, mention in mentions]
+    candidates = [Anchor(path, anchors.READ, anchors.choose_lines(mention)) for path, mention in mentions]
     candidates = [anchor for anchor in candidates if len(anchor.lines) >= anchors.MIN_LINES]
     return tuple(sorted(candidates, key=lambda anchor: -len(anchor.lines))[: anchors.MAX_FILES])
+
+
+def find_command_anchors(title: str) -> tuple[Anchor, ...]:
+    """Return the anchor of an observation whose point is that a command fails or works."""
+    claim = command_claims.find_claim(title)
+    if claim is None:
+        return ()
+    return (Anchor(claim.key, anchors.COMMAND, (anchors.hash_line(claim.text),) if claim.fails else ()),)
+
+
+def _edit_anchors(files: Mapping[str, Sequence[str]], kind: str) -> tuple[Anchor, ...]:
+    return tuple(Anchor(path, kind, hashes) for path, hashes in anchors.choose_edit_lines(files).items())
+
+
+def _count_telling(files: Mapping[str, Sequence[str]]) -> int:
+    return sum(anchors.is_telling(line.strip()) for lines in files.values() for line in lines)
 
 
 def mentioned_names(text: str) -> frozenset[str]:

@@ -43,6 +43,7 @@ class Statement:
     position: int = 0
     is_done: bool | None = None  # state of a task list item
     number: str = ""  # of an ordered list's item
+    strong: str = ""  # the longest bold words inside the sentence, after its label
     shown_line: str = ""  # for a lead-in: the first meaningful line of the code block or quotation it introduces
 
     @property
@@ -170,10 +171,13 @@ class _MarkdownReader:
         label, rest = _split_label(text, bold)
         sentences = [part for part in _SENTENCE_END.split(rest) if part and part.strip()]
         kind: Kind = "item" if self.leads else "prose"
+        spans = _bold_spans(token)
         for number, sentence in enumerate(sentences):
             statement = self._statement(
                 sentence.strip(), kind, label=label if number == 0 else "", first=number == 0, is_done=is_done
             )
+            if strong := max((span for span in spans if span in sentence), key=len, default=""):
+                statement = replace(statement, strong=strong)
             leads_on = self.shown_line and number == len(sentences) - 1 and statement.text.endswith((":", "："))
             yield replace(statement, shown_line=self.shown_line) if leads_on else statement
         self.last = sentences[-1].strip() if sentences else f"{label}:"
@@ -266,6 +270,21 @@ def _bold_start(token: Token) -> str:
         inside.append(child)
     bold = Token("inline", "", 0, children=inside)
     return _plain(bold)
+
+
+def _bold_spans(token: Token) -> list[str]:
+    """Return the bold words of inline content, each span as plain text."""
+    spans: list[str] = []
+    inside: list[Token] | None = None
+    for child in token.children or ():
+        if child.type == "strong_open":
+            inside = []
+        elif child.type == "strong_close" and inside is not None:
+            spans.append(_plain(Token("inline", "", 0, children=inside)))
+            inside = None
+        elif inside is not None:
+            inside.append(child)
+    return [span for span in spans if len(span) > 3]
 
 
 def _split_label(text: str, bold: str) -> tuple[str, str]:

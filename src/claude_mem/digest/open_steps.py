@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from claude_mem.digest import prose
+from claude_mem.digest import plan_checks, prose
 from claude_mem.digest.evidence import Command, error_line
 from claude_mem.digest.markdown import Statement
 from claude_mem.digest.prose import content_words, names
-from claude_mem.digest.subjects import Story, offered_action
+from claude_mem.digest.subjects import Story, is_proposing, offered_action
 from claude_mem.domain.text import shorten, strip_labels
 
 MAX_STEPS = 4
@@ -27,7 +27,7 @@ _STILL = re.compile(
     r"(?i)\b(?:still (?:needs?|has to|have to|to be|missing|open|fails?|failing|unsafe|broken|0\b|not\b|documents|uses the old)|not yet (?:implemented|done|supported|handled|tested|wired|committed|pushed)|isn't yet|remains? to be|left to do|needs? to be (?:done|added|updated|fixed|set|configured)|(?:you'll|you will|you) (?:still )?need to|remember to|don't forget to|make sure to (?:add|set|configure)|TODO|follow-up (?:PR|issue|task)|has not been (?:tested|verified|committed))\b"
 )
 _TRIVIAL = re.compile(
-    r"(?i)\b(?:let me know|anything else|any (?:other )?(?:questions|changes|feedback)|sound good|does (?:that|this)\b.{0,20}\b(?:make sense|look|sound|help|match|work|capture|seem)|make sense|is (?:that|this) (?:what|ok|okay|right|clear)|look (?:good|right)|what would you like (?:me )?to (?:do|work)|how would you like to proceed|ready (?:for|to) (?:review|test))\b"
+    r"(?i)\b(?:let me know|anything else|any (?:other )?(?:questions|changes|feedback)|sound good|does (?:that|this)\b.{0,20}\b(?:make sense|look|sound|help|match|work|capture|seem)|make sense|is (?:that|this) (?:what|ok|okay|right|clear)|look (?:good|right)|what would you like|how would you like to proceed|ready (?:for|to) (?:review|test))\b"
 )
 _DONE = re.compile(r"(?i)^\W*(?:done|completed|fixed|added|implemented|updated|removed|✓|✅|✔)")
 _PROPOSES = re.compile(
@@ -47,6 +47,7 @@ def open_steps(story: Story) -> list[str]:
         *_unchecked(story),
         *_undone(story),
     ]
+    steps = steps or list(_unfixed(story))
     distinct_steps: list[str] = []
     for step in steps:
         words = content_words(step)
@@ -79,51 +80,10 @@ def unsolved_check(story: Story) -> Command | None:
 
 def _unchecked(story: Story) -> Iterator[str]:
     """Yield what the plan asks a person to try or to inspect, if nothing says that it was done."""
-    if not story.request.plan or story.request.refers_back or not story.worked:
-        return
-    if any(_TRIED.search(one.text) for one in story.statements):
-        return
-    prompt = story.prompt[:40_000]
-    section = _CHECKING.search(prompt)
-    count = outer = 0
-    for match in _ITEM.finditer(prompt):
-        line, indent = match["text"], len(match["indent"])
-        by_eye = section and match.start() > section.start() and _LOOK.search(line)
-        if not (by_eye or _BY_HAND.search(line)) or (count and indent > outer) or _was_run(line, story):
-            continue
-        leads = line.rstrip().endswith(":")
-        more = _ITEM.match(prompt, match.end() + 1) if leads or not _EXPECTS.search(line) else None
-        joint = " " if leads else "; "
-        longer = f"{line.rstrip(' .')}{joint}{more['text']}" if more else line
-        bare = re.sub(r"[*]{2}", "", longer if leads or len(longer) <= 140 else line)
-        yield f"Not tried by hand yet: {prose.as_title(bare, 140)}"
-        count, outer = count + 1, indent
-        if count == MAX_UNCHECKED:
-            return
-
-
-def _was_run(line: str, story: Story) -> bool:
-    """Return whether the command named in a line was run in this turn. A browser driven by a tool counts, too."""
-    ran = [command.text for command in story.evidence.commands]
-    return any(name in text for name in re.findall(r"`([^`]{4,80})`", line) for text in ran if " " in name)
-
-
-MAX_UNCHECKED = 2
-_ITEM = re.compile(r"^(?P<indent>[ \t]{0,12})(?:[-*]|\d{1,3}\.)[ \t]{1,4}(?:\[ \] )?(?P<text>\S.{10,300})$", re.M)
-_CHECKING = re.compile(r"(?i)^#{1,4} .{0,40}\b(?:verif\w*|testing|test plan|manual|validation)\b.{0,40}$", re.M)
-_BY_HAND = re.compile(
-    r"(?i)\b(?:test|verif|check|confirm|try|open|run)\w*\b.{0,40}\bmanual|\bmanual(?:ly)?\b\W{0,4}(?:test|verif|check|confirm|try|open|run)"
-)
-# Items under the heading of the checks that only a person can see.
-_LOOK = re.compile(
-    r"(?i)^\W*manual\b.{0,20}:|\bvisual(?:ly)?\b|\bin (?:the |a )?browser\b|\bopen (?:the )?(?:browser|app|page|dev tools)\b|\bclick(?:ing)?\b|\b(?:bun|npm|yarn|pnpm) (?:run )?(?:dev|start)\b"
-)
-_EXPECTS = re.compile(
-    r"(?i)\b(?:should|must|verif\w*|confirm\w*|check\w*|see|appears?|shows?|opens|visible|renders?|works?|test\w*)\b"
-)
-_TRIED = re.compile(
-    r"(?i)\bmanual(?:ly)? (?:verif|test|check)\w*|\bverified (?:in|by hand|manually|visually)|\bvisually (?:verified|checked|confirmed)|\bscreenshots?\b"
-)
+    if story.request.plan and not story.request.refers_back and story.worked:
+        evidence = story.evidence
+        lookups = [item.text for item in evidence.lookups]
+        yield from plan_checks.untried(story.prompt, story.statements, evidence.commands, lookups)
 
 
 _STOPPED = re.compile(r"(?i)\s*(?:Operation stopped|\[Request interrupted|<)")
@@ -136,7 +96,29 @@ def _undone(story: Story) -> Iterator[str]:
     if (
         wished and not story.evidence.message_seq and not story.worked
     ):  # a message that waits for approval was an answer, too
-        yield f"{prose.as_wish(story.request.text, STEP_CHARS)} (asked, not done)"
+        wish = prose.as_wish(story.request.text, STEP_CHARS)
+        if prose.to_past_tense(wish) != wish:  # a remark or a pasted error asks for nothing
+            yield f"{wish} (asked, not done)"
+
+
+_ASKED_WHY = re.compile(
+    r"(?i)\b(?:why|bug|wrong|broken|fail\w*|error|not working|doesn't|don't see|isn't|still|hang\w*|stuck|crash\w*)\b"
+)
+
+
+def _unfixed(story: Story) -> Iterator[str]:
+    """Yield the cause of a fault that an answer found, if nothing was changed."""
+    if story.worked or story.evidence.edits or not _ASKED_WHY.search(story.prompt[:2_000]):
+        return
+    for one in story.statements:
+        is_cause = re.match(r"(?i)(?:the )?root cause", one.label or one.section) or re.search(
+            r"(?i)root cause", one.text
+        )
+        if is_cause and one.kind != "heading" and names(one.labelled) and not prose.is_lead_in(one.text):
+            text = prose.as_title(one.text, 150)
+            if not (prose.is_pointing(text) or prose.is_offer(text)) or re.match(r"(?i)the root cause", text):
+                yield f"Not fixed yet: {text}"
+                return
 
 
 def is_next(one: Statement) -> bool:
@@ -162,6 +144,20 @@ def _announced(statements: Sequence[Statement]) -> Iterator[str]:
             yield prose.as_title(one.text, STEP_CHARS)
 
 
+def offered(story: Story) -> str:
+    """Return the last thing that the agent offers to do, with its subject, if it is specific."""
+    offers = [
+        (one, offer)
+        for one in story.statements
+        if (offer := offered_action(one.text)) and not _TRIVIAL.search(one.text)
+    ]
+    for one, offer in offers[-1:]:
+        whole = _resolved(offer, one, story)
+        if len(content_words(whole) - _GENERIC) >= 3 and names(whole):
+            return whole
+    return ""
+
+
 def _awaited(story: Story) -> Iterator[str]:
     """Yield what the agent offers or asks at the end, with its subject."""
     statements = story.statements
@@ -175,9 +171,45 @@ def _awaited(story: Story) -> Iterator[str]:
         whole = _resolved(offer, one, story)
         if len(content_words(whole) - _GENERIC) >= 2 or re.match(r"(?i)commit\b", whole):
             yield f"{prose.as_title(whole, STEP_CHARS)} (awaiting go-ahead)"
+    if not offers and (proposal := _unapproved(story)):
+        yield proposal
+        return
     questions = [one.text for one in statements[-4:] if _is_question(one.text)]
     if not offers and questions:
         yield f"Question: {shorten(questions[-1], STEP_CHARS)}"
+
+
+_APPROVAL = re.compile(
+    r"(?i)\b(?:thoughts|sound (?:good|right|reasonable)|(?:does|do) (?:this|that|the|it)\b.{0,50}\b(?:capture|make sense|look|feel|sound|work|match|align|seem)|ok with (?:this|that)|agree|any (?:preferences|changes|adjustments|concerns)|what do you think)\b.{0,60}\?$"
+)
+
+
+def _unapproved(story: Story) -> str:
+    """Return the proposal that an answer ends with by asking whether the user agrees."""
+    statements = story.statements
+    asking = next((one for one in reversed(statements[-3:]) if _APPROVAL.search(one.text)), None)
+    if asking is None or story.worked:
+        return ""
+    proposed = [
+        one for one in statements if one.position < asking.position and one.first and one.depth <= 1 and _is_step(one)
+    ]
+    if not proposed:
+        return ""
+    steps = [
+        prose.as_title(one.label if len(content_words(one.label)) >= 2 and not names(one.label) else one.labelled, 80)
+        for one in proposed
+    ]
+    return f"Approve or change the proposal: {shorten('; '.join(dict.fromkeys(steps[:5])), STEP_CHARS)}"
+
+
+_STEP_LABEL = re.compile(r"(?i)^(?:pr|phase|step|part|section|stage) ?\d")
+
+
+def _is_step(one: Statement) -> bool:
+    """Return whether a statement is a step or a part of something proposed."""
+    if prose.is_chat(one.text) or one.kind == "heading" or (prose.is_lead_in(one.text) and not one.label):
+        return False
+    return is_proposing(one.lead or one.section) or bool(_STEP_LABEL.match(one.label or one.text))
 
 
 _PASSING = re.compile(r"(?i)^\W*(?:or|any|and|but|is there|did you|have you|are you|why|ready)\b")
@@ -212,6 +244,9 @@ _ASKS = re.compile(
 _BEST = re.compile(
     r"(?i)\b(?:(?:real|proper|cleanest|cleaner|best|simplest|right|better) (?:fix|solution|approach|design|way)|recommend\w*|i'd suggest|the approach would be|proposed|proposal|should (?:generate|be|use|return|call|update))\b"
 )
+_FOUND = re.compile(
+    r"(?i)\b(?:(?:cleanest|simplest|best|right|proper) (?:fix|solution) (?:is|would)|the fix (?:is|should be|would be)|root cause (?:is|was)|the (?:actual )?bug (?:is|was)|the (?:actual )?(?:problem|issue) (?:is|was):?)\b"
+)
 _GENERIC = frozenset(
     content_words(
         "implement fix do make apply add update proceed go ahead change improve address approach way feature improvement solution option "
@@ -229,18 +264,14 @@ def _resolved(offer: str, asking: Statement, story: Story) -> str:
     if (match := _THIS.search(offer)) and (subject := _last_naming(match["what"], asking, story)):
         return f"{offer}: {subject}"
     if len(content_words(offer) - _GENERIC) >= 2:
-        return offer
-    telling = [one for one in story.statements if len(content_words(one.text)) > 3 and not one.text.endswith("?")]
-    for pattern in (_BEST, _PROPOSES):
-        proposed = [
-            one for one in telling if pattern.search(f"{one.lead} {one.labelled}" if pattern is _BEST else one.labelled)
-        ]
-        before = [one for one in proposed if one.position < asking.position]
-        naming = (
-            [one for one in before if names(one.labelled)] or [one for one in proposed if names(one.labelled)] or before
-        )
-        if naming:
-            return f"{offer}: {prose.as_title(naming[-1 if pattern is _PROPOSES else 0].labelled, 130)}"
+        points = bool(_POINTS.search(offer)) and not names(offer)
+        about = _sentence_before(asking, story) if points else ""
+        return f"{offer}: {about}" if about else offer
+    if what := _best_proposal(offer, asking, story):
+        number = _NUMBERED_OPTION.match(what)  # "implement option B: Option B: …" says it twice
+        return what if number and number[0].strip(": ").lower() in offer.lower() else f"{offer}: {what}"
+    if after := _right_after(asking, story):
+        return f"{offer}: {after}"
     labelled_items = [
         one
         for one in story.statements
@@ -255,6 +286,42 @@ def _resolved(offer: str, asking: Statement, story: Story) -> str:
     return offer
 
 
+_POINTS = re.compile(r"(?i)\b(?:it|this|that|these|those|them)\b(?! (?:way|the)\b)")
+_NUMBERED_OPTION = re.compile(r"(?i)(?:option|approach|solution) \w{1,2}\b:? ?")
+
+
+def _best_proposal(offer: str, asking: Statement, story: Story) -> str:
+    """Return the sentence that a generic offer such as "implement this fix" most likely refers to."""
+    if not _FIX.search(offer) and (what := _right_before(asking, story)):
+        return what
+    telling = [one for one in story.statements if len(content_words(one.text)) > 3 and not one.text.endswith("?")]
+    for pattern in (_FOUND, _BEST, _PROPOSES) if _FIX.search(offer) else (_BEST, _PROPOSES):
+        proposed = [
+            one for one in telling if pattern.search(f"{one.lead} {one.labelled}" if pattern is _BEST else one.labelled)
+        ]
+        before = [one for one in proposed if one.position < asking.position]
+        naming = (
+            [one for one in before if names(one.labelled)] or [one for one in proposed if names(one.labelled)] or before
+        )
+        if naming:
+            return prose.as_title(naming[-1 if pattern is _PROPOSES else 0].labelled, 130)
+    return ""
+
+
+_FIX = re.compile(r"(?i)\bfix(?:es)?\b")
+
+
+def _sentence_before(asking: Statement, story: Story) -> str:
+    """Return the last sentence before an offer that names something: what "it" in the offer refers to."""
+    before = [
+        one for one in story.statements if 0 < asking.position - one.position <= 3 and one.kind in ("prose", "item")
+    ]
+    naming = [
+        one for one in before if names(one.text) and not one.text.endswith("?") and not prose.is_lead_in(one.text)
+    ]
+    return prose.as_title(naming[-1].text, 130) if naming else ""
+
+
 _DO_THAT = re.compile(r"(?i)(?:do|implement|make|apply|try|go with) (?:that|this|it)(?=,|$| now\b| instead\b| first\b)")
 _OTHERWISE = re.compile(r",? or (?:is|are|would|do|does|should|shall|was) ")
 _THIS = re.compile(r"(?i)\b(?:this|that|these|those) (?P<what>[a-z]{4,20})\b")
@@ -264,6 +331,17 @@ def _right_before(asking: Statement, story: Story) -> str:
     """Return the statement before an offer to "do that", if it names the action."""
     before = [one for one in story.statements if one.position < asking.position][-1:]
     return next((prose.as_title(one.labelled, 150) for one in before if _names_what(one)), "")
+
+
+def _right_after(asking: Statement, story: Story) -> str:
+    """Return the first step of the approach that is described after an offer."""
+    later = [one for one in story.statements if one.position > asking.position]
+    items = [one for one in later if one.depth and one.first and is_proposing(one.lead)]
+    if not items:
+        return ""
+    first, below = items[0], [one for one in later if one.lead and one.lead == items[0].text]
+    whole = f"{first.labelled} {below[0].text}" if below and prose.is_lead_in(first.text) else first.labelled
+    return prose.as_title(whole.rstrip(": "), 150)
 
 
 _WOULD = re.compile(r"(?i)\b(?:would|could|should|needs? to)\b")

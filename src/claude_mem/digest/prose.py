@@ -27,6 +27,7 @@ _OPENER = re.compile(
 )
 _CHAT = re.compile(
     r"""(?ix)^\W*(?:
+        i\ (?:can't|cannot|can\ not|am\ unable\ to|don't\ have\ (?:access|permission|the\ ability))\b |
         (?:all\ )?(?:done|set|good|clean|fixed|perfect|great|excellent|sure|ok(?:ay)?|yes|no|right|exactly|got\ it|i\ see|understood|interesting|sorry|updated|committed|pushed|success|complete|ready)\b\W*$
       | (?:all\ |both\ )?(?:the\ )?(?:changes?|fix(?:es)?|implementation|work|refactoring|task|everything|plan|pr|branch|document(?:ation)?)\ (?:is|are|looks?|has\ been|have\ been|was|were)\ (?:now\ )?(?:complete\w*|done|ready|good|finished|in\ place|committed|pushed|verified|updated|correct|clean)\b[^.]{0,50}\W*$
       | all\ \d+\ (?:changes?|items?|tasks?|steps?|files?|parts?)\ (?:are|have\ been|were)\b[^`]{0,50}$
@@ -77,6 +78,9 @@ _YOUR = re.compile(
 _WE_HAVE = re.compile(r"^We (?:have|now have|already have) (?=[a-z`])")
 _THERE = re.compile(r"(?i)^there(?:'s| is| are|'re)(?: (?:also|now|already|currently|still|actually))? (?=[a-z`])")
 _ABLE = re.compile(r"(?i)^you can (?:now|also) (?=[a-z]{3,})")
+_OPINION = re.compile(
+    r"(?i)^(?:(?:honestly|actually|personally|yeah|so),? )*(?:I(?:'d| would)? (?:think|believe|suspect|say|agree)|in my (?:opinion|view))(?: that)?[,:]? (?=[`\w])"
+)
 _LEADING = re.compile(
     r"(?i)^(?:now,? |so,? |also,? |then,? |additionally,? |finally,? |successfully |basically,? |essentially,? |in short,? |note(?: that|:) |overall,? )+"
 )
@@ -100,10 +104,17 @@ _DANGLING_END = re.compile(
 )
 
 
+# "Looking at `f()`, I can see that yes, both are kept" states: "In `f()`, both are kept".
+_LOOKED_AT = re.compile(
+    r"(?i)^(?:so |yes,? |no,? )?(?:looking at|based on|from|according to) (?P<what>(?:the |your |my )?[^,:;]{3,70}), "
+    r"(?:(?:i|we) (?:can |could |now |also )*(?:see|found|notice|confirm|understand)(?: that)?|it (?:looks|seems|appears)(?: like| that)?|it's clear(?: that)?)[,:]? (?:yes,? |no,? )?(?=[a-z`])"
+)
+
+
 @lru_cache(maxsize=1_024)  # a title is scored in several variants
 def without_chat(sentence: str) -> str:
     """Return the sentence without the chat before it: "Perfect! …", "You're right - …"."""
-    bare = sentence.strip()
+    bare = _LOOKED_AT.sub(lambda match: f"In {match['what']}, " if NAME.search(match["what"]) else "", sentence.strip())
     for _ in range(3):
         shorter = _OPENER.sub("", bare, count=1)
         if shorter == bare:
@@ -166,7 +177,7 @@ def _heading(sentence: str, limit: int, *, impersonal: bool) -> str:
     bare = without_chat(_TRAILING_SUMMARY.sub("", sentence.strip()))
     bare = _LEADING.sub("", _FIRST_PERSON.sub("", _LEADING.sub("", bare)))
     if impersonal:
-        bare = _told_as_done(bare)
+        bare = _told_as_done(with_plain_point(_OPINION.sub("", bare)))
         bare = _PERSON_INSIDE.sub(lambda match: f"{match['before']}{match['space']}", _ABLE.sub("", bare))
         bare = _YOUR.sub("the", _THERE.sub("", _WE_HAVE.sub("", bare)))
     bare = _LINES.sub(lambda match: match["file"] or "", " ".join(_NUMBERING.sub("", bare).split()))
@@ -181,7 +192,7 @@ _IRREGULAR = {
 _REGULAR = frozenset(
     """
     add allow apply auto-expand avoid bump cache capture change check clarify clean clear collapse commit compare
-    condense consolidate convert copy correct cover create default define delete deprecate detect disable disallow
+    condense configure consolidate convert copy correct cover create default define delete deprecate detect disable disallow
     display distinguish document group batch invert map match upload analyze evaluate require separate drop dump embed enable encode ensure escape exclude expand export expose extend
     extract filter fix force format generate handle hide highlight ignore implement import improve include increase
     inject inline install integrate introduce link load log merge migrate mark mention mock mount move normalize open
@@ -201,15 +212,28 @@ _FIX_LABEL = re.compile(r"(?i)^(?:bug ?)?fix: *")
 _FURTHER = re.compile(
     r"(?P<join>,? (?:and|but|then|and then|and also) |[,;] )(?P<verb>[a-z-]{3,20})(?= (?:the|a|an|all|any|each|every|its|their|it|them|this|that|these|those|sure)\b| [`\"]| [\w./-]{1,60}\.\w{1,5}\b)"
 )
+# These are verbs only, so they need no article after them: "detect references and suppress false conflicts".
+_FURTHER_VERB = re.compile(
+    r"(?P<join> and |[,;] )(?P<verb>add|remove|suppress|prevent|extract|improve|replace|simplify|introduce|delete|expand|ensure|avoid|enable|disable|convert|generate|allow|require|exclude|include|deduplicate|consolidate|clarify|rename|make|keep|hide|apply|propagate|unify|migrate|resolve|restore)(?= [\w`\"@])"
+)
 # After these words a verb belongs to the request's content: "allow users to add X and update the Y".
 _SUBORDINATE = re.compile(
     r"(?i)\b(?:to|can|could|will|would|should|must|may|when|if|that|which|so|because|where|how|let|lets)\b"
 )
 
 
+# "clean this up by removing X" states the work in its second half.
+_BY_DOING = re.compile(
+    r"(?i)^(?:do|clean|fix|address|solve|handle|simplify|improve|resolve) (?:this|that|it|these|them)(?: up)? by (?P<verb>[a-z-]{3,20}ing)(?P<rest>\s.+)$",
+    re.S,
+)
+
+
 def to_past_tense(line: str) -> str:
     """Return a line that begins with an imperative verb in the past tense: `add X` → `Added X`. Further verbs of the
     same sentence are changed, too: `remove X and make sure …` → `Removed X and made sure …`."""
+    if (by := _BY_DOING.match(line)) and (verb := _infinitive(by["verb"].lower())):
+        return to_past_tense(f"{verb}{by['rest']}")
     label = _FIX_LABEL.match(line)
     if label and (past_tense := to_past_tense(line[label.end() :])) != line[label.end() :]:
         return past_tense
@@ -226,7 +250,7 @@ def to_past_tense(line: str) -> str:
         tense = _past_tense(further["verb"]) if further.start() < end else ""
         return f"{further['join']}{tense or further['verb']}"
 
-    return f"{past_tense.capitalize()}{_FURTHER.sub(to_past, rest)}"
+    return f"{past_tense.capitalize()}{_FURTHER_VERB.sub(to_past, _FURTHER.sub(to_past, rest))}"
 
 
 def _past_tense(verb: str) -> str:
@@ -265,21 +289,51 @@ def lacks_subject(sentence: str) -> bool:
     return any(stem in _REGULAR or stem in _IRREGULAR for stem in stems)
 
 
+def _infinitive(gerund: str) -> str:
+    """Return the known verb of a gerund: "removing" → "remove"; "" if there is none."""
+    stem = gerund.removesuffix("ing")
+    return next((verb for verb in (stem, f"{stem}e", stem[:-1]) if verb in _REGULAR or verb in _IRREGULAR), "")
+
+
 _FIX_WAS = re.compile(
     r"(?i)^the (?:(?:key|main|real|actual|only|core|important) )?(?:fix|change|solution) was (?:to )?(?P<verb>[a-z-]{3,20})(?P<rest>\s.+)$",
     re.S,
 )
 
 
+_FIX_DOES = re.compile(
+    r"(?i)^the (?:fix|change|solution|implementation) (?:now |also )?(?P<verb>[a-z-]{3,20}s) (?P<rest>(?:the|a|an|all|any|each|every|its|`)\S{0,80} ?.+|\w+ for .+)$",
+    re.S,
+)
+
+
+_POINT = re.compile(
+    r"(?i)^(?:so )?the (?:actual |real |core |main |underlying |key )?(?:(?P<fault>issue|problem|bug)|(?P<cause>root cause|cause|reason)|(?P<fix>fix|solution|simplest fix|cleanest fix|best fix))"
+    r"(?: here)?(?::| (?:is|was)(?: that|:)| (?:should|would|could) be(?: to|:)) +(?=\S)"
+)
+
+
+def with_plain_point(sentence: str) -> str:
+    """Return "The issue is that X" as "Problem: X", "The fix should be: X" as "Proposed fix: X"."""
+    match = _POINT.match(sentence)
+    if not match:
+        return sentence
+    proposes = re.search(r"(?i)\b(?:should|would|could) be\b", match[0])
+    name = "Problem" if match["fault"] else "Root cause" if match["cause"] else "Proposed fix" if proposes else "Fix"
+    return f"{name}: {sentence[match.end() :]}"
+
+
 def _told_as_done(sentence: str) -> str:
-    """Return "The key fix was adding X" as "Added X"."""
+    """Return "The key fix was adding X" and "The fix adds the X" as "Added X"."""
+    if does := _FIX_DOES.match(sentence):
+        stems = (does["verb"][:-1], does["verb"].removesuffix("es"), f"{does['verb'].removesuffix('ies')}y")
+        past = next((tense for stem in stems if (tense := _past_tense(stem.lower()))), "")
+        return f"{past.capitalize()} {does['rest']}" if past else sentence
     match = _FIX_WAS.match(sentence)
     if not match:
         return sentence
     verb = match["verb"].lower()
-    stem = verb.removesuffix("ing")
-    stems = (verb, stem, f"{stem}e", stem[:-1]) if verb.endswith("ing") else (verb,)
-    past_tense = next((tense for one in stems if (tense := _past_tense(one))), "")
+    past_tense = _past_tense(verb) or _past_tense(_infinitive(verb))
     return (
         f"{past_tense.capitalize()}{match['rest']}".replace(" - that's what was ", ", which was ")
         if past_tense

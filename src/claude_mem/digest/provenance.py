@@ -206,7 +206,14 @@ def _events(turn: Turn) -> Iterable[tuple[int, Body, str]]:
 
 
 def _origins(turn: Turn) -> Sequence[str]:
-    return turn.origins or [trust.origin_of(body, cwd=turn.cwd or turn.root) for body in turn.bodies]
+    return with_origins(turn).origins
+
+
+def with_origins(turn: Turn) -> Turn:
+    """Return the turn with the origin of each event; a turn from the journal has them already."""
+    if turn.origins:
+        return turn
+    return replace(turn, origins=tuple(trust.origin_of(body, cwd=turn.cwd or turn.root) for body in turn.bodies))
 
 
 def instruction_rule(body: Body) -> str:
@@ -360,7 +367,7 @@ def _own_words(turn: Turn) -> frozenset[str]:
         if isinstance(body, ToolUsed) and not body.name.startswith("mcp__") and not body.failed:
             shows_own = body.name != "Bash" and not external.foreign_kind(body, here)
             texts += iter_strings(body.input) if not shows_own else _texts(body)
-    return frozenset(word for text in _within_limit(texts) for word in phrases.folded_words(text))
+    return frozenset().union(*map(phrases.folded_words, _within_limit(texts)))
 
 
 def _within_limit(texts: Iterable[str]) -> Iterable[str]:

@@ -58,7 +58,7 @@ _CONCLUDES = re.compile(
 )
 _MORE = re.compile(r" and \d{1,3} more$")
 _NUMBERED = re.compile(
-    r"(?i)\b(?:option|approach|test|step|phase|section|problem|issue|item|point|line|comment|question|part|task|case|scenario|fix)s? #?(?:\d{1,3}|[A-E])\b|(?<![\w/])#\d{1,2}\b|\b(?:first|second|third|former|latter) (?:one|two|three|test|option|case|call|issue|approach|point)s?\b"
+    r"(?i)\b(?:option|approach|test|step|phase|section|bug|problem|issue|item|point|line|comment|question|part|task|case|scenario|fix)s? #?(?:\d{1,3}|[A-E])\b|(?<![\w/])#\d{1,2}\b|\b(?:first|second|third|former|latter) (?:one|two|three|test|option|case|call|issue|approach|point)s?\b"
 )
 _THE_THING = re.compile(
     r"(?i)^\W*(?:the|both|all|each|these|those|this|that|your|our)(?: \w+){0,2} (?:is|are|was|were|has|have|will|would|now|can|does|do|should|must|gets?|shows?|uses?|works?)\b"
@@ -211,9 +211,13 @@ def _of_statement(candidate: TitleCandidate, one: Statement, story: Story) -> di
         "first claim, in an answer": float(one.position == story.first_claim and not worked),
         "right after a heading": float(one.first and one.depth == 0 and bool(one.section)),
         "labelled": float(bool(one.label) and title.startswith(one.label[:10])),
+        "bold inside": float(len(one.strong) >= 8),
+        "mostly bold, in an answer": float(not worked and len(one.strong) >= 0.5 * len(one.text)),
+        "bold inside, in an answer": float(not worked and len(one.strong) >= 8),
         "later in its item": float(bool(one.depth) and not one.first),
         "under what is next": float(bool(_NEXT_SECTION.search(one.section) or _NEXT_SECTION.search(one.lead))),
         "under what was done": float(bool(_DONE_SECTION.search(one.section))),
+        "of a summary of the session": float(story.tells_everything),
         "alone in its message": float(len(story.statements) <= 4),
     }
 
@@ -231,6 +235,9 @@ def names_a_cause(text: str) -> bool:
     return bool(_CAUSE.search(text))
 
 
+# Files that come and go while something is tried are no piece of work.
+_MOVES = re.compile(r"(?i)\b(?:delet|remov|mov|renam|clean|drop|get rid)\w*\b")
+
 # Evidence takes precedence: a commit or a plan names the whole piece of work, in words chosen for that.
 _SURE = {"commit": 3, "plan": 2, "task": 1}
 
@@ -240,9 +247,12 @@ def sureness(candidate: TitleCandidate, story: Story) -> int:
     evidence = story.evidence
     if candidate.source == "moved":
         old_paths = {move.old for move in evidence.moves}
-        return int(not evidence.commits and old_paths.issuperset(evidence.edited_paths))
+        is_asked = _MOVES.search(story.request.text) or any(_MOVES.search(one.text) for one in story.statements[:3])
+        return int(bool(is_asked) and not evidence.commits and old_paths.issuperset(evidence.edited_paths))
     if candidate.source == "plan" and story.planned:
         return _SURE["plan"]
+    if candidate.source == "replaced":
+        return _SURE["commit"]
     if candidate.source in ("plan", "planned"):
         return _SURE["plan"] if evidence.edits and story.request.plan and not story.request.refers_back else 0
     return _SURE.get(candidate.source, 0) if evidence.edits or candidate.source == "commit" else 0

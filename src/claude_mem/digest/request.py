@@ -31,7 +31,7 @@ VERBOSITY = {
     "normal": "Usually one observation, rarely more than two; a short narrative; two to six facts that could not be guessed.",
     "verbose": "Every result worth finding again: up to six observations with full facts and narrative.",
 }
-STRICT = "\nYour last answer could not be read. Begin with `<observation>`, `<summary>` or `<skip_summary`. XML only."
+STRICT = "\nYour last answer could not be parsed. Begin with `<observation>`, `<summary>` or `<skip_summary`. XML only."
 MAX_KNOWN_TITLES = 30
 MIN_REQUEST_TOKENS = 4_000  # with fewer, the instructions leave no room for a turn
 MIN_ENTRY_CHARS = 60  # characters: a shorter entry carries no information

@@ -117,7 +117,7 @@ def _wish(prompt: str) -> UserRequest:
 
 MAX_SENTENCES = 6
 _LABEL = re.compile(
-    r"(?i)^(?:(?:one |another |different |genuine |quick |so |now )*question(?: first)?|my point is|fyi)\b[\s,:–-]{1,4}"
+    r"(?i)^(?:(?:one |another |different |genuine |quick |so |now )*question(?: first)?|q(?=:)|my point is|fyi)\b[\s,:–-]{1,4}"
 )
 # "Can you check?", "what do you think?": the subject is in another sentence.
 _VAGUE_ASK = re.compile(
@@ -187,7 +187,7 @@ _BROKEN = re.compile(
     r"(?i)\b(?:bugs?|errors?|fail(?:s|ed|ing|ure|ures)?|broken|wrong|incorrect\w*|doesn't|does not|didn't|isn't|not working|no longer|crash\w*|panic\w*|unexpected\w*|still (?:see|get|have|shows?)|stuck|hang\w*|missing|lacks?|never)\b"
 )
 # "check if …" names a condition, "ensure …" a goal: neither states what was done.
-_LOOKED = re.compile(r"(?i)^(?:checked|verified|ensured|made sure|tested|confirmed)\b")
+_LOOKED = re.compile(r"(?i)^(?:checked|verified|ensured|made sure|tested|confirmed|committed|pushed|merged)\b")
 _PERSON = re.compile(r"(?i)^(?:i|i'm|i've|i'd|you|we|my|our|your|or|option|go with)\b")
 _TAG_QUESTION = re.compile(r"(?i),? ?\b(?:yeah|right|or|no|correct|please|or not|is it|isn't it)$")
 
@@ -255,6 +255,11 @@ class Story:
         return asked_subject(self)
 
     @cached_property
+    def tells_everything(self) -> bool:
+        """Whether the message sums up the session so far, not this turn only."""
+        return any(one.kind == "heading" and _EVERYTHING.search(one.text) for one in self.statements[:4])
+
+    @cached_property
     def first_claim(self) -> int:
         """Position of the first statement with information: not chat, a status, a heading or a lead-in."""
         for one in self.statements:
@@ -275,7 +280,18 @@ class Story:
             return not self.planned
         # A plan may be carried out where events do not show it, for example by a subagent; then the agent's statement counts.
         claims = [one.text for one in self.statements if one.kind != "heading"]
-        return bool(self.request.plan) and any(CHANGE_START.match(prose.without_chat(claim)) for claim in claims)
+        changes = (CHANGE_START.match(prose.without_chat(claim)) or _NOW.search(claim) for claim in claims)
+        return bool(self.request.plan) and any(changes)
+
+    @cached_property
+    def fault(self) -> str:
+        """The sentence of the prompt that states a fault of something it names, as reviewers write them; "" if none."""
+        return _fault(self.prompt)
+
+    @cached_property
+    def is_about_fault(self) -> bool:
+        """Whether the prompt speaks of something that does not work."""
+        return bool(_BROKEN.search(self.prompt[:2_000]))
 
     @cached_property
     def planned(self) -> bool:
@@ -294,6 +310,34 @@ class Story:
             return ""
         path, most = max(lines.items(), key=lambda item: item[1])
         return PurePosixPath(path).name if len(lines) == 1 or most * 2 >= sum(lines.values()) else ""
+
+
+_EVERYTHING = re.compile(
+    r"(?i)\b(?:all (?:the )?changes|complete summary|final summary|entire session|this session|full summary)\b"
+)
+_FAULTY = re.compile(
+    r"(?i)\b(?:bugs?|fail(?:s|ed|ing)?|broken|wrong|incorrect\w*|doesn't|does not|don't|isn't|aren't|not (?:used|called|working|handled|validated)|no longer|crash\w*|panics?|unexpected\w*|missing|lacks?|never|unused|dead code|duplicat\w*|race condition|inconsistent|performance issue|overwrit\w*|lost|leaks?|hangs?|can (?:break|lead|cause|fail)|could (?:break|lead|cause|fail|split|result)|only (?:used|called|calculated|set))\b"
+)
+_OWN_REMARK = re.compile(
+    r"(?i)\b(?:i|i'm|i've|i'd|me|my|we|we're|we've|our|you|your|let's|please|can|could you|this|that|these|it|they|there)\b"
+)
+FAULT_CHARS = 170
+
+
+def _fault(prompt: str) -> str:
+    text = plain_prompt(prompt[:PROMPT_CHARS])
+    for sentence in re.split(r"(?<=[.!?])[\s\"”]+|:\s+[\"“]|:\s*\n", text[:1_500])[:5]:
+        line = sentence.strip(" \"“”'")
+        begin = line[:28]
+        if _FAULTY.search(line) and not (line.endswith("?") or _OWN_REMARK.match(line) or prose.is_pointing(line)):
+            is_listed = line.count(" - ") > 1 or bool(re.search(r" \d$|: - ", line))
+            is_claim = bool(names(line)) and len(content_words(line)) >= 5 and line[:1].isalnum() and not is_listed
+            if is_claim and not re.search(r"(?i)\b(?:i|you|we)\b", begin) and len(line) <= 2 * FAULT_CHARS:
+                return line.rstrip(".")
+    return ""
+
+
+_NOW = re.compile(r"(?i)\b(?:is|are) now (?:\w+ )?\w+ed\b")
 
 
 def is_plan(path: str) -> bool:
@@ -319,13 +363,16 @@ def asked_subject(story: Story) -> str:
         return ""
     short = short[:1].upper() + short[1:]
     if request.is_question:
-        return f"{short}?"
+        return f"{short}?" if _ASKS.match(short) else ""
     past_request = prose.to_past_tense(short)
     if _LOOKED.match(past_request):
         return ""
     return f"{past_request}:" if story.worked and (past_request != short or _BROKEN.search(short)) else ""
 
 
+_ASKS = re.compile(
+    r"(?i)(?:what|why|how|where|when|which|who|whose|is|are|does|do|did|was|were|can|could|should|would|will|has|have|had|isn't|aren't|doesn't|don't|didn't)\b"
+)
 _TOPIC = re.compile(
     r"(?![0-9a-f/-]{6,}\Z|[0-9a-f]{8}-|Users/|home/|opt/|usr/|var/|/|https?:|e\.g|\d)[\w.@:#/-]+(?: [\w.-]+){0,2}(?:\(\))?"
 )
@@ -403,7 +450,7 @@ def talked_about(story: Story) -> str:
     return best if counts[best] >= 4 or (counts[best] >= 2 and best in earlier) else ""
 
 
-_GENERIC_SECTION = re.compile(
+GENERIC_SECTION = re.compile(
     r"(?i)^(?:\W*(?:the|key|main|what|how|why|when|it|this|i|was|were|is|are|my|a|an|of|in|for|to|and|your|other|minor|important|critical|current|files?|changes?|changed|made|found|did|done|fix|fixed|fixes|summary|overview|details?|results?|tests?|testing|verification|notes?|"
     r"modified|new|committed|logic|scenario|applied|updated|user|experience|passed|checks?|pre-commit|complete|edge|cases?|quick|full|final|next|proposed|plan|revised|additional|remaining|analysis|background|context|problem|issues?|solution|root|cause|answer|short|conclusion|recommendations?|options?|usage|examples?|behavior|behaviour|implementation|findings?|works?|structure|flow|step|steps|\d+|before|after|strengths?|assessment|review|code|report|status|output|impact|benefits?|section|response)\b\W*)+$"
 )
@@ -419,6 +466,17 @@ def section_of(one: Statement) -> str:
     bare = re.sub(
         r"(?i)^(?:summary(?: of (?:the |all )?)?|section \d+|step \d+|\d+\.?)\s*[:.)–-]?\s*", "", one.section
     ).strip()
-    if not bare or len(bare) > 60 or _GENERIC_SECTION.match(bare) or len(content_words(bare)) < 2 or bare.endswith("?"):
+    if not bare or len(bare) > 60 or GENERIC_SECTION.match(bare) or len(content_words(bare)) < 2 or bare.endswith("?"):
         return ""
     return "" if prose.is_pointing(bare) or prose.is_status(bare) or _LEADS_ON.search(bare) else bare
+
+
+_PROPOSED_SECTION = re.compile(
+    r"(?i)^\W*(?:(?:the|my|here's|here is|a|an|updated|revised|suggested|recommended|proposed|simple|simplest|better|cleaner|possible|potential|high-level)\s+){0,3}"
+    r"(?:propos\w+|recommend\w+|suggest\w+|approach|design|plan|solution|fix|refactor\w*|implementation plan|changes needed|required changes|changes would be|(?:this|that|it) would (?:require|involve|mean)|we(?:'d| would) need to|what (?:needs to|would|should) change)\b.{0,40}$"
+)
+
+
+def is_proposing(section: str) -> bool:
+    """Return whether what follows a heading or a lead-in is proposed."""
+    return bool(_PROPOSED_SECTION.match(section.rstrip(":： ")))

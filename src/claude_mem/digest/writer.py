@@ -15,6 +15,7 @@ from dataclasses import replace
 from claude_mem.digest import (
     candidates,
     classify,
+    composed,
     markdown,
     open_steps,
     prose,
@@ -23,7 +24,8 @@ from claude_mem.digest import (
     subjects,
     user_rules,
 )
-from claude_mem.digest.candidates import TitleCandidate, lowered
+from claude_mem.digest.candidates import TitleCandidate
+from claude_mem.digest.composed import lowered
 from claude_mem.digest.evidence import (
     Command,
     Edit,
@@ -39,13 +41,15 @@ from claude_mem.digest.markdown import Block, Statement
 from claude_mem.digest.prose import content_words, names
 from claude_mem.digest.provenance import Foreign, Taint
 from claude_mem.digest.subjects import Story, find_request
-from claude_mem.domain.records import Digest, Draft, Fact, Summary, Turn
+from claude_mem.domain.records import Digest, Draft, Fact, Prompted, Summary, Turn
 from claude_mem.domain.text import clip, clip_closing, normalize_title, shorten
 from claude_mem.privacy import injection_rules, phrases
 from claude_mem.privacy.trust import EXTERNAL
 
-MAX_FACTS = 14
-MAX_CLAIMS = 7  # facts taken from the closing message
+MAX_FACTS = 22
+MAX_CLAIMS = 12  # facts taken from the closing message
+MAX_REASONS = 3  # facts taken from the plan that was carried out
+NARRATIVE_CHARS = 1_200
 FIELD_CHARS = 1_500  # maximum length of a summary's field
 LEAST_LEFT = 0.25  # share of the agent's words; with less, all of them become a separate record that waits for approval
 
@@ -65,6 +69,7 @@ class LocalCompressor:
 
 def compose_digest(turn: Turn) -> Digest:
     """Return the summary and the observations of a turn."""
+    turn = provenance.with_origins(turn)
     stated = user_rules.rules(turn)
     evidence = _without_split_words(provenance.with_plain_errors(gather_evidence(turn), turn))
     foreign = provenance.find_foreign_text(turn)
@@ -237,10 +242,10 @@ def _is_piece(candidate: TitleCandidate) -> bool:
     bare = not (candidate.with_request or candidate.topical or candidate.sectioned or candidate.worked)
     if candidate.source == "row" and not candidate.worked:
         return "; " in candidate.title or bare
-    return bare and candidate.source in ("item", "row", "lead", "heading", "contrast", "pair")
+    return bare and candidate.source in ("item", "row", "lead", "heading", "contrast", "pair", "headline")
 
 
-_HOPED = re.compile(r"(?i)(?:Ensured|Made sure|Checked|Verified|Tested|Confirmed)\b")
+_HOPED = re.compile(r"(?i)(?:Ensured|Made sure|Checked|Verified|Tested|Confirmed|Used the)\b")
 
 
 def _is_echo(candidate: TitleCandidate) -> bool:
@@ -282,7 +287,13 @@ def _with_second(best: TitleCandidate, rank: float, ranked: Iterable[tuple[float
 def _finished(candidate: TitleCandidate, story: Story) -> TitleCandidate:
     """Return the title as it is shown: a plan with its file, and without a question before a change that needs none."""
     title, place = candidate.title, story.place
-    if candidate.source in ("plan", "planned") and story.worked and not candidate.placed and place and len(title) < 115:
+    if (
+        candidate.source in ("plan", "planned", "replaced")
+        and story.worked
+        and not candidate.placed
+        and place
+        and len(title) < 115
+    ):
         return (
             candidate if place.rsplit(".")[0] in title else replace(candidate, title=f"{title} ({place})", placed=True)
         )
@@ -306,16 +317,23 @@ def _told_plainly(candidate: TitleCandidate, story: Story) -> TitleCandidate:
     wish = prose.to_past_tense(prose.as_wish(story.request.text))
     if candidate.source != "edited" or not story.request.is_wish or len(story.asked_words) < 2:
         return candidate
+    if wish == prose.as_wish(story.request.text):
+        return candidate  # no verb says what was done
     if prose.is_fragment(wish) or prose.is_pointing(wish) or prose.is_chat(wish) or _SPOKEN.search(wish):
         return candidate
     return replace(candidate, title=f"{wish} ({story.place})" if story.place else wish)
+
+
+_SAYS_POINT = re.compile(
+    r"(?i)(?:the (?:actual |real |core )?(?:issue|problem|bug|root cause) (?:is|was)|(?:problem|root cause|proposed fix): )"
+)
 
 
 def _names_its_subject(title: str) -> bool:
     """Return whether the title begins with a name or a clear subject, unlike "The function …" or "Both places …"."""
     if prose.lacks_subject(title):
         return False
-    has_name = bool(names(title[:50]))
+    has_name = bool(names(title[:50])) or bool(_SAYS_POINT.match(title) and names(title))
     return has_name or not (prose.is_pointing(title) or subjects.VAGUE.search(title[:30]))
 
 
@@ -360,7 +378,7 @@ def is_presentable(candidate: TitleCandidate) -> bool:
 def _record(turn: Turn, story: Story, candidate: TitleCandidate) -> Draft:
     evidence = story.evidence
     claims = [fact for fact in _claims(story) if normalize_title(fact.text) != normalize_title(candidate.title)]
-    facts = [*claims[:MAX_CLAIMS], *_tool_facts(story)]
+    facts = [*_most_telling(claims, MAX_CLAIMS), *_reasons(turn, story), *_tool_facts(story)]
     commit = candidates.main_commit(evidence.commits)
     return Draft(
         key="work" if story.worked else "answer",
@@ -389,6 +407,43 @@ def _claims(story: Story) -> Iterator[Fact]:
             yield Fact(shorten(whole, 280), (story.evidence.message_seq,))
 
 
+def _most_telling(facts: Sequence[Fact], most: int) -> list[Fact]:
+    """Return the facts that name causes and things, in order, if there are too many."""
+    if len(facts) <= most:
+        return list(facts)
+
+    def worth(number: int) -> float:
+        text = facts[number].text
+        return 2 * ranking.names_a_cause(text) + min(len(names(text)), 2) - number / len(facts)
+
+    best = sorted(range(len(facts)), key=worth, reverse=True)[:most]
+    return [facts[number] for number in sorted(best)]
+
+
+_WHY_SECTION = re.compile(
+    r"(?i)^\W*(?:context|background|problem\w*|motivation|root causes?\b.{0,40}|(?:the )?(?:bug|issue)|why\b.{0,30}|(?:key )?decisions?|constraints?|trade-?offs?|out of scope|non-goals?)\W*$"
+)
+
+
+def _reasons(turn: Turn, story: Story) -> Iterator[Fact]:
+    """Yield why a plan was made: the sentences of its context, its root cause and its decisions."""
+    if not story.request.plan or story.request.refers_back or not isinstance(turn.bodies[0], Prompted):
+        return
+    count = 0
+    for one in markdown.read(story.prompt):
+        telling = one.kind in ("prose", "item") and one.depth <= 1 and len(content_words(one.text)) >= 5
+        if (
+            telling
+            and _WHY_SECTION.match(one.section)
+            and not prose.is_lead_in(one.text)
+            and not one.text.endswith("?")
+        ):
+            yield Fact(f"Why: {shorten(one.labelled, 270)}", (turn.seqs[0],))
+            count += 1
+            if count == MAX_REASONS:
+                return
+
+
 def _whole(one: Statement, bare: str) -> str:
     """Return a statement with its label, and a short one also with the sentence that introduces it."""
     text = f"{one.label}: {bare}" if one.label else bare
@@ -400,7 +455,7 @@ def _whole(one: Statement, bare: str) -> str:
 def _narrative(message: str) -> str:
     """Return the beginning of the closing message in whole blocks, without chat, offers and open steps."""
     blocks = [block for block in markdown.blocks(message) if not _is_talk(block) and not _is_next(block)]
-    return _joined(blocks, 900)
+    return _joined(blocks, NARRATIVE_CHARS)
 
 
 def _is_next(block: Block) -> bool:
@@ -452,7 +507,9 @@ def _tool_facts(story: Story) -> Iterator[Fact]:
     deleted_paths = {move.old for move in evidence.moves if not move.new}
     for path in evidence.edited_paths:
         if path not in deleted_paths:
-            yield _file_fact(path, [edit for edit in evidence.edits if edit.path == path])
+            edits = [edit for edit in evidence.edits if edit.path == path]
+            yield _file_fact(path, edits)
+    yield from _change_facts(evidence)
     yield from (Fact(item.text, (item.seq,)) for item in evidence.creations[:3])
     yield from (Fact(f"Answered: {item.text}", (item.seq,)) for item in evidence.answers[:3])
     yield from _checked(evidence)
@@ -489,6 +546,20 @@ def _lead(item: FoundText) -> str:
         if one.kind != "heading" and len(bare) > 30 and not prose.is_chat(bare) and not prose.is_lead_in(bare):
             return shorten(bare, 200)
     return ""
+
+
+MAX_CHANGES = 4
+
+
+def _change_facts(evidence: Evidence) -> Iterator[Fact]:
+    """Yield what small edits replaced, and what added definitions are for."""
+    count = 0
+    for edit in evidence.edits:
+        title = composed.swapped_title([edit], [False])
+        lines = [title] if title else list(composed.documented_in(edit))[:2]
+        for line in lines if count < MAX_CHANGES else ():
+            count += 1
+            yield Fact(line, (edit.seq,))
 
 
 def _file_fact(path: str, edits: list[Edit]) -> Fact:

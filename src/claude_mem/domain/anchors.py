@@ -8,11 +8,14 @@ freshness of the memory.
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import re
+import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 MAX_EDIT_LINES = 60  # hashes per observation of an edit
 MAX_LINES = 12  # hashes per anchor of what was only read
@@ -23,6 +26,7 @@ HASH_BYTES = 8
 CURRENT_SHARE, OUTDATED_SHARE = 0.8, 0.5
 COMMITTED_SHARE = 1 / 3  # work with fewer of its lines in commits is not in any commit
 REPLACED_SHARE = 2 / 3
+REMOVAL_RATIO = 2  # an edit that removed so many times more than it added is told by what is absent
 _WORD = re.compile(r"[A-Za-z]\w{2,}")
 _PLAIN = re.compile(r"(?:import|from|using|package|#include|use|require)\b|[-=*#/_\s]+$|[\"']use ")
 
@@ -50,16 +54,19 @@ class Outcome(StrEnum):
     UNKNOWN = ""
 
 
+# What the lines of an anchor are. A command that was said to fail has one line, its error; one that works has none.
+EDIT, READ, REMOVAL, COMMAND = "edit", "read", "removal", "command"
 STALE = (Freshness.OUTDATED, Freshness.GONE)
 UNDONE = (Outcome.DROPPED, Outcome.REVERTED)
+NOT_DONE = (*UNDONE, Outcome.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
     """The telling lines of one file."""
 
-    path: str
-    kind: str  # edit | read
+    path: str  # of a command: its key
+    kind: str
     lines: tuple[bytes, ...]
 
 
@@ -75,12 +82,19 @@ class Sighting:
 
 def hash_line(line: str) -> bytes:
     """Hash a line without its indentation, so that moving it into a block does not change it."""
-    return hashlib.blake2b(line.strip().encode("utf-8", "replace"), digest_size=HASH_BYTES).digest()
+    return hashlib.blake2b(line.strip("\ufeff").strip().encode("utf-8", "replace"), digest_size=HASH_BYTES).digest()
 
 
 def hash_lines(text: str) -> frozenset[bytes]:
     """Return the hashes of all lines of a file that are long enough to be telling."""
     return frozenset(hash_line(line) for line in text.splitlines() if len(line.strip()) >= MIN_CHARS)
+
+
+def hash_content(content: bytes) -> frozenset[bytes]:
+    """Return the hashes of all lines of a file that are long enough to be telling. A byte order mark is no part of the
+    first line."""
+    has_utf16_mark = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return hash_lines(content.decode("utf-16" if has_utf16_mark else "utf-8-sig", "replace"))
 
 
 def choose_lines(lines: Iterable[str], *, most: int = MAX_LINES) -> tuple[bytes, ...]:
@@ -122,22 +136,25 @@ def mention_lines(lines: Iterable[str], names: Collection[str]) -> list[str]:
     return [line for line in lines if any(name in line for name in names)]
 
 
-def judge(sightings: Sequence[Sighting], *, is_edit: bool = True, is_partial: bool = False) -> Freshness:
+def judge(sightings: Sequence[Sighting], *, kind: str = EDIT, is_partial: bool = False) -> Freshness:
     """Return the freshness of a memory from a look at each of its anchors.
 
-    The lines of what was only read are a sample of its surroundings: their change is reported as partial, and only a
-    missing file makes such a memory stale. Of one or two lines that are not there, nothing is concluded. `is_partial`:
-    the sightings are of the lines that were committed, and most of the work was not.
+    A removal holds while the removed lines are absent. The lines of what was only read are a sample of its
+    surroundings: their change is reported as partial, and only a missing file makes such a memory stale. Of one or two
+    lines that are not there, nothing is concluded. `is_partial`: the sightings are of the lines that were committed,
+    and most of the work was not.
     """
     total, present = sum(item.total for item in sightings), sum(item.present for item in sightings)
     if not total:
         return Freshness.UNKNOWN
+    if kind == REMOVAL:
+        return Freshness.OUTDATED if present > total * OUTDATED_SHARE else Freshness.CURRENT
     if not any(item.exists for item in sightings):
         return Freshness.GONE
     share = present / total
     if share < CURRENT_SHARE and total < MIN_LINES:
         return Freshness.UNKNOWN
-    if share < OUTDATED_SHARE and is_edit:
+    if share < OUTDATED_SHARE and kind == EDIT:
         return Freshness.OUTDATED
     if share < CURRENT_SHARE or is_partial:
         return Freshness.PARTLY
@@ -156,9 +173,29 @@ def is_committed(counts: Iterable[tuple[int, int]]) -> bool:
     return total > 0 and (in_one_file or is_enough)
 
 
-def is_replaced(total: int, dropped: int) -> bool:
-    """Return whether an edit that dropped so many of a memory's lines replaced what the memory speaks of."""
-    return dropped >= MIN_LINES and dropped >= total * REPLACED_SHARE
+def is_replaced(counts: Sequence[tuple[int, int]]) -> bool:
+    """Return whether an edit replaced what a memory speaks of.
+
+    `counts` has the number of the memory's lines in each file, and of those that the edit dropped. What the memory says
+    of a file that kept its lines still holds.
+    """
+    total, dropped = sum(total for total, _ in counts), sum(dropped for _, dropped in counts)
+    is_enough = dropped >= MIN_LINES and dropped >= total * REPLACED_SHARE
+    return is_enough and all(in_file * 2 >= lines for lines, in_file in counts)
+
+
+def is_removal(added: int, removed: int) -> bool:
+    """Return whether an edit mostly removed lines."""
+    return removed >= MIN_LINES and removed >= added * REMOVAL_RATIO
+
+
+def judge_command(*, was_failing: bool, worked_at: int, failed_at: int) -> Freshness:
+    """Return whether a memory that a command fails, or works, still holds, from when it last did either since; 0 if it
+    did not."""
+    if not (worked_at or failed_at):
+        return Freshness.UNKNOWN
+    fails_now = failed_at > worked_at
+    return Freshness.CURRENT if fails_now == was_failing else Freshness.OUTDATED
 
 
 def has_most(lines: Collection[bytes], present: Collection[bytes]) -> bool:
@@ -176,6 +213,7 @@ def pack_lines(lines: Sequence[bytes]) -> bytes:
     return b"".join(lines)
 
 
+@lru_cache(maxsize=2_048)  # a session start reads the same anchors twice
 def unpack_lines(packed: bytes) -> tuple[bytes, ...]:
     """Return the hashes of a column."""
-    return tuple(packed[at : at + HASH_BYTES] for at in range(0, len(packed), HASH_BYTES))
+    return struct.unpack(f"{HASH_BYTES}s" * (len(packed) // HASH_BYTES), packed)

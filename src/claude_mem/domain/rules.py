@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from claude_mem.domain.text import strip_invisible
 
@@ -53,6 +52,7 @@ SHAPES = tuple(
 # The decision is based on the words of the rules only: it is not known here that pnpm and npm are both package
 # managers, but "use pnpm instead of npm" rejects what "we use npm here" chose. If in doubt, both rules stay in force.
 
+MIN_SUBJECT_WORDS = 2  # of what two statements give different values to
 MIN_SIMILARITY = 0.6  # share of common words if one rule has all the words of the other
 
 _HERE, _FROM_NOW_ON = compile_part("here"), compile_part("from_now_on")
@@ -60,6 +60,18 @@ _WORD = re.compile(r"(?<![\w.#+/@-])[.#+/@-]{0,8}\w++(?:[.#+/@-]{1,8}\w++)*+")
 _REJECTS = re.compile(r",? (?:and )?(?:not|instead of|rather than|over|no longer|never)\s+", re.I)
 _USES = re.compile(r"\b(?:use|uses|using|prefer)\b\s*", re.I)
 _FORBIDS = re.compile(r"\b(?:never|don'?t|do not|stop|avoid|no longer|must not|mustn'?t|should not|shouldn'?t)\b", re.I)
+# A name as in code, and one word as its value: "`log_level` is debug".
+_NAMED_SETTING = re.compile(
+    r"(?:the |our )?(?:default |setting |option )*`?(?P<name>(?<=`)[\w.-]+|\w+[_.]\w[\w.]*)`?"
+    r" *(?:is set to|is now|is|=|:|defaults to|must be|should be|stays) *`?[^\s`]+`?[.!]?$",
+    re.I,
+)
+# A number, version or path at the end: "the staging server listens on port 8080".
+_VALUE_AT_END = re.compile(
+    r"(?P<subject>.+?) (?:is|are|at|to|in|under|on|on port|is on port|at port|needs|requires|version|=|:)"
+    r" `?[^\s`]*[\d/][^\s`]*`?[.!]?$",
+    re.I,
+)
 _SCOPE = re.compile(r"\b(?:for|in|when|whenever|before|after|with|on|as|to|while|if|unless|here|everywhere)\b", re.I)
 
 
@@ -68,20 +80,25 @@ def normalize_rule(text: str) -> str:
     return " ".join(word for word in _words(text) if word not in WORDS["courtesies"])
 
 
-def superseded_suffix(row: Mapping[str, Any]) -> str:
-    """Return the suffix for the title of a rule that another rule has replaced; "" if none has."""
-    return f" ⟨superseded by {row['superseded_by']}⟩" if row.get("superseded_by") else ""
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A rule or a decision with its author's authority: a user's word is not superseded by an agent's."""
+
+    id: int
+    text: str
+    authority: int = 0
 
 
-def find_superseded(rules: Sequence[tuple[int, str]]) -> dict[int, int]:
-    """Return, for rules in the order they were stated, the id of each replaced rule and of the next rule that replaces
+def find_superseded(statements: Sequence[Statement]) -> dict[int, int]:
+    """Return, for statements in the order they were made, the id of each replaced one and of the next one that replaces
     it."""
-    topics = [(row_id, _topic(text)) for row_id, text in rules]
+    topics = [_topic(statement.text) for statement in statements]
     replaced_by: dict[int, int] = {}
-    for place, (row_id, old) in enumerate(topics):
-        later = next((later_id for later_id, new in topics[place + 1 :] if _replaces(new, old)), None)
-        if later is not None:
-            replaced_by[row_id] = later
+    for place, (old, topic) in enumerate(zip(statements, topics, strict=True)):
+        later = zip(statements[place + 1 :], topics[place + 1 :], strict=True)
+        successor = (new.id for new, its in later if new.authority >= old.authority and _replaces(its, topic))
+        if (new_id := next(successor, None)) is not None:
+            replaced_by[old.id] = new_id
     return replaced_by
 
 
@@ -98,30 +115,43 @@ def _replaces(new: _Topic, old: _Topic) -> bool:
     is_reversed = (old.choice and old.choice == new.rejected) or (new.choice and new.choice == old.rejected)
     if is_reversed and new.scope <= old.scope:
         return True
+    if new.setting and new.setting == old.setting:
+        return True
     contains = shared_words in (new.words, old.words)
     return contains and len(shared_words) / len(new.words | old.words) >= MIN_SIMILARITY
 
 
 @dataclass(frozen=True, slots=True)
 class _Topic:
-    """The content words of a rule; if the rule states a choice, also what to use, what not to use, and for what."""
+    """The content words of a rule; if the rule states a choice, also what to use, what not to use, and for what; if it
+    states the value of a setting, also the setting."""
 
     words: frozenset[str]
     choice: frozenset[str] = frozenset()
     rejected: frozenset[str] = frozenset()
     scope: frozenset[str] = frozenset()
+    setting: frozenset[str] = frozenset()
 
 
 def _topic(text: str) -> _Topic:
-    words, use = _content(text), _USES.search(text)
+    words, use, setting = _content(text), _USES.search(text), _setting(text)
     if use is None:
-        return _Topic(words)
+        return _Topic(words, setting=setting)
     options = [_SCOPE.split(option, maxsplit=1) for option in _REJECTS.split(text[use.end() :])]
     first_option, *rejected_options = (_content(option[0]) for option in options)
     scope = _content(" ".join(option[1] for option in options if len(option) > 1))
     if _FORBIDS.search(text[: use.start()]):
         return _Topic(words, rejected=first_option, scope=scope)
     return _Topic(words, choice=first_option, rejected=frozenset[str]().union(*rejected_options), scope=scope)
+
+
+def _setting(text: str) -> frozenset[str]:
+    """Return the words of what a statement gives a value to; nothing if it gives none."""
+    if name := _NAMED_SETTING.match(text.strip()):
+        return frozenset({name["name"].lower()})
+    value = _VALUE_AT_END.match(text.strip())
+    words = _content(value["subject"]) if value else frozenset()
+    return words if len(words) >= MIN_SUBJECT_WORDS else frozenset()
 
 
 def _content(text: str) -> frozenset[str]:

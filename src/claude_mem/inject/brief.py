@@ -16,7 +16,7 @@ from typing import Any
 
 from claude_mem.answers import CONTEXT_CHARS
 from claude_mem.digest.modes import ICONS, Icons
-from claude_mem.domain.anchors import UNDONE, Freshness
+from claude_mem.domain.anchors import NOT_DONE, STALE, Freshness, Outcome
 from claude_mem.domain.mistakes import KnownMistake
 from claude_mem.domain.text import estimate_tokens, local_time, shorten
 from claude_mem.inject import select
@@ -140,7 +140,7 @@ def gather_memory(
 
     What no longer holds in the work tree at `root` (default: the project's own) is left out, unless it is pinned.
     """
-    row = projects.find_project_row(conn, project_ids[-1]) if project_ids else None
+    row = projects.find_project(conn, project_ids[-1]) if project_ids else None
     if row is None:
         return None
     filters = {"after_id": after_id, "exclude_session_id": but_session}
@@ -148,9 +148,9 @@ def gather_memory(
     recent = observations.list_recent_observations(conn, project_ids, limit=RECENT, **filters)
     decisions = observations.list_decisions_and_gotchas(conn, project_ids, limit=DECISIONS, **filters)
     row_ids = [item["id"] for item in (*pinned, *recent, *decisions)]
-    states = anchors.load_states(conn, row_ids, root or row["root"] or "", looks)
+    states = anchors.load_states(conn, row_ids, root or row.root or "", looks)
     return ProjectMemory(
-        row["name"],
+        row.name,
         observations.list_injectable_rules(conn, project_ids, limit=RULES, **filters),
         with_states(pinned, states),
         [item for item in with_states(recent, states) if may_be_shown(item)],
@@ -168,8 +168,11 @@ def with_states(rows: Iterable[Row], states: Mapping[int, MemoryState]) -> list[
 
 
 def may_be_shown(row: Row) -> bool:
-    """Return whether a row with its state holds, or the user wrote or approved it all the same."""
-    return bool(row["state"].holds) or is_user_approved(row)
+    """Return whether a row with its state holds, or the user wrote or approved it all the same. Work whose last check
+    failed is shown with a remark: the next session often goes on with it."""
+    state = row["state"]
+    is_failed = state.outcome == Outcome.FAILED and state.freshness not in STALE
+    return bool(state.holds) or is_failed or is_user_approved(row)
 
 
 def state_note(row: Row) -> str:
@@ -177,9 +180,12 @@ def state_note(row: Row) -> str:
     state = row.get("state", UNKNOWN_STATE)
     if state.superseded_by:
         return f" (replaced by {state.superseded_by})"
-    if state.outcome in UNDONE:
+    if state.is_confirmed:
+        return ""
+    if state.outcome in NOT_DONE:
         return f" ({state.outcome})"
-    return _STATE_NOTES.get(state.freshness, "")
+    commit = f" {state.commit_id[:7]}" if state.freshness == Freshness.PARTLY and state.commit_id else ""
+    return _STATE_NOTES.get(state.freshness, "").replace("since)", f"since{commit})")
 
 
 def render_brief(memory: ProjectMemory, *, budget_tokens: int, icons: Icons = ICONS) -> str:
@@ -300,7 +306,7 @@ def _share(slots: int, part: int) -> int:
     return min(slots, max(1, slots // part))
 
 
-def _distinct_rows(rows: Iterable[Row], before: Iterable[str]) -> list[Row]:
+def _distinct_rows(rows: Iterable[Row], before: Iterable[str]) -> list[dict[str, object]]:
     """Return the rows that have a presentable title and do not repeat a line of `before`."""
     return select.distinct(filter(has_title, rows), before, title=title_line)
 
@@ -376,7 +382,7 @@ def _dated_line(
     also = [*numbers[:MAX_OTHERS], *([f"+{len(numbers) - MAX_OTHERS}"] if len(numbers) > MAX_OTHERS else [])]
     icon = icons.get(row["type"], icons["change"])
     end = f" — {OUTCOMES.get(outcome, outcome)}" if outcome in UNFINISHED and not _is_plan(row) else ""
-    end += state_note(row)
+    end += "" if end.endswith(f" {Outcome.FAILED}") else state_note(row)
     return _line(row, f"{row['id']} {day} {icon}", f"{end} (also {' '.join(also)})" if also else end)
 
 

@@ -14,12 +14,15 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from claude_mem.domain import anchors, ids
 from claude_mem.domain.anchors import Outcome
+from claude_mem.domain.errors import NotFound, OperationFailed
 from claude_mem.storage.sqlite.engine import Connection, Database
 from claude_mem.storage.sqlite.memory import anchors as store
+from claude_mem.storage.sqlite.memory import validity
 from claude_mem.storage.sqlite.memory.anchors import Look, StoredAnchor, StoredOutcome
 from claude_mem.system import git_files, untrusted_files
 from claude_mem.system.git_objects import CommitInfo, GitObjects
@@ -28,7 +31,10 @@ MAX_FILE_BYTES = 2 << 20
 START_RECORDS, START_SECONDS = 400, 0.015
 MAX_RECORDS, MAX_SECONDS = 5_000, 20.0
 MAX_HISTORY_CHECKS, MAX_COMMITS = 60, 400  # of observations whose lines are nowhere; commits searched for each
+MAX_WALK = 20_000  # commits that are listed
 MAX_RENAME_CANDIDATES = 40
+MAX_NAME_CHARS = 250
+COMMIT_FILES = 100  # of a commit that are read at once
 DAY_MS = 86_400_000
 COMMIT_MS = 14 * DAY_MS  # work that is in no commit after this time was dropped
 _ENDED = (Outcome.DROPPED, Outcome.REVERTED)
@@ -44,47 +50,76 @@ def look_at_files(
     """Compare anchors with the files of a work tree and return what changed since the last look.
 
     `paths` are the files of the commit that is checked out: missing files are searched among them. If not one of the
-    files is there, and none ever was, this is not the checkout that the memories speak of: nothing is known.
+    files is there, and none ever was, this is not the checkout that the memories speak of: nothing is known. Of a
+    sparse checkout, nothing is known of the files that are not there. A file that changed and that there was no time to
+    read is unknown: what was found in it before may be wrong now.
     """
     deadline = time.monotonic() + seconds
     by_path: defaultdict[str, list[StoredAnchor]] = defaultdict(list)
     for item in items:
         by_path[item.path].append(item)
-    real_root = os.path.realpath(root)
+    tree = _Tree(root)
     names = _RenameIndex(paths)
     looks: list[Look] = []
-    for path, group in by_path.items():
-        if time.monotonic() > deadline:
-            break
-        looks += _look_at_path(real_root, path, group, names)
+    for path, group in list(_changed_paths(tree, by_path, deadline=deadline, is_full=bool(paths))):
+        if time.monotonic() < deadline:
+            looks += _look_at_path(tree, path, group, names)
+        else:
+            looks += [Look(item.id, None, 0) for item in group if item.stamp is not None]
     was_seen = any(item.stamp for group in by_path.values() for item in group)
     return looks if was_seen or any(look.stamp for look in looks) else []
 
 
-def _look_at_path(root: str, path: str, group: Sequence[StoredAnchor], names: _RenameIndex) -> Iterator[Look]:
-    stamp = _stamp(root, path)
+def _changed_paths(
+    tree: _Tree, by_path: Mapping[str, Sequence[StoredAnchor]], *, deadline: float, is_full: bool
+) -> Iterator[tuple[str, Sequence[StoredAnchor]]]:
+    """Yield the files that are not as the last look found them. A full look searches missing files again."""
+    for path, group in by_path.items():
+        if time.monotonic() > deadline:
+            return
+        stamp = tree.stamp(path)
+        if not all(_is_unchanged(tree, item, stamp, is_full=is_full) for item in group):
+            yield path, group
+
+
+def _is_unchanged(tree: _Tree, item: StoredAnchor, stamp: str, *, is_full: bool) -> bool:
+    if stamp:
+        return item.stamp == stamp and not item.moved_to
+    if item.moved_to:
+        return item.stamp == tree.stamp(item.moved_to)
+    return item.stamp == "" and not is_full
+
+
+def _look_at_path(tree: _Tree, path: str, group: Sequence[StoredAnchor], names: _RenameIndex) -> Iterator[Look]:
+    stamp = tree.stamp(path)
+    if not stamp and tree.is_sparse:
+        return
     if stamp:
         changed = [item for item in group if item.stamp != stamp or item.moved_to]
-        lines = _read_hashes(root, path) if changed else None
+        lines = tree.read_hashes(path) if changed else None
         if lines is not None:
             yield from (Look(item.id, stamp, anchors.match_lines(item.lines, lines)) for item in changed)
         return
     for item in group:
-        moved_stamp = _stamp(root, item.moved_to) if item.moved_to else ""
+        if item.kind == anchors.REMOVAL:  # the same lines in another file are not the removed ones
+            if item.stamp != "":
+                yield Look(item.id, "", 0)
+            continue
+        moved_stamp = tree.stamp(item.moved_to) if item.moved_to else ""
         if moved_stamp and moved_stamp == item.stamp:
             continue
-        look = _find_moved(root, item, names)
+        look = _find_moved(tree, item, names)
         if item.stamp is None or (look.stamp, look.moved_to) != (item.stamp, item.moved_to):
             yield look
 
 
-def _find_moved(root: str, item: StoredAnchor, names: _RenameIndex) -> Look:
+def _find_moved(tree: _Tree, item: StoredAnchor, names: _RenameIndex) -> Look:
     """Return a look at the file that now contains most lines of an anchor whose file is missing."""
     last_path = (item.moved_to,) if item.moved_to else ()
     best = Look(item.id, "", 0)
     for path in (*last_path, *names.candidates(item.path)):
-        stamp = _stamp(root, path)
-        lines = _read_hashes(root, path) if stamp else None
+        stamp = tree.stamp(path)
+        lines = tree.read_hashes(path) if stamp else None
         present = anchors.match_lines(item.lines, lines or ())
         if present.bit_count() * 2 >= len(item.lines) and present.bit_count() > best.present.bit_count():
             best = Look(item.id, stamp, present, path)
@@ -113,33 +148,101 @@ class _RenameIndex:
         return list(dict.fromkeys((*same_name, *beside)))[:MAX_RENAME_CANDIDATES]
 
 
-def _stamp(root: str, path: str) -> str:
-    """Return the modification time and size of a regular file inside the work tree; "" if there is none."""
-    if not _is_inside(root, path):
-        return ""
-    try:
-        status = os.lstat(f"{root}/{path}")
-    except (OSError, ValueError):
-        return ""
-    return f"{status.st_mtime_ns}:{status.st_size}" if status.st_mode & 0o170000 == 0o100000 else ""
+class _Tree:
+    """The regular files of a work tree. Nothing is read through links, or from `.git`."""
+
+    def __init__(self, root: str) -> None:
+        self._root = os.path.realpath(root)
+        self._folders: dict[str, bool] = {}  # whether a folder is reached without links; many files share one
+        self._nested: dict[str, bool] = {}
+
+    @cached_property
+    def is_sparse(self) -> bool:
+        """Whether files of the commit may be absent from the work tree on purpose."""
+        return git_files.is_sparse(Path(self._root))
+
+    def is_in_other_repository(self, path: str) -> bool:
+        """Return whether a file belongs to a submodule or another repository inside the work tree."""
+        folder = path.rpartition("/")[0]
+        if folder and folder not in self._nested:
+            is_top = os.path.lexists(f"{self._root}/{folder}/.git")
+            self._nested[folder] = is_top or self.is_in_other_repository(folder)
+        return bool(folder) and self._nested[folder]
+
+    def stamp(self, path: str) -> str:
+        """Return the modification time and size of a file; "" if there is none."""
+        if not self._is_inside(path):
+            return ""
+        try:
+            status = os.lstat(f"{self._root}/{path}")
+        except (OSError, ValueError):
+            return ""
+        return f"{status.st_mtime_ns}:{status.st_size}" if status.st_mode & 0o170000 == 0o100000 else ""
+
+    def read_hashes(self, path: str) -> frozenset[bytes] | None:
+        """Return the hashes of a file's lines; None if the file can't be read or is too large."""
+        try:
+            content = untrusted_files.read(Path(self._root, path), most=MAX_FILE_BYTES)
+        except OSError:
+            return None
+        return anchors.hash_content(content)
+
+    def _is_inside(self, path: str) -> bool:
+        parts = path.split("/")
+        if path.startswith(("/", "~")) or not path or ".." in parts or ".git" in parts or "\0" in path:
+            return False
+        folder = f"{self._root}/{path}".rpartition("/")[0]
+        if folder not in self._folders:
+            self._folders[folder] = os.path.realpath(folder) == folder
+        return self._folders[folder]
 
 
-def _is_inside(root: str, path: str) -> bool:
-    """Return whether a stored path is a file of the work tree, without passing through links or `.git`."""
-    parts = path.split("/")
-    if path.startswith(("/", "~")) or not path or ".." in parts or ".git" in parts or "\0" in path:
-        return False
-    folder = f"{root}/{path}".rpartition("/")[0]
-    return os.path.realpath(folder) == folder
+# --- files of a commit -----------------------------------------------------------------------------------------------
 
 
-def _read_hashes(root: str, path: str) -> frozenset[bytes] | None:
-    """Return the hashes of a file's lines; None if the file can't be read or is too large."""
-    try:
-        content = untrusted_files.read(Path(root, path), most=MAX_FILE_BYTES)
-    except OSError:
-        return None
-    return anchors.hash_lines(content.decode("utf-8", "replace"))
+def look_at_commit(git: GitObjects, commit: str, items: Iterable[StoredAnchor]) -> list[Look]:
+    """Compare anchors with the files of a commit. Nothing is checked out; files that can't be read are left out, so
+    that nothing is claimed about them."""
+    by_path: defaultdict[str, list[StoredAnchor]] = defaultdict(list)
+    for item in items:
+        if item.kind != anchors.COMMAND:
+            by_path[item.path].append(item)
+    paths = git.list_paths(commit)
+    names, present = _RenameIndex(paths), frozenset(paths)
+    candidates = {path: [path] if path in present else names.candidates(path) for path in by_path}
+    hashes = _hash_files(git, commit, {other for others in candidates.values() for other in others})
+    return [
+        look
+        for path, group in by_path.items()
+        if not candidates[path] or any(other in hashes for other in candidates[path])
+        for look in (_look_at_blobs(item, candidates[path], hashes, commit) for item in group)
+    ]
+
+
+def _hash_files(git: GitObjects, commit: str, paths: Collection[str]) -> dict[str, frozenset[bytes]]:
+    """Return the line hashes of files at a commit, read in portions: one answer of git is limited in size."""
+    ordered = sorted(paths)
+    hashes: dict[str, frozenset[bytes]] = {}
+    for start in range(0, len(ordered), COMMIT_FILES):
+        specs = {f"{commit}:{path}": path for path in ordered[start : start + COMMIT_FILES]}
+        for spec, content in git.read_blobs(list(specs)).items():
+            hashes[specs[spec]] = anchors.hash_content(content)
+    return hashes
+
+
+def _look_at_blobs(
+    item: StoredAnchor, paths: Sequence[str], hashes: Mapping[str, frozenset[bytes]], commit: str
+) -> Look:
+    """Return which lines of an anchor its file has at a commit, or else the file that has most of them."""
+    lines_by_path = {path: anchors.match_lines(item.lines, hashes[path]) for path in paths if path in hashes}
+    if item.path in lines_by_path:
+        return Look(item.id, commit, lines_by_path[item.path])
+    if item.kind == anchors.REMOVAL:  # the same lines in another file are not the removed ones
+        return Look(item.id, "", 0)
+    path = max(lines_by_path, key=lambda other: lines_by_path[other].bit_count(), default="")
+    if not path or lines_by_path[path].bit_count() * 2 < len(item.lines):
+        return Look(item.id, "", 0)
+    return Look(item.id, commit, lines_by_path[path], path)
 
 
 # --- outcomes --------------------------------------------------------------------------------------------------------
@@ -161,26 +264,28 @@ def judge_outcomes(
 ) -> list[Verdict]:
     """Return what changed, by comparing the lines with HEAD, the default branch and recent history.
 
-    Work that ended is only looked for in the newest commits: it may have been taken up again.
+    Work that ended is only looked for in the newest commits: it may have been taken up again. The newest work of which
+    no commit is known comes first, because only some of all work is looked for in history.
     """
     by_observation: defaultdict[int, list[StoredAnchor]] = defaultdict(list)
     for item in items:
-        if item.kind == "edit":
+        if item.kind == anchors.EDIT:
             by_observation[item.observation_id].append(item)
     default = git.default_branch() or head
     hashes = _tip_hashes(git, [item for group in by_observation.values() for item in group], (default, head))
+    past = PastCommits(git, default)
     verdicts: list[Verdict] = []
     checks = 0
-    for outcome in outcomes:
+    for outcome in sorted(outcomes, key=lambda one: (one.outcome in _IN_COMMIT, -one.created_at)):
         group = by_observation.get(outcome.observation_id, [])
         state, commit, updated = _present_outcome(group, hashes, default=default, head=head)
         if _needs_history(group, outcome, state, now=now):
             if checks >= MAX_HISTORY_CHECKS:
                 continue
             checks += 1
-            past, past_commit, updated = _past_outcome(git, updated, outcome, now=now)
-            state, commit = (state, commit) if state else (past, past_commit)
-        news = tuple(item for item, before in zip(updated, group, strict=True) if item.committed != before.committed)
+            past_state, past_commit, updated = _past_outcome(past, updated, outcome, now=now)
+            state, commit = (state, commit) if state else (past_state, past_commit)
+        news = tuple(item for item, before in zip(updated, group, strict=True) if item != before)
         if state and (state != outcome.outcome or news):
             verdicts.append(Verdict(outcome.observation_id, state, commit, news))
     return verdicts
@@ -190,17 +295,13 @@ def _tip_hashes(git: GitObjects, items: Sequence[StoredAnchor], commits: Sequenc
     """Return the line hashes of the anchored files at these commits, by `COMMIT:PATH`."""
     paths = sorted({item.moved_to or item.path for item in items})
     blobs = git.read_blobs([f"{commit}:{path}" for commit in dict.fromkeys(commits) for path in paths])
-    lines_of_anchors = _anchored_lines(items)
-    return {spec: _hash_lines(content) & lines_of_anchors for spec, content in blobs.items()}
+    line_hashes = _anchored_lines(items)
+    return {spec: anchors.hash_content(content) & line_hashes for spec, content in blobs.items()}
 
 
 def _anchored_lines(items: Iterable[StoredAnchor]) -> frozenset[bytes]:
     """Return the hashes that matter: those of all lines of many versions of a file would fill the memory."""
     return frozenset(line for item in items for line in item.lines)
-
-
-def _hash_lines(content: bytes) -> frozenset[bytes]:
-    return anchors.hash_lines(content.decode("utf-8", "replace"))
 
 
 def _needs_history(group: Sequence[StoredAnchor], outcome: StoredOutcome, state: Outcome, *, now: int) -> bool:
@@ -212,12 +313,22 @@ def _needs_history(group: Sequence[StoredAnchor], outcome: StoredOutcome, state:
     return is_old or not (state or _is_in_work_tree(group))
 
 
-def mark_committed(group: Sequence[StoredAnchor], committed: Mapping[str, Collection[bytes]]) -> list[StoredAnchor]:
-    """Return the anchors of an observation, with the lines marked that a commit has. `committed`: its lines by path."""
+def mark_committed(
+    group: Sequence[StoredAnchor], committed: Mapping[str, Collection[bytes]], *, is_default: bool = False
+) -> list[StoredAnchor]:
+    """Return the anchors of an observation, with the lines marked that a commit has. `committed`: its lines by path;
+    `is_default`: it belongs to the default branch."""
+    matches = [anchors.match_lines(item.lines, committed.get(item.path, ())) for item in group]
     return [
-        replace(item, committed=item.committed | anchors.match_lines(item.lines, committed.get(item.path, ())))
-        for item in group
+        replace(item, committed=item.committed | lines, landed=item.landed | (lines if is_default else 0))
+        for item, lines in zip(group, matches, strict=True)
     ]
+
+
+def has_committed(group: Sequence[StoredAnchor], committed: Mapping[str, Collection[bytes]]) -> bool:
+    """Return whether one commit has enough lines of an observation for its work to count as committed."""
+    bare = [replace(item, committed=0) for item in group]
+    return store.is_committed(mark_committed(bare, committed))
 
 
 def _present_outcome(
@@ -227,9 +338,9 @@ def _present_outcome(
     state, commit, updated = Outcome.UNKNOWN, "", list(group)
     for tip, outcome in ((default, Outcome.LANDED), (head, Outcome.COMMITTED)):
         lines = {item.path: hashes.get(f"{tip}:{item.moved_to or item.path}", frozenset()) for item in group}
-        if not state and store.is_committed(mark_committed([replace(item, committed=0) for item in group], lines)):
+        if not state and has_committed(group, lines):
             state, commit = outcome, tip
-        updated = mark_committed(updated, lines)
+        updated = mark_committed(updated, lines, is_default=tip == default)
     return state, commit, updated
 
 
@@ -237,8 +348,55 @@ def _is_in_work_tree(group: Sequence[StoredAnchor]) -> bool:
     return sum(item.present.bit_count() for item in group) * 2 >= sum(len(item.lines) for item in group)
 
 
+class PastCommits:
+    """The newest commits of all branches, listed once when they are first needed. Of a shallow or partial clone they
+    are never all.
+
+    Clocks of authors may be wrong, so a commit may belong to any time from its own to that of its newest ancestor.
+    """
+
+    def __init__(self, git: GitObjects, default: str) -> None:
+        self.git, self._default = git, default
+        self._commits: list[CommitInfo] | None = None
+        self._is_incomplete = False
+        self._latest: dict[str, int] = {}
+        self._landed: frozenset[str] = frozenset()
+
+    def within(self, since: int, until: int) -> tuple[list[CommitInfo], bool]:
+        """Return the commits of a time, the newest first, and whether these are all."""
+        commits = self._list()
+        inside = [commit for commit in commits if commit.at <= until and self._latest[commit.id] >= since]
+        is_listed = len(commits) < MAX_WALK or self._latest[commits[-1].id] < since
+        is_complete = is_listed and len(inside) <= MAX_COMMITS and not self._is_incomplete
+        return inside[:MAX_COMMITS], is_complete
+
+    def is_on_default(self, commit: CommitInfo) -> bool:
+        """Return whether a commit is reachable from the default branch."""
+        return commit.id in self._landed
+
+    def _list(self) -> list[CommitInfo]:
+        if self._commits is None:
+            self._commits = self.git.list_commits("--all", "--topo-order", most=MAX_WALK)
+            for commit in reversed(self._commits):
+                newest = max((self._latest.get(parent, 0) for parent in commit.parents), default=0)
+                self._latest[commit.id] = max(commit.at, newest)
+            self._landed = self._ancestors()
+            self._is_incomplete = self.git.is_incomplete()
+        return self._commits
+
+    def _ancestors(self) -> frozenset[str]:
+        parents = {commit.id: commit.parents for commit in self._commits or ()}
+        ancestors, waiting = set[str](), [self._default]
+        while waiting:
+            commit = waiting.pop()
+            if commit in parents and commit not in ancestors:
+                ancestors.add(commit)
+                waiting += parents[commit]
+        return frozenset(ancestors)
+
+
 def _past_outcome(
-    git: GitObjects, group: Sequence[StoredAnchor], outcome: StoredOutcome, *, now: int
+    past: PastCommits, group: Sequence[StoredAnchor], outcome: StoredOutcome, *, now: int
 ) -> tuple[Outcome, str, list[StoredAnchor]]:
     """Return the outcome of lines that are neither in the work tree nor in the newest commits, with the commit that
     shows it, and the anchors with all lines marked that a commit of the time had.
@@ -246,33 +404,31 @@ def _past_outcome(
     If some commit had them, they were replaced later, or taken back if that happened soon. If none had them, the work
     was dropped.
     """
-    since, until = outcome.created_at - DAY_MS, outcome.created_at + COMMIT_MS
-    period = (f"--since=@{since // 1000}", f"--until=@{until // 1000}")
-    commits = git.list_commits("--all", "--topo-order", *period, most=MAX_COMMITS)  # the newest first
-    by_commit = _lines_at(git, group, commits)
-    bare = [replace(item, committed=0) for item in group]
-    holders = [commit for commit in commits if store.is_committed(mark_committed(bare, by_commit[commit.id]))]
-    updated = list(group)
-    for lines in by_commit.values():
-        updated = mark_committed(updated, lines)
+    commits, is_complete = past.within(outcome.created_at - DAY_MS, outcome.created_at + COMMIT_MS)
+    by_commit = _lines_at(past.git, group, commits)
+    holders = [commit for commit in commits if has_committed(group, by_commit[commit.id])]
     if not holders:
-        return *_unfound_outcome(commits, outcome, now=now), list(group)
+        is_known = is_complete and (bool(commits) or now - outcome.created_at < COMMIT_MS)
+        is_dropped = is_known and outcome.outcome not in _IN_COMMIT
+        return Outcome.DROPPED if is_dropped else Outcome.UNKNOWN, "", list(group)
+    updated = list(group)
+    for commit in commits:
+        updated = mark_committed(updated, by_commit[commit.id], is_default=past.is_on_default(commit))
+    if end := _reverting_commit(commits, holders, is_landed=outcome.outcome == Outcome.LANDED):
+        return Outcome.REVERTED, end.id, updated
+    was_landed = outcome.outcome == Outcome.LANDED or any(map(past.is_on_default, holders))
+    return Outcome.LANDED if was_landed else Outcome.COMMITTED, holders[0].id, updated
+
+
+def _reverting_commit(
+    commits: Sequence[CommitInfo], holders: Sequence[CommitInfo], *, is_landed: bool
+) -> CommitInfo | None:
+    """Return the commit that took work back: it says so, or comes within a day of the work that had landed."""
     first, last = holders[-1], holders[0]
     later = commits[: commits.index(last)]
-    reverting = next((commit for commit in later if _reverts(commit, holders)), None)
-    if reverting:
-        return Outcome.REVERTED, reverting.id, updated
-    if later and later[-1].at - first.at <= DAY_MS and outcome.outcome == Outcome.LANDED:
-        return Outcome.REVERTED, later[-1].id, updated
-    return Outcome.COMMITTED if outcome.outcome != Outcome.LANDED else Outcome.LANDED, last.id, updated
-
-
-def _unfound_outcome(commits: Sequence[CommitInfo], outcome: StoredOutcome, *, now: int) -> tuple[Outcome, str]:
-    """Return "dropped" if the history was searched in full; with too many commits or none, nothing is claimed."""
-    if outcome.outcome in _IN_COMMIT or len(commits) >= MAX_COMMITS:
-        return Outcome.UNKNOWN, ""
-    is_known = bool(commits) or now - outcome.created_at < COMMIT_MS
-    return (Outcome.DROPPED, "") if is_known else (Outcome.UNKNOWN, "")
+    children = [commit for commit in later if last.id in commit.parents]
+    soon = [commit for commit in children if commit.at - first.at <= DAY_MS] if is_landed else []
+    return next((commit for commit in later if _reverts(commit, holders)), soon[-1] if soon else None)
 
 
 def _lines_at(
@@ -281,8 +437,8 @@ def _lines_at(
     """Return the line hashes of an observation's files at each commit, by path."""
     paths = [item.path for item in group]
     blobs = git.read_blobs([f"{commit.id}:{path}" for commit in commits for path in paths])
-    lines_of_anchors = _anchored_lines(group)
-    hashed = {content: _hash_lines(content) & lines_of_anchors for content in set(blobs.values())}
+    line_hashes = _anchored_lines(group)
+    hashed = {content: anchors.hash_content(content) & line_hashes for content in set(blobs.values())}
     return {
         commit.id: {path: hashed[blobs[spec]] for path in paths if (spec := f"{commit.id}:{path}") in blobs}
         for commit in commits
@@ -300,7 +456,9 @@ def _reverts(commit: CommitInfo, holders: Sequence[CommitInfo]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Inspection:
+class Inspection:
+    """What a look at a work tree and its repository found."""
+
     head: str
     branch: str
     looks: list[Look]
@@ -321,33 +479,72 @@ async def refresh_at_start(db: Database, project_id: int, root: str) -> list[Loo
 
 async def refresh_project(db: Database, project_id: int, root: str) -> int:
     """Look at all files that a project's memories speak of, and at its commits. Return the number of changed states."""
-    if not root or not await asyncio.to_thread(os.path.isdir, root):
-        return 0
     observation_ids = await db.read(store.list_anchored_ids, project_id, limit=MAX_RECORDS)
+    changed = await refresh_observations(db, project_id, root, observation_ids)
+    if about_commands := await db.read(validity.find_command_memories, project_id):
+        await db.write(validity.queue, about_commands)
+    await record_changes(db)
+    return changed
+
+
+async def record_changes(db: Database) -> None:
+    """Record what has changed since the last look, in portions so that other writers wait briefly."""
+    while await db.read(validity.has_queue):
+        await db.write(validity.record_changes, now=ids.now_ms())
+
+
+async def refresh_observations(db: Database, project_id: int, root: str, observation_ids: Sequence[int]) -> int:
+    """Look at the files that these observations speak of, and at the commits. Return the number of changed states."""
+    if not root or not observation_ids or not await asyncio.to_thread(os.path.isdir, root):
+        return 0
     items = await db.read(store.list_anchors, observation_ids, root)
     outcomes = await db.read(store.list_outcomes, observation_ids)
     if not items:
         return 0
-    inspection = await asyncio.to_thread(_inspect, root, items, outcomes)
+    inspection = await asyncio.to_thread(inspect, root, items, outcomes)
     if not (inspection.looks or inspection.verdicts or inspection.head):
         return 0
     await db.write(_store_inspection, root, inspection, project_id=project_id, now=ids.now_ms())
     return len(inspection.looks) + len(inspection.verdicts)
 
 
-def _inspect(root: str, items: Sequence[StoredAnchor], outcomes: Sequence[StoredOutcome]) -> _Inspection:
-    tree = git_files.find_work_tree(Path(os.path.realpath(root)))
-    git = GitObjects(str(tree.root)) if tree and tree.git_dir else None
+async def look_at_root_commit(db: Database, project_id: int, root: str, name: str) -> tuple[str, list[Look]]:
+    """Return the id of a commit of the repository at `root`, and what all memories of the project look like there."""
+    observation_ids = await db.read(store.list_anchored_ids, project_id, limit=MAX_RECORDS)
+    items = await db.read(store.list_anchors, observation_ids, "")
+    return await asyncio.to_thread(_look_at_named_commit, root, name, items)
+
+
+def _look_at_named_commit(root: str, name: str, items: Sequence[StoredAnchor]) -> tuple[str, list[Look]]:
+    git = _open_git(root)
+    if git is None or not git.program:
+        hint = "run it inside a repository" if git is None else "install git"
+        raise OperationFailed(f"commits can't be read in {root or 'this project'}", hint=hint)
+    (commit,) = git.resolve(name) if name.isprintable() and len(name) <= MAX_NAME_CHARS else ("",)
+    if not commit:
+        raise NotFound(f"there is no commit {name[:MAX_NAME_CHARS]!r} in {root}", hint="`git log --oneline` lists them")
+    return commit, look_at_commit(git, commit, items)
+
+
+def _open_git(root: str) -> GitObjects | None:
+    tree = git_files.find_work_tree(Path(os.path.realpath(root))) if root else None
+    return GitObjects(str(tree.root)) if tree and tree.git_dir else None
+
+
+def inspect(root: str, items: Sequence[StoredAnchor], outcomes: Sequence[StoredOutcome]) -> Inspection:
+    """Look at the files of a work tree and, if there is a trusted repository, at its commits."""
+    git = _open_git(root)
     head, branch = git.head() if git else ("", "")
-    is_missing = any(not _stamp(os.path.realpath(root), item.path) for item in items)
+    files = _Tree(root)
+    is_missing = any(not files.stamp(item.path) for item in items)
     paths = git.list_paths(head) if git and head and is_missing else ()
     looks = look_at_files(root, items, seconds=MAX_SECONDS, paths=paths)
-    anchors_now = store.apply_looks(items, looks)
+    anchors_now = [item for item in store.apply_looks(items, looks) if not files.is_in_other_repository(item.path)]
     verdicts = judge_outcomes(git, anchors_now, outcomes, head=head, now=ids.now_ms()) if git and head else []
-    return _Inspection(head, branch, looks, verdicts)
+    return Inspection(head, branch, looks, verdicts)
 
 
-def _store_inspection(conn: Connection, root: str, inspection: _Inspection, *, project_id: int, now: int) -> None:
+def _store_inspection(conn: Connection, root: str, inspection: Inspection, *, project_id: int, now: int) -> None:
     for verdict in inspection.verdicts:
         store.record_committed_lines(conn, verdict.anchors)
         store.record_outcome(conn, verdict.observation_id, verdict.outcome, commit=verdict.commit, now=now)

@@ -18,7 +18,8 @@ from claude_mem.agents.payload import Trigger
 from claude_mem.digest.evidence import error_line, is_specific
 from claude_mem.digest.modes import Icons
 from claude_mem.domain import words
-from claude_mem.domain.anchors import STALE, UNDONE, Outcome, hash_line
+from claude_mem.domain.anchors import NOT_DONE, STALE, hash_line
+from claude_mem.domain.project_reports import Project
 from claude_mem.domain.text import estimate_tokens, local_time, shorten
 from claude_mem.inject.brief import fenced, is_user_approved, state_note, which_may_be_injected, with_states
 from claude_mem.privacy.display import defuse_links
@@ -26,8 +27,8 @@ from claude_mem.privacy.injection_rules import is_name
 from claude_mem.recall import rank
 from claude_mem.recall.matrix import Indexer
 from claude_mem.storage.sqlite.engine import Connection, Database, Row
-from claude_mem.storage.sqlite.memory import anchors, observations, search
-from claude_mem.storage.sqlite.memory.anchors import UNKNOWN_STATE
+from claude_mem.storage.sqlite.memory import anchors, observations, projects, search
+from claude_mem.storage.sqlite.memory.anchors import UNKNOWN_STATE, MemoryState
 from claude_mem.storage.sqlite.memory.search import SearchFilter
 
 PROMPT_ITEMS, PROMPT_FILES, PROMPT_TOKENS = 5, 10, 600
@@ -88,7 +89,8 @@ async def inject_at_prompt(
     candidates = [hit for hit in hits if _may_inject(hit) and item_name(hit.kind, hit.id) not in injected_names]
     row_ids = [hit.id for hit in candidates if hit.kind == "observation"]
     states = await db.read(anchors.load_states, row_ids, root)
-    new_hits = [hit for hit in candidates if hit.kind != "observation" or states.get(hit.id, UNKNOWN_STATE).holds]
+    by_hit = [states.get(hit.id, UNKNOWN_STATE) if hit.kind == "observation" else UNKNOWN_STATE for hit in candidates]
+    new_hits = [(hit, state) for hit, state in zip(candidates, by_hit, strict=True) if state.holds]
     new_files = [path for path in files if f"file:{path}" not in injected_names]
     return _compose_for_prompt(new_hits[:PROMPT_ITEMS], new_files, icons)
 
@@ -109,13 +111,16 @@ def _may_inject(hit: rank.Hit) -> bool:
     return hit.kind in _INJECTED_KINDS and observations.is_injectable(hit.row)
 
 
-def _compose_for_prompt(hits: Sequence[rank.Hit], files: Sequence[str], icons: Icons) -> Injection:
+def _compose_for_prompt(hits: Sequence[tuple[rank.Hit, MemoryState]], files: Sequence[str], icons: Icons) -> Injection:
     files = [path for path in files if is_name(path)]
     lines: list[Line] = []
     if files:
         text = f"Files this may concern: {', '.join(map(defuse_links, files))}"
         lines.append((text, [f"file:{path}" for path in files], False))
-    lines += [(_hit_line(hit, icons), [item_name(hit.kind, hit.id)], is_user_approved(hit.row)) for hit in hits]
+    lines += [
+        (_hit_line(hit, icons) + state_note({"state": state}), [item_name(hit.kind, hit.id)], is_user_approved(hit.row))
+        for hit, state in hits
+    ]
     return compose("# claude-mem: from earlier sessions, as information; it may be out of date", lines, PROMPT_TOKENS)
 
 
@@ -146,7 +151,7 @@ def compose(head: str, lines: Iterable[Line], budget: int) -> Injection:
 def inject_at_file(
     conn: Connection,
     trigger: Trigger,
-    project: Row,
+    project: Project,
     *,
     injected_names: frozenset[str],
     icons: Icons,
@@ -157,10 +162,10 @@ def inject_at_file(
 
     Memories whose code is gone are left out. Work that was dropped, reverted or failed is only a warning.
     """
-    path = _relative_path(trigger.text, (project["root"], trigger.cwd))
+    path = _relative_path(trigger.text, (project.root, trigger.cwd))
     if not path:
         return NO_INJECTION
-    repeated = _repeated_lines(conn, trigger, project["id"], path, injected_names=injected_names) if hints else []
+    repeated = _repeated_lines(conn, trigger, project, path, injected_names=injected_names, root=root) if hints else []
     repeated_ids = {int(names[0].removeprefix(REPEATED_PREFIX)) for _, names, _ in repeated}
     is_new = f"{FILE_PREFIX}{path}" not in injected_names
     rows = _rows_about(conn, trigger, project, path, injected_names=injected_names, root=root) if is_new else []
@@ -174,27 +179,31 @@ def inject_at_file(
 
 
 def _rows_about(
-    conn: Connection, trigger: Trigger, project: Row, path: str, *, injected_names: frozenset[str], root: str
+    conn: Connection, trigger: Trigger, project: Project, path: str, *, injected_names: frozenset[str], root: str
 ) -> list[Row]:
     """Return the observations about a file that the session was not given and whose code is not gone."""
     rows = observations.list_observations_by_file(
-        conn, project["id"], path, exclude_content_session_id=trigger.content_session_id, limit=3 * FILE_ITEMS
+        conn, project.id, path, exclude_content_session_id=trigger.content_session_id, limit=3 * FILE_ITEMS
     )
     new_rows = [row for row in rows if item_name("observation", row["id"]) not in injected_names]
-    states = anchors.load_states(conn, [row["id"] for row in new_rows], root or project["root"] or "")
-    return [row for row in with_states(new_rows, states) if row["state"].freshness not in STALE]
+    states = anchors.load_states(conn, [row["id"] for row in new_rows], root or project.root or "")
+    return [
+        row for row in with_states(new_rows, states) if row["state"].is_confirmed or row["state"].freshness not in STALE
+    ]
 
 
 def _repeated_lines(
-    conn: Connection, trigger: Trigger, project_id: int, path: str, *, injected_names: frozenset[str]
+    conn: Connection, trigger: Trigger, project: Project, path: str, *, injected_names: frozenset[str], root: str
 ) -> list[Line]:
     """Return a line for earlier work that was dropped or reverted, if the edit that is about to be made repeats it."""
     added = _added_lines(trigger.tool.input) if trigger.tool else frozenset()
-    row_ids = anchors.find_undone_work(conn, project_id, path, added) if added else []
+    row_ids = anchors.find_undone_work(conn, project.id, path, added) if added else []
     new_ids = [row_id for row_id in row_ids if f"{REPEATED_PREFIX}{row_id}" not in injected_names][:1]
-    states = anchors.load_states(conn, new_ids, "")
+    states = anchors.load_states(conn, new_ids, root or project.root or "")
     lines: list[Line] = []
     for row in with_states(observations.load_observations(conn, new_ids), states):
+        if row["state"].is_confirmed:
+            continue
         title = defuse_links(shorten(row["title"] or "", 140))
         text = f"This edit repeats {row['id']}, {_warning(row)}{title}"
         lines.append((text, [f"{REPEATED_PREFIX}{row['id']}"], is_user_approved(row)))
@@ -236,8 +245,9 @@ def _row_line(row: Row, icons: Icons) -> str:
 
 def _warning(row: Row) -> str:
     """Return how a line begins whose work did not last: `tried on 3 Feb, reverted: `."""
-    outcome = row.get("state", UNKNOWN_STATE).outcome
-    if outcome not in (*UNDONE, Outcome.FAILED):
+    state = row.get("state", UNKNOWN_STATE)
+    outcome = state.outcome
+    if state.is_confirmed or outcome not in NOT_DONE:
         return ""
     at = local_time(row["created_at"])
     return f"tried on {at.day} {at:%b}, {outcome}: "
@@ -256,13 +266,19 @@ def inject_at_failure(
     session_id: int = 0,
     first_lines: Sequence[Line] = (),
 ) -> Injection:
-    """Return what solved the same error before, after the first lines."""
+    """Return what solved the same error before, after the first lines. A solution that did not last is a warning."""
     where = SearchFilter(project_ids=(project_id,), exclude_session_id=session_id)
     hits = search.find_by_signal(conn, where, kinds=("error",), values=_signatures(trigger.text))
-    solved = observations.list_solutions(
-        conn, sorted({row["group"] for row in hits if row["group"] > 0}, reverse=True)[:50]
-    )
-    fresh = [row for row in solved if item_name("observation", row["id"]) not in injected_names][:FAILURE_ITEMS]
+    solved = observations.list_solutions(conn, sorted({hit.group for hit in hits if hit.group > 0}, reverse=True)[:50])
+    project = projects.find_project(conn, project_id)
+    states = anchors.load_states(conn, [row["id"] for row in solved], project.root if project else "")
+    fresh = [
+        row
+        for row in with_states(solved, states)
+        if item_name("observation", row["id"]) not in injected_names
+        and row["state"].freshness not in STALE
+        and not row["superseded_by"]
+    ][:FAILURE_ITEMS]
     lines = [(_row_line(row, icons), [item_name("observation", row["id"])], is_user_approved(row)) for row in fresh]
     lines = [*(line for line in first_lines if line[1][0] not in injected_names), *lines]
     return compose("# claude-mem: this error was met before, as information", lines, FAILURE_TOKENS)

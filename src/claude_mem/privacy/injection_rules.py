@@ -2,10 +2,10 @@
 the markup around injected memory.
 
 It uses rules, not a model, because a model that reads the text can itself be manipulated. A rule is a chain of words
-(`data/suspicion.toml`), each within a few characters of the previous one; the search takes one pass per word, so the
-running time is linear in the length of the text. The rules cover four languages, and the override rule ten more. The
-text is folded first, so that hidden characters, accents, lookalike letters, small capitals, digits for letters, escapes
-and base64 do not disguise it.
+(`data/suspicion.toml`), each within a few characters of the previous one. The words of a text are looked up first: they
+rule out nearly all chains. The others are searched in one pass per word, so the running time is linear in the length of
+the text. The rules cover four languages, and the override rule ten more. The text is folded first, so that hidden
+characters, accents, lookalike letters, small capitals, digits for letters, escapes and base64 do not disguise it.
 
 Suspect text is not deleted: it is held until a person has reviewed it. A plain lie cannot be distinguished from a plain
 fact by its words; origins cover that case.
@@ -19,12 +19,13 @@ import re
 import tomllib
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath
 
 from claude_mem.domain.text import strip_invisible
+from claude_mem.domain.words import BETWEEN_WORDS
 
 MAX_CHARS = 60_000  # characters that are examined, half of them from each end
 MAX_BASE64_RUNS, MAX_BASE64_CHARS = 12, 4_000  # base64 runs that are decoded in one text, and the characters of each
@@ -61,6 +62,7 @@ class ChainWord:
     whole: bool
     stem: bool
     first: bool = False
+    keys: frozenset[str] = frozenset()  # of every text with the word: see `_keys_of`
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,15 @@ class WordChain:
 
     parts: tuple[tuple[ChainWord, ...], ...]
     gaps: tuple[int, ...]
-    # The words of the smallest part. In almost every text none of them occurs, which ends the search.
-    rarest: tuple[str, ...]
+    # A text that contains the chain has one of these keys, one for each word of a part. Almost every text has none.
+    rarest: frozenset[str] = frozenset()
+
+    def narrowed(self, keys: Set[str]) -> WordChain | None:
+        """Return the chain with the words that a text with these keys may contain; None if a part has none left."""
+        if keys.isdisjoint(self.rarest):
+            return None
+        parts = tuple(tuple(word for word in part if word.keys <= keys) for part in self.parts)
+        return WordChain(parts, self.gaps) if all(parts) else None
 
 
 def _load(name: str) -> dict[str, tuple[WordChain, ...]]:
@@ -83,15 +92,43 @@ def _parse_chain(line: str) -> WordChain:
     pieces = [part.partition(" @") for part in line.split(" > ")]
     usual = int(pieces[-1][2] or DEFAULT_GAP)
     parts = tuple(tuple(map(_parse_word, words.split("|"))) for words, _, _ in pieces)
-    rarest = min(parts, key=lambda words: (len(words), -min(len(word.text) for word in words)))
-    return WordChain(parts, tuple(int(gap or usual) for _, _, gap in pieces), tuple(word.text for word in rarest))
+    keys = [frozenset(max(word.keys, key=len) for word in words) for words in parts]
+    rarest = min(keys, key=lambda part: (len(part), -min(map(len, part))))
+    return WordChain(parts, tuple(int(gap or usual) for _, _, gap in pieces), rarest)
 
 
 def _parse_word(source: str) -> ChainWord:
     bare = _unaccented(source.removeprefix("^"))
     text = bare.rstrip("*")
     stem = bare != text or not text[-1].isalnum() or text == "http"
-    return ChainWord(text, whole=text.isascii() and text[0].isalnum(), stem=stem, first=source.startswith("^"))
+    whole = text.isascii() and text[0].isalnum()
+    keys = _keys_of_word(text, goes_on=stem or not whole)
+    return ChainWord(text, whole=whole, stem=stem, first=source.startswith("^"), keys=keys)
+
+
+ANY_KEY = ""  # the key of every text
+STEM_CHARS = 4  # letters of a stem that are its key
+_LETTERS = re.compile("[^\\W_\u2e80-\U0010ffff]+")  # see `_is_letter`
+
+
+def _keys_of_word(text: str, *, goes_on: bool) -> frozenset[str]:
+    """Return keys of every text that contains a word. `goes_on`: other letters may follow directly."""
+    if not text.isascii():
+        return frozenset(letter for letter in text if not letter.isascii())
+    names = text.translate(BETWEEN_WORDS).split()
+    if goes_on and text[-1].isalnum():
+        stem = names.pop()
+        names += [stem[:STEM_CHARS]] if len(stem) >= STEM_CHARS else []
+    return frozenset(names or [ANY_KEY])
+
+
+def _keys_of(folded: str) -> set[str]:
+    """Return the keys of a folded text: its words, their first letters, and its letters outside ASCII."""
+    if folded.isascii():
+        words = set(folded.translate(BETWEEN_WORDS).split())
+    else:
+        words = {*_LETTERS.findall(folded), *"".join(_NOT_ASCII.findall(folded))}
+    return {ANY_KEY, *words, *(word[:STEM_CHARS] for word in words)}
 
 
 def _unaccented(text: str) -> str:
@@ -111,9 +148,11 @@ _FILE = tomllib.loads((Path(__file__).parents[1] / "data" / "suspicion.toml").re
 _ADDRESSES_READER = _load("speaks")  # text that addresses its reader
 _GIVES_ADVICE = _load("advises")  # advice, which matters only in text that would be injected
 
-_SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = (
+# Name, literals of which one occurs in every match, pattern. They are searched in folded text.
+_SHAPES: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (
     (
         "tags",
+        ("<", "&", "‹", "["),
         re.compile(
             r"(?:<|&lt;|‹)\s{0,4}/?\s{0,4}(?:system[-_ ]?reminder|system|claude-mem[\w-]{0,20}"
             r"|tool_(?:result|use|response)s?|function_(?:result|call)s?|antml:\w{1,30}|assistant|instructions"
@@ -124,29 +163,30 @@ _SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ),
     (
         "tags",
+        ("</", "human", "assistant"),
         re.compile(
             r"</\s{0,4}(?:observation|untrusted_context|hook_context|private|context|memory|document|data)\s{0,4}>"
             r"|^\s{0,8}(?:human|assistant)\s{0,2}:\s",
-            re.I | re.M,
+            re.M,
         ),
     ),
     (
         "procedure",
+        ("curl", "wget", "iwr", "irm", "invoke-webrequest", "rm -rf"),
         re.compile(
             r"\b(?:curl|wget|iwr|irm|invoke-webrequest)\b[^|\n]{0,300}\|\s{0,4}(?:sudo\s{1,4}(?:-\w{1,4}\s{1,4})?)?"
             r"(?:(?:ba|z|da|k)?sh|python\d?|node|perl|ruby|iex)\b"
             r"|\b(?:ba)?sh\s{1,4}(?:-c\s{1,4}[\"']?\$\(|<\()\s{0,4}(?:curl|wget)\b"
             r"|\brm -rf (?:/|~|\$home)(?:\s|$)",
-            re.I,
         ),
     ),
-    ("exfiltration", re.compile(r"!\[[^\]\n]{0,200}\]\(\s{0,4}<?(?:https?:)?//", re.I)),
+    ("exfiltration", ("![",), re.compile(r"!\[[^\]\n]{0,200}\]\(\s{0,4}<?(?:https?:)?//")),
     (
         "dependency",
+        ("registry", "index-url", "find-links", "trusted-host", "pip config set", "goproxy=http"),
         re.compile(
             r"--(?:registry|index-url|extra-index-url|find-links|trusted-host)[ =]\S|\bnpm config set registry"
             r"|\bpip config set\b|\bgoproxy=http|\bregistry\s{0,2}=\s{0,2}http",
-            re.I,
         ),
     ),
 )
@@ -156,11 +196,13 @@ _MENTIONED = re.compile(
     re.I,
 )
 # Disabled protections. A warning not to disable them is not advice to do so.
+_UNSAFE_LITERALS = (
+    "unauthorized", "sslverify", "strict-ssl", "no-check-certificate", "verify", "stricthostkeychecking", "chmod",
+)  # fmt: skip
 _UNSAFE = re.compile(
     r"node_tls_reject_unauthorized\s{0,2}=\s{0,2}[\"']?0|http\.sslverify[ =]{1,3}false|strict-ssl[ =]{1,3}false"
     r"|--no-check-certificate|\bverify\s{0,2}=\s{0,2}false|stricthostkeychecking[ =]{1,3}no"
-    r"|chmod (?:-r )?(?:0?777|a\+rwx)|\bgit \w{1,12}[^\n]{0,60}--no-verify",
-    re.I,
+    r"|chmod (?:-r )?(?:0?777|a\+rwx)|\bgit \w{1,12}[^\n]{0,60}--no-verify"
 )
 _WARNS = re.compile(
     r"\b(?:never|not|don't|avoid\w*|remov\w+|without|stop\w*|forbid\w*|refus\w+|vulnerab\w*|unsafe|insecure|instead of"
@@ -241,7 +283,7 @@ def _only_extension(name: str) -> str:
 
 def imitation_rule(text: str) -> str:
     """Return "tags" if a model's answer imitates markup that neither the model nor claude-mem writes; else ""."""
-    return "tags" if _SHAPES[0][1].search(_without_mentions(strip_invisible(text))) else ""
+    return "tags" if _SHAPES[0][2].search(_without_mentions(strip_invisible(text))) else ""
 
 
 def _without_mentions(text: str) -> str:
@@ -260,29 +302,45 @@ def _first_rule(text: str, *, advice: bool, allowed: Sequence[str] = ()) -> str:
     text = text if len(text) <= MAX_CHARS else text[: MAX_CHARS // 2] + "\n" + text[-MAX_CHARS // 2 :]
     if is_hidden(text):
         return "hidden"
-    folded = _folded(text)
-    if _is_spelled_out(folded.with_spaces) or _is_override_in_digits(folded.with_spaces):
+    folded = FoldedText(text)
+    if _is_spelled_out(folded) or _is_override_in_digits(folded):
         return "hidden"
-    for name in (name for name in _ADDRESSES_READER if name not in allowed):
+    for name, chains in _possible_chains(_ADDRESSES_READER, folded.keys):
         variants = folded.spoken if name in _SENTENCES_ONLY else (folded.with_spaces, folded.without_separators)
-        if any(_matches_rule(variant, name, _ADDRESSES_READER) for variant in variants):
+        if name not in allowed and any(_matches_chain(chain, text) for text in variants for chain in chains):
             return name
+    if not advice:
+        return ""
     lines = (folded.with_spaces, folded.with_lines)
     if allowed:
         return next((imitation for variant in lines if (imitation := imitation_rule(variant))), "")
-    return next((found_rule for variant in lines if (found_rule := _advice_rule(variant))), "") if advice else ""
+    return next((found_rule for variant in lines if (found_rule := _advice_rule(variant, folded.keys))), "")
 
 
-def _advice_rule(text: str) -> str:
-    without_mentions = _without_mentions(text)
-    for name, shape in _SHAPES:
-        if shape.search(without_mentions if name == "tags" else text):
+def _possible_chains(rules: Mapping[str, Sequence[WordChain]], keys: Set[str]) -> Iterator[tuple[str, list[WordChain]]]:
+    """Yield each rule of which a text with these keys may match a chain, with those chains."""
+    for name, chains in rules.items():
+        if possible := [narrowed for chain in chains if (narrowed := chain.narrowed(keys))]:
+            yield name, possible
+
+
+def _advice_rule(text: str, keys: Set[str]) -> str:
+    dotted = text.replace("ı", "i")  # case folding keeps the Turkish letter
+    without_mentions = _without_mentions(dotted)
+    for name, literals, shape in _SHAPES:
+        if _has_any(dotted, literals) and shape.search(without_mentions if name == "tags" else dotted):
             return name
-    if any(
-        not _WARNS.search(text, max(0, unsafe.start() - 60), unsafe.end() + 40) for unsafe in _UNSAFE.finditer(text)
-    ):
+    unsafe = _UNSAFE.finditer(dotted) if _has_any(dotted, _UNSAFE_LITERALS) else ()
+    if any(not _WARNS.search(dotted, max(0, match.start() - 60), match.end() + 40) for match in unsafe):
         return "procedure"
-    return next((name for name in _GIVES_ADVICE if _matches_rule(text, name, _GIVES_ADVICE)), "")
+    for name, chains in _possible_chains(_GIVES_ADVICE, keys):
+        if any(_matches_chain(chain, text, negatable=name in _NEGATABLE) for chain in chains):
+            return name
+    return ""
+
+
+def _has_any(text: str, literals: Iterable[str]) -> bool:
+    return any(literal in text for literal in literals)
 
 
 def is_hidden(text: str) -> bool:
@@ -293,9 +351,12 @@ def is_hidden(text: str) -> bool:
     return bool(is_reordered or _TAG_LETTERS.search(text) or len(_ZERO_WIDTH.findall(text)) >= 3)
 
 
-def _is_spelled_out(text: str) -> bool:
+def _is_spelled_out(folded: FoldedText) -> bool:
     """Return whether a text has words spelled out letter by letter, as in `i g n o r e  a l l`, to escape detection."""
-    runs = (run[0] for run in _SPACED_OUT.finditer(text))
+    # A digit may stand before the first letter of a run or after its last one; all others are words by themselves.
+    if sum(len(key) == 1 and key.isalpha() for key in folded.keys) < MIN_SPELLED_LETTERS - 2:
+        return False
+    runs = (run[0] for run in _SPACED_OUT.finditer(folded.with_spaces))
     return any(len({letter for letter in run if letter.isalpha()}) >= MIN_SPELLED_LETTERS for run in runs)
 
 
@@ -303,24 +364,19 @@ MAX_CACHED_CHARS = 600  # characters; shorter texts are cached
 MIN_SPELLED_LETTERS = 8  # distinct letters in a spelled-out run
 
 
-def _is_override_in_digits(text: str) -> bool:
+def _is_override_in_digits(folded: FoldedText) -> bool:
     """Return whether a text matches the override rule once digits are read as the letters they resemble."""
-    if len(_DIGIT_IN_WORD.findall(text)) < MIN_DIGIT_WORDS:
+    disguised = " ".join(name for name in folded.names if _MAY_BE_LETTER.search(name))
+    keys = folded.keys | _keys_of(disguised.casefold().translate(_DIGIT_LETTERS)) if disguised else frozenset[str]()
+    chains = [narrowed for chain in _ADDRESSES_READER["override"] if (narrowed := chain.narrowed(keys))]
+    if not chains or len(_DIGIT_IN_WORD.findall(folded.with_spaces)) < MIN_DIGIT_WORDS:
         return False
-    return _matches_rule(text.translate(_DIGIT_LETTERS), "override", _ADDRESSES_READER)
+    text = folded.with_spaces.translate(_DIGIT_LETTERS)
+    return any(_matches_chain(chain, text) for chain in chains)
 
 
-def _matches_rule(text: str, name: str, rules: dict[str, tuple[WordChain, ...]]) -> bool:
-    return any(_matches_chain(chain, text, negatable=name in _NEGATABLE) for chain in rules[name])
-
-
-def _matches_chain(chain: WordChain, text: str, *, negatable: bool) -> bool:
+def _matches_chain(chain: WordChain, text: str, *, negatable: bool = False) -> bool:
     """Return whether all parts of a chain occur in order, each within its gap of the previous one."""
-    for word in chain.rarest:
-        if word in text:
-            break
-    else:
-        return False
     present: list[list[ChainWord]] = []
     for part in chain.parts:
         present.append([word for word in part if word.text in text])
@@ -372,8 +428,10 @@ _DISGUISED = re.compile(r"[^\x20-\x7e\n\t]|&[#A-Za-z]|\\u[0-9a-fA-F]{4}|[A-Za-z0
 _SPACES = re.compile(r"[^\S\n]{2,}|\n+")
 _BLANKS = re.compile(r"[^\S\n]{2,}")
 _SEPARATORS = re.compile(r"[\W_]+|(?<=[a-z])(?=[A-Z])")
+_CAMEL_CASE = re.compile(r"[a-z][A-Z]")
 _MARKS = re.compile(r"[\W_]+")
 _EMPHASIS = re.compile(r"[*`~]|(?<!\w)_|_(?!\w)")
+_EMPHASIS_IN_WORD = re.compile(r"[*`~](?<=\w[*`~])[*`~]*+\w")
 MIN_NAME_SEPARATORS = 3  # separators in a name that may be a sentence
 NAME_SEPARATOR = "\n" * 64  # longer than any gap, so that no chain continues from one name to the next
 _LOOKALIKES = str.maketrans(
@@ -383,43 +441,69 @@ _LOOKALIKES = str.maketrans(
 
 
 _SMALL_CAPITALS = str.maketrans("ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘʀꜱᴛᴜᴠᴡʏᴢ", "abcdefghijklmnoprstuvwyz")
+_SMALL_CAPITAL = re.compile(f"[{''.join(map(chr, _SMALL_CAPITALS))}]")
+# A word of Latin letters and of Greek or Cyrillic ones, which may look like them.
+_MIXED_SCRIPTS = re.compile("[\u0370-\u052f](?:[A-Za-z]|(?<=[A-Za-z].))")
 _DIGIT_LETTERS = str.maketrans("013457@$", "oieastas")  # digits and symbols used as letters: `1gn0r3`
 _DIGIT_IN_WORD = re.compile(
     r"(?<![\w@$])(?=[\w@$]{0,20}[a-z])[a-z@$]{0,12}[013457@$][a-z013457@$]{1,20}(?![\w@$])", re.I
 )
+_MAY_BE_LETTER = re.compile("[013457@$]")
 MIN_DIGIT_WORDS = 3  # words with digits as letters before a text is checked for this disguise
 # Letters separated by single spaces or punctuation, at least as many as a short sentence has.
 _SPACED_OUT = re.compile(r"(?<![^\W\d_])(?:[^\W\d_][ ._·-]{1,3}){12,400}[^\W\d_](?![^\W\d_])")
 
 
-@dataclass(frozen=True, slots=True)
 class FoldedText:
-    """A text normalized for the search, in several variants.
-
-    `lined` keeps line breaks. `parted` replaces separators by spaces, also within names. `spoken` holds what reads
-    as sentences: identifiers are not split in it, unless one is a sentence by itself (`from_now_on_you_must.md`).
+    """A text normalized for the search, in several variants. Most texts need none of them: their keys rule out every
+    chain.
     """
 
-    with_spaces: str
-    with_lines: str
-    without_separators: str
-    spoken: tuple[str, ...]
+    def __init__(self, text: str) -> None:
+        self.bare = remove_disguises(text)
 
+    @cached_property
+    def names(self) -> dict[str, None]:
+        """The distinct words with what is attached to them, in order."""
+        return dict.fromkeys(self.bare.split())
 
-def _folded(text: str) -> FoldedText:
-    bare = remove_disguises(text)
-    without_emphasis = _EMPHASIS.sub("", bare)
-    names = [_MARKS.sub(" ", name) for name in bare.split() if len(_MARKS.findall(name)) >= MIN_NAME_SEPARATORS]
-    return FoldedText(
-        with_spaces=_SPACES.sub(" ", bare).casefold(),
-        with_lines=_SPACES.sub("\n", bare).casefold(),
-        without_separators=_SEPARATORS.sub(" ", bare).casefold(),
-        spoken=(
-            _SPACES.sub(" ", without_emphasis).casefold(),
-            _BLANKS.sub(" ", without_emphasis).casefold(),
-            (NAME_SEPARATOR + NAME_SEPARATOR.join(names)).casefold(),
-        ),
-    )
+    @cached_property
+    def keys(self) -> set[str]:
+        """The keys of all variants."""
+        keys = _keys_of(self.bare.casefold())
+        if parted := [name for name in self.names if _CAMEL_CASE.search(name)]:
+            keys |= _keys_of(_SEPARATORS.sub(" ", " ".join(parted)).casefold())
+        if _EMPHASIS_IN_WORD.search(self.bare):
+            keys |= _keys_of(self._without_emphasis.casefold())
+        return keys
+
+    @cached_property
+    def with_spaces(self) -> str:
+        return _SPACES.sub(" ", self.bare).casefold()
+
+    @cached_property
+    def with_lines(self) -> str:
+        return _SPACES.sub("\n", self.bare).casefold()
+
+    @cached_property
+    def without_separators(self) -> str:
+        """The text with spaces for separators, also within names."""
+        return _SEPARATORS.sub(" ", self.bare).casefold()
+
+    @cached_property
+    def spoken(self) -> tuple[str, ...]:
+        """What reads as sentences: names are not split, unless one is a sentence by itself
+        (`from_now_on_you_must.md`)."""
+        names = (name for name in self.names if len(_MARKS.findall(name)) >= MIN_NAME_SEPARATORS)
+        return (
+            _SPACES.sub(" ", self._without_emphasis).casefold(),
+            _BLANKS.sub(" ", self._without_emphasis).casefold(),
+            (NAME_SEPARATOR + NAME_SEPARATOR.join(_MARKS.sub(" ", name) for name in names)).casefold(),
+        )
+
+    @cached_property
+    def _without_emphasis(self) -> str:
+        return _EMPHASIS.sub("", self.bare)
 
 
 def remove_disguises(text: str) -> str:
@@ -445,13 +529,8 @@ def _without_disguises(text: str) -> str:
     bare = strip_invisible("\n".join([text, *_decode_base64(text)]))
     if bare.isascii():
         return bare
-    bare = bare.translate(_SMALL_CAPITALS)
-    return _unaccented(bare.translate(_LOOKALIKES) if _mixes_scripts(bare) else bare)
-
-
-def _mixes_scripts(text: str) -> bool:
-    """Return whether a word mixes Latin letters with Greek or Cyrillic ones, which may look like them."""
-    return bool(re.search("[A-Za-z][\u0370-\u04ff\u0500-\u052f]|[\u0370-\u04ff\u0500-\u052f][A-Za-z]", text))
+    bare = bare.translate(_SMALL_CAPITALS) if _SMALL_CAPITAL.search(bare) else bare
+    return _unaccented(bare.translate(_LOOKALIKES) if _MIXED_SCRIPTS.search(bare) else bare)
 
 
 def _decode_base64(text: str) -> Iterator[str]:
@@ -461,6 +540,6 @@ def _decode_base64(text: str) -> Iterator[str]:
         for offset in range(4):
             part = run[offset : len(run) - ((len(run) - offset) % 4 == 1)]  # a single letter encodes no whole byte
             raw = base64.b64decode(part + "=" * (-len(part) % 4))
-            content = raw.decode("utf-8", "replace")
-            if " " in content and sum(map(str.isprintable, content)) - content.count("\ufffd") > 0.8 * len(content):
+            content = raw.decode("utf-8", "replace") if b" " in raw else ""
+            if content and sum(map(str.isprintable, content)) - content.count("\ufffd") > 0.8 * len(content):
                 yield content

@@ -9,13 +9,13 @@ reworded sentence is not detected: that is the limit of comparing words.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
-from claude_mem.domain.words import STOP_WORDS
+from claude_mem.domain.words import BETWEEN_WORDS, STOP_WORDS
 from claude_mem.privacy import injection_rules
 
 RUN_WORDS = 5  # consecutive words that count as repeated
@@ -57,25 +57,36 @@ def output_texts(output: Any) -> Iterator[str]:
 
 def folded_words(text: str) -> list[str]:
     """Return the words of a text in the form in which they are compared."""
-    return _WORD.findall(_folded(text))
+    return _words(_folded(text))
 
 
 def sentence_words(text: str) -> list[str]:
     """Return the words of a written sentence. A path counts as one word here, because naming a file does not repeat
     it."""
-    row: list[str] = []
-    for chunk in _folded(text).split():
-        row += [chunk] if "/" in chunk.strip(_PUNCTUATION) else _WORD.findall(chunk)
-    return row
-
-
-def distinctive_names(text: str) -> set[str]:
-    """Return the distinctive names in a text: letters combined with digits or punctuation."""
-    return {name for name in _NAME.findall(_folded(text)) if _is_distinctive(name)}
+    return _sentence_words(_folded(text))
 
 
 def _folded(text: str) -> str:
-    return injection_rules.remove_disguises(_ESCAPED.sub(" ", text)).casefold()
+    bare = _ESCAPED.sub(" ", text) if "\\" in text else text
+    return injection_rules.remove_disguises(bare).casefold()
+
+
+def _words(folded: str) -> list[str]:
+    return folded.translate(BETWEEN_WORDS).split() if folded.isascii() else _WORD.findall(folded)
+
+
+def _sentence_words(folded: str) -> list[str]:
+    if "/" not in folded:
+        return _words(folded)
+    row: list[str] = []
+    for chunk in folded.split():
+        row += [chunk] if "/" in chunk.strip(_PUNCTUATION) else _words(chunk)
+    return row
+
+
+def _distinctive_names(folded: str) -> set[str]:
+    """Return the distinctive names in a text: letters combined with digits or punctuation."""
+    return set(filter(_is_distinctive, set(_NAME.findall(folded))))
 
 
 def _is_distinctive(name: str) -> bool:
@@ -83,7 +94,7 @@ def _is_distinctive(name: str) -> bool:
     ticket number or a commit hash."""
     if "/" in name:
         return "://" in name or name.startswith("//")
-    if _TICKET.fullmatch(name):
+    if name.isalpha() or _TICKET.fullmatch(name):
         return False
     is_mixed = any(map(str.isalpha, name)) and any(map(str.isdigit, name))
     return len(name) >= 4 and (is_mixed or bool(re.search(r"\w[_.@]\w", name)))
@@ -91,22 +102,27 @@ def _is_distinctive(name: str) -> bool:
 
 def _content_words(sentence: Iterable[str]) -> set[str]:
     """Return the content words of a sentence: without stop words and without inflectional endings."""
-    return {_ENDINGS.sub("", word) if len(word) > 4 else word for word in sentence if word not in STOP_WORDS}
+    return {_stem(word) if len(word) > 4 else word for word in sentence if word not in STOP_WORDS}
+
+
+@lru_cache(maxsize=16_384)
+def _stem(word: str) -> str:
+    return _ENDINGS.sub("", word)
 
 
 def has_foreign_prose(text: str, own: str) -> bool:
     """Return whether a text has prose that is not in `own`. Ids, dates, names and states alone are not prose."""
     if len(text) > MAX_CHARS:
         return True
-    own_text = f" {' '.join(folded_words(own))} "
+    own_text = _joined(folded_words(own))
     for prose in _PROSE.finditer(_folded(text)):
         row = folded_words(prose[0])
         size = min(len(row), RUN_WORDS)
         runs = (row[at : at + size] for at in range(len(row) - size + 1))
-        if any(f" {' '.join(run)} " not in own_text for run in runs):
+        if any(_joined(run) not in own_text for run in runs):
             return True
     return any(
-        _is_statement(value) and f" {' '.join(folded_words(value))} " not in own_text
+        _is_statement(value) and _joined(folded_words(value)) not in own_text
         for value in (match[1] or match[2] for match in _VALUE.finditer(text))
     )
 
@@ -119,7 +135,7 @@ def _is_statement(value: str) -> bool:
 def without_echoes(texts: Iterable[str], own: str) -> Iterator[str]:
     """Yield each text of an answer without the sentences that only repeat `own`, the text it answers."""
     own_words = folded_words(own)
-    own_text, vocabulary = f" {' '.join(own_words)} ", set(own_words)
+    own_text, vocabulary = _joined(own_words), set(own_words)
     for text in texts:
         is_plain = not injection_rules.may_be_disguised(text)
         new = [
@@ -134,7 +150,7 @@ def _only_repeats(sentence: str, own_text: str, vocabulary: set[str], *, is_plai
     first = _WORD.search(sentence) if is_plain else None
     if first and first[0].casefold() not in vocabulary:
         return False  # true of most sentences; folding each of them would be slow
-    return f" {' '.join(folded_words(sentence))} " in own_text
+    return _joined(folded_words(sentence)) in own_text
 
 
 # Words that identify the language of a sentence. Languages with their own script need none.
@@ -149,9 +165,10 @@ _FUNCTION_WORDS = {
     "pl": "i w na z do jest są przez przed każdym nie się które tego tej być",
     "tr": "bu ve ile için bir her önce olarak olan değil gerekir kadar",
 }
-_LANGUAGES = {
-    code: frozenset(injection_rules.remove_disguises(text).casefold().split()) for code, text in _FUNCTION_WORDS.items()
-}
+_LANGUAGES_OF_WORD: defaultdict[str, list[str]] = defaultdict(list)
+for _code, _text in _FUNCTION_WORDS.items():
+    for _word in dict.fromkeys(injection_rules.remove_disguises(_text).casefold().split()):
+        _LANGUAGES_OF_WORD[_word].append(_code)
 _SCRIPTS = (
     ("ru", re.compile("[\u0400-\u04ff]")), ("ar", re.compile("[\u0600-\u06ff]")), ("hi", re.compile("[\u0900-\u097f]")),
     ("ja", re.compile("[\u3040-\u30ff]")), ("ko", re.compile("[\u1100-\u11ff\uac00-\ud7af]")),
@@ -170,8 +187,8 @@ def guess_language(row: Iterable[str]) -> str:
         for name, script in _SCRIPTS:
             if len(script.findall(text)) >= MIN_LETTERS:
                 return name
-    counts = {name: sum(word in function_words for word in row) for name, function_words in _LANGUAGES.items()}
-    best = max(counts, key=lambda name: counts[name])
+    counts = Counter(code for word in row for code in _LANGUAGES_OF_WORD.get(word, ()))
+    best = max(_FUNCTION_WORDS, key=lambda code: counts[code])
     return best if counts[best] >= MIN_FUNCTION_WORDS else ""
 
 
@@ -200,43 +217,82 @@ class AnalyzedText:
 @lru_cache(maxsize=64)
 def analyze(text: str) -> AnalyzedText:
     """Analyze a text. Cached, because text that was read is compared with every later turn of its session."""
-    rows = [folded_words(piece) for piece in _sentences_of(text)]
+    folded, sentences = _folded(text), _sentences_of(text)
+    if injection_rules.may_be_disguised(text):
+        rows, words = [folded_words(sentence) for sentence in sentences], _words(folded)
+    else:
+        rows = [_words(sentence.casefold()) for sentence in sentences]
+        words = [word for row in rows for word in row]
     strange: dict[str, frozenset[str]] = {}
     for row in rows:
         if (language_code := guess_language(row)) not in ("", "en"):
             strange[language_code] = strange.get(language_code, frozenset()) | _latin_words(row)
     content = tuple(frozenset(_content_words(row)) for row in rows)
-    return AnalyzedText(tuple(folded_words(text)), frozenset(distinctive_names(text)), content, strange)
+    return AnalyzedText(tuple(words), frozenset(_distinctive_names(folded)), content, strange)
+
+
+class _KnownText:
+    """A text that was known before, analyzed as far as needed."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @cached_property
+    def folded(self) -> str:
+        return _folded(self._text)
+
+    @cached_property
+    def row(self) -> list[str]:
+        return _words(self.folded)
+
+    @cached_property
+    def joined(self) -> str:
+        return _joined(self.row)
+
+    @cached_property
+    def content(self) -> set[str]:
+        return _content_words(self.row)
+
+    def has_name(self, name: str) -> bool:
+        at = self.folded.find(name)
+        while at >= 0:
+            end = self.folded.find("\n", at)
+            line = self.folded[self.folded.rfind("\n", 0, at) + 1 : end if end >= 0 else None]
+            if name in _NAME.findall(line):
+                return True
+            at = self.folded.find(name, end) if end >= 0 else -1
+        return False
 
 
 class KnownTexts:
-    """Texts that were known before and may be repeated. They are analyzed only when a repetition is found."""
+    """Texts that were known before and may be repeated, and further texts whose names may be. They are analyzed only
+    when a repetition is found, one after the other until it is explained."""
 
     def __init__(self, texts: Iterable[str], more_names: Iterable[str]) -> None:
-        self._texts, self._more = texts, list(more_names)
+        self._all_texts, self._all_more = texts, more_names
 
     @cached_property
-    def _rows(self) -> list[list[str]]:
-        self._texts = list(self._texts)
-        return [folded_words(text) for text in self._texts]
+    def _texts(self) -> list[_KnownText]:
+        return list(map(_KnownText, self._all_texts))
 
     @cached_property
-    def text(self) -> str:
-        return "\n".join(f" {' '.join(row)} " for row in self._rows)
+    def _with_names(self) -> list[_KnownText]:
+        return [*self._texts, *map(_KnownText, self._all_more)]
 
-    @cached_property
-    def all_names(self) -> set[str]:
-        texts = self._texts if self._rows else ()
-        return set().union(*map(distinctive_names, (*texts, *self._more)))
+    def has_run(self, row: Sequence[str]) -> bool:
+        """Return whether these consecutive words occur in a known text."""
+        run = _joined(row)
+        return any(run in text.joined for text in self._texts)
 
-    @cached_property
-    def vocabulary(self) -> set[str]:
-        """The words of the known texts, and of the texts whose names are known."""
-        return {word for row in (*self._rows, *map(folded_words, self._more)) for word in row}
+    def has_name(self, name: str) -> bool:
+        return any(text.has_name(name) for text in self._with_names)
 
-    @cached_property
-    def content_words(self) -> set[str]:
-        return _content_words(word for row in self._rows for word in row)
+    def has_word(self, word: str) -> bool:
+        """Return whether a known text, or a text whose names are known, has this word."""
+        return any(_joined([word]) in text.joined for text in self._with_names)
+
+    def has_content_word(self, word: str) -> bool:
+        return any(word in text.content for text in self._texts)
 
 
 class ReadTexts:
@@ -260,7 +316,7 @@ class ReadTexts:
             word for analyzed in strong for word in analyzed.row
         ]  # joined, because a sentence may be split over several texts
         light_row = [word for analyzed in light for word in analyzed.row]
-        self._text, self._light_text = f" {' '.join(row)} ", f" {' '.join(light_row)} "
+        self._text, self._light_text = _joined(row), _joined(light_row)
         self._known = KnownTexts(known_texts, known_names)
         self._runs = {*_runs(row), *_runs(light_row, LONG_RUN_WORDS)}
         self._names = set().union(*(analyzed.distinct_names for analyzed in strong))
@@ -271,24 +327,25 @@ class ReadTexts:
             for language_code, latin_words in analyzed.strange.items():
                 self._strange.setdefault(language_code, set()).update(latin_words)
         self._sentences = [content_words for analyzed in strong for content_words in analyzed.content]
-        self._where: dict[str, list[int]] = {}
+        self._where: defaultdict[str, list[int]] = defaultdict(list)
         for number, content_words in enumerate(self._sentences):
             for word in content_words:
-                self._where.setdefault(word, []).append(number)
+                self._where[word].append(number)
 
     def is_repeated_in(self, text: str) -> bool:
         """Return whether any sentence of the text repeats what was read."""
         return any(map(self.is_repeated, _sentences_of(text)))
 
     def is_repeated(self, sentence: str) -> bool:
-        row = sentence_words(sentence)
-        if self._names_in(sentence) or self._has_run(row):
+        folded = _folded(sentence)
+        row = _sentence_words(folded)
+        if self._has_name_in(folded) or self._has_run(row):
             return True
-        whole = f" {' '.join(row)} "
+        whole = _joined(row)
         shorter = (MIN_WORDS <= len(row) < RUN_WORDS and whole in self._text) or (
             RUN_WORDS <= len(row) < LONG_RUN_WORDS and whole in self._light_text
         )
-        if shorter and whole not in self._known.text:
+        if shorter and not self._known.has_run(row):
             return True
         return self._is_reworded(_content_words(row)) or self._is_translated(row)
 
@@ -298,19 +355,15 @@ class ReadTexts:
             return False
         other_words: set[str] = set().union(*(latin for name, latin in self._strange.items() if name != language_code))
         shared_words = _latin_words(row) & other_words
-        return bool(shared_words) and not shared_words <= self._known.vocabulary
+        return not all(map(self._known.has_word, shared_words))
 
-    def names_in(self, text: str) -> bool:
+    def _has_name_in(self, folded: str) -> bool:
         """Return whether the text has a name that occurs only in what was read."""
-        return bool(self._names_in(text))
-
-    def _names_in(self, text: str) -> set[str]:
-        shared_names = self._names & distinctive_names(text)
-        return shared_names - self._known.all_names if shared_names else shared_names
+        return any(name in self._names and not self._known.has_name(name) for name in _distinctive_names(folded))
 
     def _has_run(self, row: list[str]) -> bool:
-        shared_runs = [run for size in (RUN_WORDS, LONG_RUN_WORDS) for run in _runs(row, size) if run in self._runs]
-        return any(f" {' '.join(run)} " not in self._known.text for run in shared_runs)
+        runs = (run for size in (RUN_WORDS, LONG_RUN_WORDS) for run in _runs(row, size))
+        return any(run in self._runs and not self._known.has_run(run) for run in runs)
 
     def is_split_over(self, texts: Iterable[str]) -> bool:
         """Return whether several texts together repeat a run of words that none of them repeats alone."""
@@ -326,7 +379,7 @@ class ReadTexts:
         for number, count in shared_counts.most_common():
             if count < MIN_SHARE * len(content_words):
                 return False
-            if (content_words & self._sentences[number]) - self._known.content_words:
+            if not all(map(self._known.has_content_word, content_words & self._sentences[number])):
                 return True
         return False
 
@@ -337,7 +390,11 @@ def _is_no_identifier(name: str) -> bool:
 
 
 def _runs(row: list[str], size: int = RUN_WORDS) -> Iterator[tuple[str, ...]]:
-    return (tuple(row[at : at + size]) for at in range(len(row) - size + 1))
+    return zip(*(row[start:] for start in range(size)), strict=False)
+
+
+def _joined(row: Sequence[str]) -> str:
+    return f" {' '.join(row)} "
 
 
 def _sentences_of(text: str) -> list[str]:
@@ -390,15 +447,28 @@ _HEAD = re.compile(
     r"[*]{0,2}[ \t]{0,2}(?::|$))",
     re.I | re.M,
 )
+# What an agent sends after the user approved its plan. The plan is the user's instruction, and its sentences often end in
+# a colon ("the report has two sections:"), so in a plan only the explicit introduction of another person's text counts.
+_APPROVED_PLAN = re.compile(r"\s*Implement the following plan:\s*\n#{1,3} \S")
+_INTRODUCED_IN_PLAN = re.compile(
+    r"\b(?:(?:following|this|original|linked|reported|pasted|customer'?s?|user'?s?) (?:issues?|tickets?|bug reports?|reports?|comments?|messages?"
+    r"|reviews?|posts?|threads?|log|text|page)|e-?mails?|slack|said|says|wrote|writes|reads|pasted?|quote[ds]?|feedback"
+    r"|article)\b[^\n:]{0,80}:[ \t]{0,4}\n",
+    re.I,
+)
+_SUMMARY_HEADING = re.compile(r"^[ \t]{0,3}#{1,6} +(?:summary|description|environment)[ \t]*$", re.I | re.M)
 
 
 def own_words(prompt: str) -> str:
     """Return the user's own words of a prompt; the whole prompt if no pasted text is recognized or nothing is left."""
     bare = _QUOTED.sub(f"“{ELLIPSIS}”", _CITED.sub("", _FENCED.sub("", prompt)))
+    is_plan = bool(_APPROVED_PLAN.match(prompt))
     ends: list[int] = []
-    if (introduction := _INTRODUCED.search(bare)) and bare[introduction.end() :].strip():
+    introduced = _INTRODUCED_IN_PLAN if is_plan else _INTRODUCED
+    if (introduction := introduced.search(bare)) and bare[introduction.end() :].strip():
         ends.append(introduction.end())
-    if (head := _HEAD.search(bare)) and head.start():
+    heads = (head for head in _HEAD.finditer(bare) if not (is_plan and _SUMMARY_HEADING.match(bare, head.start())))
+    if (head := next(heads, None)) and head.start():
         ends.append(head.start())
     own = bare[: min(ends)] if ends else bare
     return own.strip() if re.search(r"\w", own) else prompt

@@ -9,7 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from claude_mem.privacy.secret_rules import CODE_EXPRESSION, is_hex_or_uuid, is_mostly_words, is_random, looks_secret
+from claude_mem.privacy.secret_grades import PASSPHRASE, grade
+from claude_mem.privacy.secret_rules import (
+    CODE_EXPRESSION,
+    is_hex_or_uuid,
+    is_label,
+    is_mostly_words,
+    is_random,
+    looks_secret,
+)
 
 Edit = tuple[int, int, str]  # start, end, replacement
 
@@ -20,7 +28,7 @@ _KEY_KINDS = (
     "service|consumer|deploy|client|storage|admin|session|auth|jwt|hmac"
 )
 _NAMES = (
-    r"(?:pass(?:word|wd|phrase|code)|(?:(?<![A-Za-z])|(?<=store)|(?<=key)|(?<=ssh)|(?<=require))pass|pwd|psk|(?<=_)salt|secret|token|credentials?|auth(?:tok)?|"
+    r"(?:pass(?:word|wd|phrase|code)|(?:(?<![A-Za-z])|(?<=store)|(?<=key)|(?<=ssh)|(?<=require))pass|pwd|psk|(?<=_)salt|secret|token|credentials?|auth(?:tok|(?!0))|"
     rf"(?:{_KEY_KINDS})[_\-]?key|api key|(?<=[A-Za-z0-9][_\-.])key|(?-i:(?<=[a-z0-9])Key))"
 )
 _REST = r"(?:s|[0-9]{1,4}|[_\-][A-Za-z0-9_\-]{0,32}|(?-i:[A-Z][A-Za-z0-9]{0,32}))?(?![A-Za-z0-9])"
@@ -117,6 +125,7 @@ def named_value_edits(text: str) -> list[Edit]:
 
 _CELL_SEPARATORS = ("|", "\t", ",", ";")
 _MAX_LINE, _MAX_ROWS = 300, 200
+_HEADER_CELL = re.compile(r"[\s\"'`]{0,8}[\w .#/\-]{0,40}[\s\"'`]{0,8}\Z")
 
 
 def table_edits(text: str, places: list[int]) -> list[Edit]:
@@ -127,11 +136,13 @@ def table_edits(text: str, places: list[int]) -> list[Edit]:
         begin, end = _line_at(text, at) if at >= after else (0, 0)
         for separator in _CELL_SEPARATORS if end else ():
             count = text.count(separator, begin, end)
-            if not count or text.count(separator, end, text.find("\n", end + 1, end + 1 + 4 * _MAX_LINE)) != count:
+            next_line = _RULE_LINE.match(text, end + 1)
+            next_at = next_line.end() if next_line else end
+            if not count or text.count(separator, next_at, _line_end(text, next_at + 1)) != count:
                 continue
             cells = text[begin:end].split(separator)
             columns = {number for number, cell in enumerate(cells) if len(cells) > 1 and _heads_column(cell)}
-            if columns:
+            if columns and (separator in "|\t" or all(map(_HEADER_CELL.match, cells))):
                 all_edits += _column_edits(text, end, separator, len(cells), columns)
                 break
         after = max(after, end)
@@ -150,16 +161,25 @@ def _heads_column(cell: str) -> bool:
     return match is not None and not _has_weak_name(match) and not _is_about_secret(match["name"])
 
 
+def _line_end(text: str, begin: int) -> int:
+    end = text.find("\n", begin, begin + 4 * _MAX_LINE)
+    return end if end >= 0 else min(len(text), begin + 4 * _MAX_LINE)
+
+
+_RULE_LINE = re.compile(r"[ \t|+\-=:]{3,300}+(?=\r?\n|\Z)")  # between the header of a table and its rows
+
+
 def _column_edits(text: str, end: int, separator: str, count: int, columns: set[int]) -> Iterator[Edit]:
     for _ in range(_MAX_ROWS):
-        begin, end = end + 1, text.find("\n", end + 1, end + 1 + 4 * _MAX_LINE)
-        end = end if end >= 0 else min(len(text), begin + 4 * _MAX_LINE)
+        begin, end = end + 1, _line_end(text, end + 1)
+        if _RULE_LINE.match(text, begin):
+            continue
         cells = text[begin:end].split(separator)
         if len(cells) != count:
             return
         for number, cell in enumerate(cells):
             value = cell.strip(" \t\r*`\"'")
-            if number in columns and is_random(value):
+            if number in columns and (is_random(value) or grade(value) >= PASSPHRASE):
                 start = begin + sum(map(len, cells[:number])) + number + cell.index(value)
                 yield start, start + len(value), "[redacted]"
 
@@ -293,7 +313,9 @@ _URN = re.compile(r"\b[au]rn:[\w:.\-/]{0,96}\Z")
 _CAMEL_CASE = re.compile(r"[A-Za-z][a-z]{1,24}(?:[A-Z][a-z]{1,24}){1,8}[0-9]{1,2}\Z")
 _CJK = re.compile(r"[\u2e80-\u9fff\uac00-\ud7ff\uff01-\uff60]")  # prose in scripts without spaces
 _YAML_TAG = re.compile(r"![A-Za-z:]{2,24}\Z")
-_PUBLIC = re.compile(r"(?i)public[_\-]?key[_\-]?\Z")
+_PUBLIC = re.compile(
+    r"(?i)(?:public[_\-]?key|(?<![A-Za-z])(?:next|next[_\-]?page|page|continuation|request|cancellation|sync|resume|starting|clientrequest))[_\-]?\Z"
+)
 _CHAIN = re.compile(r"\?\.|!\.|::")
 _DECLARED = re.compile(r"(?:\b(?:const|let|var|val|auto|mut)\s{1,4}|\b(?:self|this|cls)\.)[\w$]{0,48}\Z")
 _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$.]{0,64}\Z")
@@ -382,7 +404,7 @@ def _is_env_secret(value: str, name: str, line: str) -> bool:
 
 
 _NOT_SECRET_KEY = re.compile(
-    r"(?i)(?:public|cache|primary|foreign|sort|partition|idempotency|host|object|hash|map|hot|short|group|unique|index|row|"
+    r"(?i)(?:public|publishable|cache|primary|foreign|sort|partition|idempotency|host|object|hash|map|hot|short|group|unique|index|row|"
     r"query|lookup|route|routing|record|node|linux|config|commit|dedup|translation|i18n|message|event|job|trace|build|"
     r"artifact|s3|blob|file|item|data|cursor|page|field|column|sub|pub|ssh|id|by|the|a|this|each|for|in|of|with|every)[_\-. ]?\Z"
 )
@@ -431,16 +453,8 @@ def _is_about_secret(name: str) -> bool:
     return bool(_ABOUT.search(name)) and not _PASSWORD.fullmatch(name)
 
 
-_LABEL = re.compile(r"(?i)pass(?:word)?|secret|token|auth|key|jwt|cred|login|expected|missing|required")
-
-
-def _is_label(value: str) -> bool:
-    """Return whether a value is a label: words of which one is about secrets (`x-auth-token-2`)."""
-    return bool(_LABEL.search(value)) and is_mostly_words(value)
-
-
 def _is_secret(value: str, name: str, *, env: bool) -> bool:
-    if _is_label(value):
+    if is_label(value):
         return False
     if name[:3].lower() == "key":
         return False  # a weak name: see `_replace_loose`

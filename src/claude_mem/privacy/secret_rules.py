@@ -15,6 +15,7 @@ import time
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 
 Rule = tuple[str, str, re.Pattern[str]]  # name, a literal that must occur for the rule to be tried, pattern
 
-_FILE = tomllib.loads((Path(__file__).parents[1] / "data" / "secrets.toml").read_text("utf-8"))
+RULES_FILE = tomllib.loads((Path(__file__).parents[1] / "data" / "secrets.toml").read_text("utf-8"))
 
 # Text that may precede a token although it ends in a letter or digit: an escaped newline or similar (text quoted in
 # other text), or the end of a terminal colour code.
@@ -59,7 +60,7 @@ def _expand(pattern: str, literal: str) -> str:
         "nobase64": _not_in_base64(prefix),
         "end": r"(?![A-Za-z0-9_\-])",
     }
-    parts = {**_FILE["parts"], **built_in}
+    parts = {**RULES_FILE["parts"], **built_in}
     for _ in range(3):  # parts may be nested
         pattern = _PART.sub(lambda part: parts[part[1]], pattern)
     return pattern
@@ -68,10 +69,45 @@ def _expand(pattern: str, literal: str) -> str:
 def _rules(place: str) -> tuple[Rule, ...]:
     return tuple(
         (rule["name"], literal, re.compile(_expand(rule["pattern"], literal)))
-        for rule in _FILE["rule"]
+        for rule in RULES_FILE["rule"]
         if rule["in"] == place
         for literal in rule["literals"]
     )
+
+
+_SMALL_TEXT = 2_000
+
+
+class Literals:
+    """Tells which literals a text contains. There are hundreds, so they are searched in the distinct words of a long text
+    first, which are few."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._words = text if len(text) < _SMALL_TEXT else "\n".join(set(text.split()))
+
+    def __contains__(self, literal: str) -> bool:
+        if self._words is not self._text and longest_word(literal) not in self._words:
+            return False
+        return literal in self._text
+
+    def lower(self) -> Literals:
+        """Return the same for the text in lower case, with the same offsets."""
+        new = Literals("")
+        new._text = self._text.replace("İ", "i").lower()  # the only character whose lower case has two characters
+        new._words = new._text if self._words is self._text else self._words.lower()
+        return new
+
+    @property
+    def text(self) -> str:
+        """The text."""
+        return self._text
+
+
+@cache
+def longest_word(literal: str) -> str:
+    """Return the longest part of a literal without spaces; "" if it is all spaces."""
+    return max(literal.split(), key=len, default="")
 
 
 _LINE_BACK, _LINE_ON = 1_000, 8_192
@@ -89,7 +125,7 @@ def matches_in_lines(pattern: re.Pattern[str], literal: str, text: str) -> Itera
         at = text.find(literal, max(end - 1, at + 1))
 
 
-PREFIXES = tuple(_FILE["prefixes"]["vendors"].split())
+PREFIXES = tuple(RULES_FILE["prefixes"]["vendors"].split())
 # Secrets that are one long word: searched only among the long words of a text, of which there are few.
 TOKEN_RULES: tuple[Rule, ...] = (
     *_rules("words"),
@@ -106,17 +142,17 @@ LINE_RULES = _rules("line")
 IDIOM_RULES = _rules("idiom")
 # Commands that print a secret: a single one and nothing else, or several with their names (`every`).
 SECRET_PRINTING_COMMANDS = tuple(
-    (rule["literal"], re.compile(rule["pattern"]), rule.get("every", False)) for rule in _FILE["printer"]
+    (rule["literal"], re.compile(rule["pattern"]), rule.get("every", False)) for rule in RULES_FILE["printer"]
 )
 # Commands that take a secret as an argument; `plain`: hexadecimal values count too.
 SECRET_TAKING_COMMANDS = tuple(
     (literal, re.compile(rule["pattern"]), rule.get("plain", False))
-    for rule in _FILE["command"]
+    for rule in RULES_FILE["command"]
     for literal in rule["literals"]
 )
 # For each letter, the letters that follow it in words.
-LETTER_PAIRS = {row[0]: frozenset(row[1:]) for row in _FILE["words"]["pairs"].split()}
-TRIVIAL_VALUES = frozenset(_FILE["words"]["trivial"].split())
+LETTER_PAIRS = {row[0]: frozenset(row[1:]) for row in RULES_FILE["words"]["pairs"].split()}
+TRIVIAL_VALUES = frozenset(RULES_FILE["words"]["trivial"].split())
 
 
 # --- the user's rules ------------------------------------------------------------------------------------------------
@@ -286,7 +322,7 @@ def _rule_spans(rule: UserRule, text: str) -> list[tuple[int, int, str]]:
 
 # Code that fetches a secret is not a secret: `os.environ`, `boto3.client`, `$(…)`, a path, a URL, the name of a type.
 CODE_EXPRESSION = re.compile(
-    r"(?:process|os|env|config|settings|self|this)\.|\$[A-Za-z_({]|[a-z][a-z0-9+.\-]{1,16}://|(?:file|urn|arn|vault|ssm|sops|keyring|keychain):|[A-Za-z]:\\|\[redacted|<|\{|%[sd]|@[\w./\-]{1,64}\Z|"
+    r"(?:process|os|env|config|settings|self|this)\.|\$[A-Za-z_({]|[a-z][a-z0-9+.\-]{1,16}://|(?:file|urn|arn|vault|ssm|sops|keyring|keychain):|[A-Za-z]:\\|\[redacted|<|\{|%[sd]|@[\w./\-]{1,64}\Z|\((?:sensitive|known|hidden|redacted|none|empty|null|unset|not)\b|"
     r"[a-z:]{0,16}`|[A-Za-z]{1,16}\?\Z|/?\^|%\(|(?:[a-z]{1,24}\.)?(?:[A-Z]{2,32}[0-9]{0,2}_){1,8}[A-Z]{1,32}[0-9]{0,2}\Z|(?:~|\.{0,2})/(?:[\w.@+\-]{0,24}/){0,16}[\w.@+\-]{0,24}\Z|"
     r"(?:[A-Za-z_]+[0-9]{0,3}\.)+[A-Za-z_]+[0-9]{0,3}(?:[(\[]|\Z)|[A-Za-z_]+[0-9]{0,3}[(\[]|"
     r"[\w.]{1,64}(?<=[a-z0-9])(?:Keys?|Types?|Token|Secret|Password|Auth|Str|String|Config|Provider|Credentials?)\Z|"
@@ -294,7 +330,7 @@ CODE_EXPRESSION = re.compile(
 )
 # Placeholders that people write instead of a secret.
 _PLACEHOLDER = re.compile(
-    r"(?i)\[[a-z _\-]{3,24}\]\Z|(?:your|insert|enter|replace|put)[_\-]|.{0,40}?(?:change[_\-]?(?:me|it)|[_\-]your[_\-]|example|placeholder|dummy|xxxx|\*\*\*|\.\.\.|\u2026|\{\{[^}]{1,64}\}\}|\$\{[^}]{1,64}\})|"
+    r"(?i)\[[a-z _\-]{3,24}\]\Z|(?:your|insert|enter|replace|put)[_\-]|.{0,40}?(?:change[_\-]?(?:me|it)|[_\-]your[_\-]|example|placeholder|dummy|redacted|xxxx|\*\*\*|\.\.\.|\u2026|\{\{[^}]{1,64}\}\}|\$\{[^}]{1,64}\})|"
     r"(?:[a-z0-9]{1,24}[_\-.:]){0,4}(?:tests?|testing|fake|mock(?:ed)?|sample|stub|demo|foo|bar|baz|invalid|wrong|bogus)(?:[_\-.:0-9][a-z0-9_\-.:]{0,40})?\Z"
 )
 # Technical terms with digits: `Uint8Array`, `base64-encoded`, `OAuth2Client`; short ones only as whole words.
@@ -308,7 +344,7 @@ _NOT_SECRET = re.compile(
     r"(?:[\^~v=]{0,2}[0-9]{1,5}(?:\.[0-9]{1,9}){1,3}(?:[\-+.](?:alpha|beta|rc|dev|next|canary|post|pre|snapshot|build)[0-9A-Za-z.\-]{0,24})?|"
     r"[0-9]{4}\.[0-9]{1,2}\.[0-9]{1,2}[\w.\-]{0,24}|[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T[0-9:.]{4,16}(?:Z|[+\-][0-9:]{4,5})?)?|"
     r"[0-9][0-9.,_]{0,16}(?:[kKmMgGtT]i?[bB]?|ms|[smhd]|min|%|x|px|pt|r?em|tps|tok(?:ens)?(?:/s(?:ec)?)?)(?:/[0-9.]{1,9}[kKmMgG]?)?|"
-    r"0x[0-9A-Fa-f]{1,16}|[0-9]{1,3}-[a-z]{2,16}|"
+    r"0x[0-9A-Fa-f]{1,16}[uUlL]{0,3}|[0-9]{1,3}-[a-z]{2,16}|(?:[a-z][a-z0-9\-]{0,24}:){2,6}[a-z0-9\-]{1,24}|"
     r"(?:[\w.@\-]{1,64}/){0,16}[\w.@\-]{1,64}\.(?:py|pyi|js|mjs|cjs|jsx|ts|tsx|vue|go|rs|rb|java|kt|cs|php|c|h|cc|cpp|hpp|swift|m|scala|"
     r"ex|exs|lua|sh|md|mdx|rst|txt|json|ya?ml|toml|ini|cfg|conf|lock|sql|proto|html|css|scss|xml|log|pem|crt|key|snap)(?::[0-9]{1,6}){0,2})\Z"
 )
@@ -358,7 +394,7 @@ def _is_word(chunk: str) -> bool:
     return rare <= len(chunk) // 6
 
 
-_SLUG = re.compile(r"[a-z]{1,24}(?:[_\-./][a-z]{1,24}){0,8}[_\-./]?v?[0-9]{0,4}\Z")
+_SLUG = re.compile(r"[a-z]{1,24}(?:[_\-./:][a-z]{1,24}){0,8}[_\-./:]?v?[0-9]{0,4}\Z")
 _ANY_CODE = re.compile(r"\$[A-Za-z_({]|[a-z][a-z0-9+.\-]{1,16}://|\[redacted|<|\{|%[sd(]|\.{0,2}/")
 
 
@@ -392,6 +428,24 @@ def is_certainly_random(value: str) -> bool:
         and _NOT_SECRET.match(value) is None
         and "/" not in value[:1]
     )
+
+
+_LABEL = re.compile(r"(?i)pass(?:word)?|secret|token|auth|key|jwt|cred|login|expected|missing|required")
+
+
+def is_label(value: str) -> bool:
+    """Return whether a value is a label: words of which one is about secrets (`x-auth-token-2`)."""
+    return bool(_LABEL.search(value)) and is_mostly_words(value)
+
+
+def is_not_secret(value: str) -> bool:
+    """Return whether a value is clearly something else: a version, a time, a size, a pointer, the name of a file."""
+    return _NOT_SECRET.match(value) is not None
+
+
+def without_terms(value: str) -> str:
+    """Return a value without technical terms that contain digits: `Uint8`, `base64`."""
+    return _TERMS.sub("", value)
 
 
 def is_hex_or_uuid(value: str) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from claude_mem.domain.text import map_strings
-from claude_mem.privacy import secret_names, secret_rules
+from claude_mem.privacy import secret_context, secret_grades, secret_names, secret_rules
 from claude_mem.privacy.secret_names import Edit
 from claude_mem.privacy.secret_rules import (
     IDIOM_RULES,
@@ -27,6 +27,7 @@ from claude_mem.privacy.secret_rules import (
     SECRET_TAKING_COMMANDS,
     TEXT_RULES,
     TOKEN_RULES,
+    Literals,
     Rule,
     is_certainly_random,
     is_hex_or_uuid,
@@ -35,6 +36,11 @@ from claude_mem.privacy.secret_rules import (
     matches_in_lines,
 )
 
+_MIN_REPEATED, _MAX_REPEATED = (
+    12,
+    512,
+)  # a random secret of this length is redacted wherever it occurs in the same event
+_REPEATED = re.compile(r"(?<![^\s\"'`,;:=(){}\[\]<>|\\])[^\s\"'`,;:=(){}\[\]<>|\\]{12,512}+")
 _MIN_LENGTH = 9  # the shortest text that any rule matches: `://:abc@x`. Most strings of a tool call are shorter
 _LONG_WORD = re.compile(r"(?<![A-Za-z0-9+/_\-.~])[A-Za-z0-9+/_\-.~]{20,}+")
 
@@ -52,6 +58,8 @@ _URLSAFE = str.maketrans("-_", "+/")
 _MAX_DEPTH = 2  # base64 in base64
 
 
+_VENDOR_MARK = "[redacted vendor-token]"
+
 _own_secrets: set[str] = set()
 _COLOUR_STARTS = ("\x1b[", "1b[", "033[", "\\e[")  # raw, or escaped when quoted in other text
 _COLOUR = re.compile(r"(?:\x1b|\\u001b|\\x1b|\\033|\\e)\[[0-9;]{0,16}[mK]")
@@ -68,6 +76,7 @@ class _EditableText:
 
     def __init__(self, text: str, bounds: list[int] | None = None) -> None:
         self.text, self.bounds = text, bounds or []
+        self.removed: set[str] = set()
 
     def edit(self, edits: Iterable[Edit]) -> None:
         """Apply edits, which must be sorted. An offset inside a replaced part moves to the end of the replacement."""
@@ -82,6 +91,7 @@ class _EditableText:
                 bounds.append(bound + shift if bound <= start else start + shift + len(new))
                 at += 1
             parts += (self.text[position:start], new)
+            self.removed.add(self.text[start:end])
             shift += len(new) - (end - start)
             position = end
         if parts:
@@ -97,7 +107,9 @@ class _EditableText:
         )
 
     def copy(self) -> _EditableText:
-        return _EditableText(self.text, list(self.bounds))
+        copy = _EditableText(self.text, list(self.bounds))
+        copy.removed = self.removed
+        return copy
 
 
 def redact(text: str) -> str:
@@ -112,8 +124,20 @@ def _clean(draft: _EditableText) -> None:
         if secret in draft.text:
             draft.sub(re.compile(re.escape(secret)), lambda _: "[redacted]")
     _apply_rules(draft, _MAX_DEPTH)
-    if not any(begin in draft.text for begin in _COLOUR_STARTS):
-        return
+    if any(begin in draft.text for begin in _COLOUR_STARTS):
+        _clean_without_colours(draft)
+    if repeated := {value.rstrip("=") for value in draft.removed if _is_unique(value)}:
+        draft.sub(_REPEATED, lambda word: "[redacted]" if word[0] in repeated else None)
+
+
+def _is_unique(value: str) -> bool:
+    """Return whether a value can mean nothing else than the secret that it was elsewhere."""
+    if not _MIN_REPEATED <= len(value) <= _MAX_REPEATED:
+        return False
+    return secret_grades.grade(value) >= secret_grades.RANDOM and any(map(str.isdigit, value))
+
+
+def _clean_without_colours(draft: _EditableText) -> None:
     plain = draft.copy()
     plain.sub(_COLOUR, lambda _: "")
     text = plain.text
@@ -126,16 +150,21 @@ def _apply_rules(draft: _EditableText, depth: int) -> None:
     if len(draft.text) < _MIN_LENGTH:
         return
     _redact_key_ends(draft)
-    _apply(TEXT_RULES, draft, searched_text=draft.text)
-    _apply_by_line(LINE_RULES, draft)
-    if words := "\n".join(_LONG_WORD.findall(draft.text)):
-        _apply(TOKEN_RULES, draft, searched_text=words)
+    literals = Literals(draft.text)
+    _apply([rule for rule in TEXT_RULES if rule[1] in literals], draft)
+    _apply_by_line([rule for rule in LINE_RULES if rule[1] in literals], draft)
+    long_words = _LONG_WORD.findall(draft.text)
+    if words := "\n".join(long_words):
+        _apply([rule for rule in TOKEN_RULES if rule[1] in words], draft)
+        if any(map(secret_grades.is_prefixed_token, long_words)):
+            draft.sub(_LONG_WORD, lambda word: _VENDOR_MARK if secret_grades.is_prefixed_token(word[0]) else None)
     draft.edit(
         (start, end, f"[redacted {name}]") for start, end, name in sorted(secret_rules.user_rule_spans(draft.text))
     )
     draft.edit(_tighten(draft.text, secret_names.named_value_edits(draft.text)))
-    draft.edit(sorted(command_edits(draft.text)))
-    _apply_by_line(IDIOM_RULES, draft)
+    draft.edit(sorted(command_edits(draft.text, literals)))
+    draft.edit(secret_context.context_edits(draft.text, literals))
+    _apply_by_line([rule for rule in IDIOM_RULES if rule[1] in literals], draft)
     if depth:
         _redact_encoded(draft, words, depth)
 
@@ -148,38 +177,38 @@ def _tighten(text: str, edits: list[Edit]) -> Iterator[Edit]:
         yield start + same, end, new[same:]
 
 
-def _apply(rules: tuple[Rule, ...], draft: _EditableText, *, searched_text: str) -> None:
-    for name, literal, pattern in rules:
-        if literal in searched_text:
-            draft.edit(
-                (match.start() + len(keep), match.end(), mark)
-                for match in pattern.finditer(draft.text)
-                for keep, mark in _replacements(name, match)
-            )
+def _apply(rules: Iterable[Rule], draft: _EditableText) -> None:
+    for name, _, pattern in rules:
+        draft.edit(
+            (match.start() + len(keep), match.end(), mark)
+            for match in pattern.finditer(draft.text)
+            for keep, mark in _replacements(name, match)
+        )
 
 
-def _apply_by_line(rules: tuple[Rule, ...], draft: _EditableText) -> None:
+def _apply_by_line(rules: Iterable[Rule], draft: _EditableText) -> None:
     """Apply rules whose matches lie within one line: only lines that contain the literal are searched."""
     for name, literal, pattern in rules:
-        if literal in draft.text:
-            draft.edit(
-                (match.start() + len(keep), match.end(), mark)
-                for match in secret_rules.matches_in_lines(pattern, literal, draft.text)
-                for keep, mark in _replacements(name, match)
-            )
+        draft.edit(
+            (match.start() + len(keep), match.end(), mark)
+            for match in secret_rules.matches_in_lines(pattern, literal, draft.text)
+            for keep, mark in _replacements(name, match)
+        )
 
 
 def _replacements(name: str, match: re.Match[str]) -> Iterator[tuple[str, str]]:
     """Yield the prefix of a match to keep and the marker that replaces the rest; nothing if the match is no secret.
 
     Named groups of a rule: `keep` is not part of the secret, `word` may turn out to be trivial, `value` must look
-    random.
+    random, `password` must not look like a word or a name.
     """
     groups = match.groupdict("")
     word, keep, value = groups.get("word", ""), groups.get("keep", ""), groups.get("value", "")
     if match[0].startswith("[redacted", len(keep)):
         return
-    if value:
+    if password := groups.get("password", ""):
+        is_harmless = secret_grades.grade(password) < secret_grades.PASSPHRASE
+    elif value:
         is_harmless = not is_random(value) or (is_hex_or_uuid(value) and name != "named")
     else:
         is_harmless = is_trivial(word) if word else _is_example(match[0])
@@ -371,7 +400,8 @@ def _effective_name(key: str, sibling_name: str, outer: str) -> str:
 def _redact_under(key: str, item: Any, outer: str) -> Any:
     name = key[-64:]
     if isinstance(item, str):
-        return "[redacted]" if secret_names.is_named_secret(name, item) else item
+        is_secret = secret_names.is_named_secret(name, item) or secret_context.is_named_secret(name, item)
+        return "[redacted]" if is_secret else item
     return redact_named_values(item, outer if name.lower() in _GENERIC_KEYS else name)
 
 
@@ -463,17 +493,17 @@ _LINE_END = re.compile(r"(?<!\\)\n|\\n|[|;&]\s|\x00")
 _MAX_LINE = 600
 
 
-def command_edits(text: str) -> Iterator[Edit]:
+def command_edits(text: str, literals: Literals) -> Iterator[Edit]:
     """Yield edits that redact random arguments of commands that take a secret (`cargo login …`) and secrets that
     commands printed in a copied terminal."""
     for literal, pattern, plain in SECRET_TAKING_COMMANDS:
-        if literal not in text:
+        if literal not in literals:
             continue
         for command in matches_in_lines(pattern, literal, text):
             end = _LINE_END.search(text, command.end(), command.end() + _MAX_LINE)
             stop = end.start() if end else min(len(text), command.end() + _MAX_LINE)
             for word in _ARGUMENT.finditer(text, command.end(), stop):
-                if _is_secret_argument(word[0], plain=plain):
+                if _is_secret_argument(word[0], plain=plain) and not secret_context.is_user(text, word.start()):
                     yield word.start(), word.end(), "[redacted]"
     yield from _terminal_edits(text)
 
@@ -503,12 +533,18 @@ def _matching_printers(command: str) -> Iterator[tuple[bool]]:
 
 
 def _is_printed_secret(word: str) -> bool:
-    return is_random(word) or (is_hex_or_uuid(word) and "-" not in word and len(word) >= 16)
+    return (
+        is_random(word)
+        or secret_grades.grade(word) >= 1.5
+        or (is_hex_or_uuid(word) and "-" not in word and len(word) >= 16)
+    )
 
 
 def _is_secret_argument(word: str, *, plain: bool) -> bool:
     """Return whether an argument is a secret. `plain`: the command also takes hexadecimal keys."""
-    return is_certainly_random(word) if not is_hex_or_uuid(word) else plain and len(word) >= 20
+    if is_hex_or_uuid(word):
+        return plain and len(word) >= 20
+    return is_certainly_random(word) or (plain and secret_grades.grade(word) >= secret_grades.PASSPHRASE)
 
 
 _OUTPUT_WORD = re.compile(r"[^\s\"'`,;:(){}\[\]<>]{8,4096}")
@@ -516,8 +552,19 @@ _OUTPUT_WORD = re.compile(r"[^\s\"'`,;:(){}\[\]<>]{8,4096}")
 
 def redact_printed_secrets(commands: Iterable[str], output: Any) -> Any:
     """Return the output of commands without the secrets they print: `vault kv get -field=password …`."""
+    commands = list(commands)
     prints_several = [every for command in commands for (every,) in _matching_printers(command)]
+    if not prints_several and isinstance(output, dict | str):
+        return map_strings(output, partial(_redact_single_word, commands=commands))
     return map_strings(output, partial(_redact_output, every=any(prints_several))) if prints_several else output
+
+
+def _redact_single_word(text: str, *, commands: list[str]) -> str:
+    """Redact an output that is a single random word if one of the commands speaks of a secret."""
+    word = text.strip()
+    if not 6 <= len(word) <= 4096 or not any(secret_context.is_shown_secret(command, word) for command in commands):
+        return text
+    return text.replace(word, "[redacted]")
 
 
 def _redact_output(text: str, *, every: bool) -> str:

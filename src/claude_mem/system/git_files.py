@@ -15,6 +15,7 @@ import stat
 import struct
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -34,6 +35,7 @@ _WRITTEN_AT_CREATION = (
     "info/exclude",
 )  # git writes them when it creates a repository; users rarely edit the first
 _CHANGED_BY_COMMITS = ("logs/HEAD", "index", "objects/info", "refs/heads")  # at least one changes with the first commit
+_SPARSE = re.compile(r"^\s*sparseCheckout\s*=\s*(?:true|yes|on|1)\s*$", re.I | re.M)
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _INITIAL = re.compile(rb"0+ ([0-9a-f]{40}(?:[0-9a-f]{24})?) [^\t\n]*\tcommit \(initial\)")
 # By git directory and creation id: the root commit, and the modification times of the files it was derived from.
@@ -96,6 +98,22 @@ def find_work_tree(start: Path) -> WorkTree | None:
         if isinstance(tree, WorkTree):
             return tree
     return None
+
+
+def is_sparse(root: Path) -> bool:
+    """Return whether a work tree is a sparse checkout, as its repository's settings say."""
+    dot = root / ".git"
+    git_dirs = [dot]
+    with suppress(OSError, ValueError):
+        if dot.is_file():
+            own = root / untrusted_files.read_text(dot).removeprefix("gitdir:").strip()
+            git_dirs = [own, own / untrusted_files.read_text(own / "commondir").strip()]
+    for git_dir in git_dirs:
+        for name in ("config.worktree", "config"):
+            with suppress(OSError, ValueError):
+                if _SPARSE.search(untrusted_files.read_text(git_dir / name)):
+                    return True
+    return False
 
 
 def distrust_reason(start: Path) -> str:

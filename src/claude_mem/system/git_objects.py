@@ -23,11 +23,12 @@ from claude_mem.system.untrusted_files import is_owned_by_user_or_root
 PROGRAM_FOLDERS = ("/usr/bin", "/usr/local/bin", "/opt/homebrew/bin", "/opt/local/bin", "/bin")
 TIMEOUT_SECONDS = 5.0
 MAX_OUTPUT_BYTES = 64 << 20
-MAX_PATHS_BYTES = 8 << 20
+MAX_PATHS_BYTES = 16 << 20
 MAX_GIT_BYTES = 192 << 20  # memory that git may allocate; files that it maps do not count
 # Set before git starts: it allocates the size that an object claims to have before it reads the object.
 _LIMITED = ("/bin/sh", "-c", f'ulimit -d {MAX_GIT_BYTES >> 10}; exec "$@"', "sh")
 MAX_BLOB_BYTES = 1 << 20
+MAX_PATHS = 300_000
 _SWITCHED_OFF = (
     "core.fsmonitor=false",
     "core.hooksPath=/dev/null",
@@ -41,11 +42,12 @@ DEFAULT_BRANCHES = ("refs/remotes/origin/HEAD", "refs/heads/main", "refs/heads/m
 
 @dataclass(frozen=True, slots=True)
 class CommitInfo:
-    """A commit: its id, its time in milliseconds, and its subject."""
+    """A commit: its id, its time in milliseconds as its author's clock had it, its subject and its parents."""
 
     id: str
     at: int
     subject: str
+    parents: tuple[str, ...] = ()
 
 
 def find_git() -> str:
@@ -77,6 +79,14 @@ class GitObjects:
         branch = self._run("rev-parse", "--abbrev-ref", "HEAD").decode("utf-8", "replace").strip() if commit else ""
         return commit, "" if branch == "HEAD" else branch[:200]
 
+    def is_incomplete(self) -> bool:
+        """Return whether objects may be missing: the repository is a shallow or a partial clone."""
+        folder = self._run("rev-parse", "--git-common-dir").decode("utf-8", "replace").strip()
+        if not folder:
+            return True
+        common = Path(self.git_dir).parent / folder
+        return (common / "shallow").exists() or any((common / "objects" / "pack").glob("*.promisor"))
+
     def default_branch(self) -> str:
         """Return the newest commit of the default branch; "" if it is unknown."""
         return next((commit for commit in self.resolve(*DEFAULT_BRANCHES) if commit), "")
@@ -88,14 +98,17 @@ class GitObjects:
         if len(lines) != len(specs):
             return {}
         blob_ids: dict[str, str] = {}
-        total = 0
+        counted_ids, total = set[str](), 0
         for spec, line in zip(specs, lines, strict=True):
             parts = line.decode("utf-8", "replace").rsplit(" ", 2)
-            if len(parts) == 3 and parts[1] == "blob" and int(parts[2]) <= MAX_BLOB_BYTES:
-                total += int(parts[2]) if parts[0] not in blob_ids.values() else 0
-                if total > MAX_OUTPUT_BYTES // 2:
-                    break
-                blob_ids[spec] = parts[0]
+            is_blob = len(parts) == 3 and parts[1] == "blob" and parts[2].isdigit()  # else: `NAME missing`
+            if not is_blob or int(parts[2]) > MAX_BLOB_BYTES:
+                continue
+            total += int(parts[2]) if parts[0] not in counted_ids else 0
+            if total > MAX_OUTPUT_BYTES // 2:
+                break
+            counted_ids.add(parts[0])
+            blob_ids[spec] = parts[0]
         blobs = self._contents(list(dict.fromkeys(blob_ids.values())))
         return {spec: blobs[name] for spec, name in blob_ids.items() if name in blobs}
 
@@ -106,7 +119,7 @@ class GitObjects:
         while at < len(data):
             end = data.find(b"\n", at)
             header = data[at:end].split(b" ")
-            if end < 0 or len(header) != 3:
+            if end < 0 or len(header) != 3 or not header[2].isdigit():
                 break
             size = int(header[2])
             contents[header[0].decode()] = data[end + 1 : end + 1 + size]
@@ -115,18 +128,28 @@ class GitObjects:
 
     def list_commits(self, *revisions: str, most: int) -> list[CommitInfo]:
         """Return the newest commits that `git rev-list` finds for these arguments."""
-        output = self._run("rev-list", f"--max-count={most}", "--format=%H %ct %s", *revisions)
-        lines = [line.split(" ", 2) for line in output.decode("utf-8", "replace").splitlines()]
+        output = self._run("rev-list", f"--max-count={most}", "--format=%H%x09%ct%x09%P%x09%s", *revisions)
+        lines = [line.split("\t", 3) for line in output.decode("utf-8", "replace").split("\n")]
         return [
-            CommitInfo(parts[0], int(parts[1]) * 1000, parts[2] if len(parts) > 2 else "")
+            CommitInfo(parts[0], int(parts[1]) * 1000, parts[3], tuple(parts[2].split()))
             for parts in lines
-            if parts[0] != "commit" and len(parts) > 1 and parts[1].isdigit()
+            if len(parts) == 4 and parts[1].isdigit()
         ]
 
     def list_paths(self, commit: str) -> list[str]:
-        """Return the files of a commit's tree."""
+        """Return the files of a commit's tree, at most `MAX_PATHS`; none if their names are too long."""
         output = self._run("ls-tree", "-r", "-z", "--name-only", "--full-tree", commit, most=MAX_PATHS_BYTES)
-        return [path.decode("utf-8", "replace") for path in output.split(b"\0") if path]
+        return [path.decode("utf-8", "replace") for path in output.split(b"\0", MAX_PATHS)[:MAX_PATHS] if path]
+
+    def list_blobs(self, commit: str) -> dict[str, str]:
+        """Return the files of a commit's tree with the ids of their contents."""
+        output = self._run("ls-tree", "-r", "-z", "--full-tree", commit).decode("utf-8", "replace")
+        entries = [entry.partition("\t") for entry in output.split("\0") if " blob " in entry]
+        return {path: about.split(" ")[2] for about, _, path in entries}
+
+    def list_changes(self, commit: str, path: str, *, most: int) -> list[CommitInfo]:
+        """Return the newest commits up to this one that changed a file or a directory, or removed it."""
+        return self.list_commits(commit, "--", path, most=most)
 
     def _batch(self, option: str, names: Sequence[str]) -> bytes:
         return self._run("cat-file", option, stdin="".join(f"{name}\n" for name in names)) if names else b""
@@ -136,7 +159,8 @@ class GitObjects:
         if not self.program:
             return b""
         settings = [word for setting in _SWITCHED_OFF for word in ("-c", setting)]
-        command = [self.program, "--no-pager", "--no-replace-objects", f"--git-dir={self.git_dir}", *settings, *args]
+        options = ["--no-pager", "--no-replace-objects", "--literal-pathspecs", f"--git-dir={self.git_dir}"]
+        command = [self.program, *options, *settings, *args]
         with tempfile.TemporaryFile() as source:
             source.write(stdin.encode("utf-8", "replace"))
             source.seek(0)
@@ -165,9 +189,13 @@ def _environment() -> dict[str, str]:
 
 
 def _read_output(command: Sequence[str], stdin: int, most: int) -> bytes:
-    command = [*_LIMITED, *command]
     with subprocess.Popen(
-        command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environment(), cwd="/"
+        [*_LIMITED, *command],
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=_environment(),
+        cwd="/",
     ) as process:
         expired = threading.Event()
 

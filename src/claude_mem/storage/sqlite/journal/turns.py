@@ -9,10 +9,11 @@ from functools import lru_cache
 import msgspec
 
 from claude_mem.domain.records import WRITER_VERSION, Body, EarlierReads, Event, Exchange, Prompted, Turn
+from claude_mem.domain.session_reports import OpenTurn, TurnRecord
 from claude_mem.domain.text import normalize_title
 from claude_mem.privacy import external, trust
 from claude_mem.storage.sqlite.deletion import tombstones
-from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
+from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_records, fetch_value
 from claude_mem.storage.sqlite.journal import arrival_order, jobs
 from claude_mem.storage.sqlite.memory import sessions
 from claude_mem.storage.sqlite.memory.trusted_sources import (
@@ -135,13 +136,14 @@ def has_later_turn(conn: Connection, turn_id: int) -> bool:
     return bool(fetch_value(conn, query, (turn_id,)))
 
 
-def list_silent_turns(conn: Connection, *, before: int) -> list[Row]:
+def list_silent_turns(conn: Connection, *, before: int) -> list[OpenTurn]:
     """Return open turns without activity since `before`.
 
     Sessions that are being back-filled are excluded: all their events are old, and more are coming.
     """
-    return fetch_all(
+    return fetch_records(
         conn,
+        OpenTurn,
         """
         select id, session_id, last_at from turns where closed_at is null and last_at < ?
            and session_id not in (select f.session_id from backfill_files f
@@ -450,10 +452,11 @@ def _load_known_titles(conn: Connection, session_id: int, *, before: int) -> fro
     return frozenset(normalize_title(row["title"]) for row in title_rows)
 
 
-def list_turns(conn: Connection, session_id: int) -> list[Row]:
+def list_turns(conn: Connection, session_id: int) -> list[TurnRecord]:
     """Return the turns of a session by number."""
-    return fetch_all(
+    return fetch_records(
         conn,
+        TurnRecord,
         """
         select id, number, private, opened_at, closed_at, closed_by, digested_at from turns
          where session_id = ? order by number

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from claude_mem.domain import anchors
 from claude_mem.domain.anchors import Anchor, Freshness, Outcome, Sighting
+from claude_mem.domain.validity import Validity, judge_validity
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
-from claude_mem.storage.sqlite.memory.observations import INJECTABLE, encode_json, load_observations
+from claude_mem.storage.sqlite.memory.observations import INJECTABLE, decode_row, encode_json, load_observations
 
 
 @dataclass(frozen=True, slots=True)
 class StoredAnchor:
     """An anchor with what the last look at a work tree found. `stamp` is None if nobody has looked.
 
-    `present` and `committed` are bit sets of the lines that were there, and that some commit has had.
+    `present`, `committed` and `landed` are bit sets of the lines that were there, that some commit has had, and that a
+    commit of the default branch has had.
     """
 
     id: int
@@ -27,6 +31,7 @@ class StoredAnchor:
     present: int = 0
     moved_to: str = ""
     committed: int = 0
+    landed: int = 0
 
     @property
     def all_lines(self) -> int:
@@ -40,10 +45,11 @@ class StoredAnchor:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a look at a work tree found of one anchor. `present` is a bit set of its lines."""
+    """What a look at a work tree found of one anchor. `present` is a bit set of its lines. `stamp` is None if its file
+    has changed and was not read."""
 
     anchor_id: int
-    stamp: str
+    stamp: str | None
     present: int
     moved_to: str = ""
 
@@ -70,14 +76,22 @@ class MemoryState:
     paths: tuple[str, ...] = ()
     moved_to: tuple[str, ...] = ()
     superseded_by: int | None = None
+    is_confirmed: bool = False  # by a person who saw the code as it is
 
     @property
     def holds(self) -> bool:
         """Whether the observation may be shown as something that is true now."""
-        return self.freshness not in anchors.STALE and self.outcome not in anchors.UNDONE
+        return self.is_confirmed or (self.freshness not in anchors.STALE and self.outcome not in anchors.NOT_DONE)
+
+    @property
+    def validity(self) -> Validity:
+        """The state in one word."""
+        is_superseded = self.superseded_by is not None
+        return judge_validity(self.freshness, self.outcome, is_superseded=is_superseded, is_confirmed=self.is_confirmed)
 
 
 UNKNOWN_STATE = MemoryState()
+STATE_FIELDS = ("validity", "freshness", "work_outcome", "work_commit", "moved_to")  # of a listed observation
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -88,10 +102,8 @@ def replace_anchors(
     observation_id: int,
     new_anchors: Sequence[Anchor],
     *,
-    blob_ids: dict[str, str],
-    outcome: Outcome,
-    head: str,
-    branch: str,
+    blob_ids: Mapping[str, str] = MappingProxyType({}),
+    outcome: Outcome = Outcome.TRIED,
     now: int,
 ) -> None:
     """Store the anchors of an observation in place of earlier ones. Anchors that did not change keep their rows."""
@@ -111,18 +123,34 @@ def replace_anchors(
         )
     if any(item.kind == "edit" for item in new_anchors):
         conn.execute(
-            "insert into outcomes (observation_id, outcome, head, branch, judged_at) values (?, ?, ?, ?, ?)"
-            " on conflict do nothing",
-            (observation_id, outcome, head, branch, now),
+            "insert into outcomes (observation_id, outcome, judged_at) values (?, ?, ?) on conflict do nothing",
+            (observation_id, outcome, now),
         )
     elif not new_anchors:
         conn.execute("delete from outcomes where observation_id = ?", (observation_id,))
 
 
+def list_unanchored(conn: Connection, turn_id: int) -> list[Row]:
+    """Return the observations of a turn that have no anchors, with the outcome of the turn."""
+    rows = fetch_all(
+        conn,
+        """
+        select o.*, coalesce(s.outcome, '') as outcome
+          from observations o left join session_summaries s on s.turn_id = o.turn_id
+         where o.turn_id = ? and not o.forgotten and not exists (select 1 from anchors where observation_id = o.id)
+        """,
+        (turn_id,),
+    )
+    return [decode_row(row) for row in rows]
+
+
 def record_committed_lines(conn: Connection, items: Iterable[StoredAnchor]) -> None:
-    """Store which lines of these anchors some commit has had, in addition to what is stored."""
+    """Store which lines of these anchors commits have had, in addition to what is stored."""
     for item in items:
-        conn.execute("update anchors set committed = committed | ? where id = ?", (item.committed, item.id))
+        conn.execute(
+            "update anchors set committed = committed | ?, landed = landed | ? where id = ?",
+            (item.committed, item.landed, item.id),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +181,12 @@ def find_replaced(
         """,
         {"project": project_id, "successor": successor, "paths": encode_json(sorted(dropped))},
     )
-    totals: dict[int, list[int]] = {}
+    counts: dict[int, list[tuple[int, int]]] = {}
     for row in rows:
         lines = anchors.unpack_lines(bytes(row["lines"]))
-        counts = totals.setdefault(row["observation_id"], [0, 0])
-        counts[0] += len(lines)
-        counts[1] += sum(line in dropped.get(row["path"], ()) for line in lines)
-    replaced = [row_id for row_id, (total, count) in totals.items() if anchors.is_replaced(total, count)]
+        count = sum(line in dropped.get(row["path"], ()) for line in lines)
+        counts.setdefault(row["observation_id"], []).append((len(lines), count))
+    replaced = [row_id for row_id, files in counts.items() if anchors.is_replaced(files)]
     texts = fetch_all(
         conn,
         "select id, concat_ws(char(10), title, narrative, facts) as text from observations"
@@ -179,7 +206,7 @@ def supersede(conn: Connection, observation_ids: Sequence[int], successor: int) 
 
 def record_looks(conn: Connection, root: str, looks: Iterable[Look], *, commit: str = "") -> None:
     """Store what a look at a work tree found, replacing the last one. Anchors that are gone meanwhile are skipped."""
-    for look in looks:
+    for look in (look for look in looks if look.stamp is not None):
         conn.execute(
             """
             insert into sightings (anchor_id, root, stamp, present, moved_to, commit_id)
@@ -199,7 +226,9 @@ def record_outcome(conn: Connection, observation_id: int, outcome: Outcome, *, c
     )
     if outcome in anchors.UNDONE:
         conn.execute(
-            "update observations set superseded_by = null where superseded_by = ? and type != 'rule'", (observation_id,)
+            "update observations set superseded_by = null where superseded_by = ?"
+            " and id in (select observation_id from anchors where kind = 'edit')",
+            (observation_id,),
         )
 
 
@@ -223,7 +252,8 @@ def list_anchors(conn: Connection, observation_ids: Sequence[int], root: str) ->
     rows = fetch_all(
         conn,
         """
-        select a.id, a.observation_id, a.path, a.kind, a.lines, s.stamp, s.present, s.moved_to, a.committed
+        select a.id, a.observation_id, a.path, a.kind, a.lines, s.stamp, s.present, s.moved_to, a.committed,
+               a.landed
           from anchors a left join sightings s on s.anchor_id = a.id and s.root = ?
          where a.observation_id in (select value from json_each(?)) order by a.observation_id, a.id
         """,
@@ -232,20 +262,20 @@ def list_anchors(conn: Connection, observation_ids: Sequence[int], root: str) ->
     return [
         StoredAnchor(
             row["id"], row["observation_id"], row["path"], row["kind"], anchors.unpack_lines(bytes(row["lines"])),
-            row["stamp"], row["present"] or 0, row["moved_to"] or "", row["committed"],
+            row["stamp"], row["present"] or 0, row["moved_to"] or "", row["committed"], row["landed"],
         )
         for row in rows
     ]  # fmt: skip
 
 
 def list_anchored_ids(conn: Connection, project_id: int, *, limit: int) -> list[int]:
-    """Return the newest observations of a project that have anchors and are not superseded."""
+    """Return the newest observations of a project that have anchors in files and are not superseded."""
     rows = fetch_all(
         conn,
         """
         select o.id from observations o
          where o.project_id = ? and not o.forgotten and o.superseded_by is null
-           and exists (select 1 from anchors a where a.observation_id = o.id)
+           and exists (select 1 from anchors a where a.observation_id = o.id and a.kind != 'command')
          order by o.created_at desc, o.id desc limit ?
         """,
         (project_id, limit),
@@ -283,7 +313,7 @@ def load_states(
 ) -> dict[int, MemoryState]:
     """Return the states of these observations in a work tree, with looks that are not stored yet.
 
-    Observations without anchors are missing from the result.
+    Observations of which nothing is known are missing from the result.
     """
     by_observation: dict[int, list[StoredAnchor]] = {}
     for anchor in apply_looks(list_anchors(conn, observation_ids, root), looks):
@@ -291,44 +321,115 @@ def load_states(
     outcomes = {item.observation_id: item for item in list_outcomes(conn, list(by_observation))}
     links = fetch_all(
         conn,
-        "select id, superseded_by from observations where id in (select value from json_each(?))",
-        (encode_json(list(by_observation)),),
+        """
+        select o.id, o.superseded_by, c.fingerprint
+          from observations o left join confirmations c on c.observation_id = o.id
+         where o.id in (select value from json_each(?))
+        """,
+        (encode_json(list(observation_ids)),),
     )
-    successors = {row["id"]: row["superseded_by"] for row in links}
     return {
-        row_id: _state(items, outcomes.get(row_id), successors.get(row_id)) for row_id, items in by_observation.items()
+        row["id"]: _state(conn, by_observation.get(row["id"], []), outcomes.get(row["id"]), row)
+        for row in links
+        if row["id"] in by_observation or row["superseded_by"] or row["fingerprint"]
     }
 
 
-def _state(items: Sequence[StoredAnchor], outcome: StoredOutcome | None, successor: int | None) -> MemoryState:
+def _state(conn: Connection, items: Sequence[StoredAnchor], outcome: StoredOutcome | None, link: Row) -> MemoryState:
+    result = Outcome(outcome.outcome) if outcome else Outcome.UNKNOWN
+    is_command = bool(items) and items[0].kind == anchors.COMMAND
+    freshness = _judge_command(conn, items[0]) if is_command else judge_freshness(items)
     return MemoryState(
-        judge_freshness(items),
-        Outcome(outcome.outcome) if outcome else Outcome.UNKNOWN,
+        freshness,
+        result,
         outcome.commit_id if outcome else "",
         tuple(item.path for item in items),
         tuple(item.moved_to for item in items if item.moved_to),
-        successor,
+        link["superseded_by"],
+        link["fingerprint"] is not None and link["fingerprint"] == _fingerprint(items, result, freshness),
     )
+
+
+def fingerprint_code(conn: Connection, observation_id: int, root: str) -> str:
+    """Return a hash of what a look found of an observation's code, and of whether its work was undone.
+
+    It changes when more of its lines go or some come back, not with the rest of the file.
+    """
+    items = list_anchors(conn, [observation_id], root)
+    state = load_states(conn, [observation_id], root).get(observation_id, UNKNOWN_STATE)
+    return _fingerprint(items, state.outcome, state.freshness)
+
+
+def _fingerprint(items: Iterable[StoredAnchor], outcome: Outcome, freshness: Freshness) -> str:
+    parts = [
+        f"{item.path}\n{freshness}"
+        if item.kind == anchors.COMMAND
+        else f"{item.path}\n{item.present}\n{bool(item.stamp)}"
+        for item in items
+    ]
+    not_done = outcome if outcome in anchors.NOT_DONE else ""
+    text = "\0".join([not_done, *sorted(parts)])
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
+
+
+def _judge_command(conn: Connection, anchor: StoredAnchor) -> Freshness:
+    """Return whether what a memory says of a command still holds, by the command's calls in later turns.
+
+    A call may also have failed by fewer of its words: `rtk bun` for `rtk bun run test`.
+    """
+    row = fetch_one(
+        conn,
+        """
+        select coalesce(max(case when c.key = :key and c.worked > 0 then d.created_at end), 0) as worked_at,
+               coalesce(max(case when c.failed > 0 then d.created_at end), 0) as failed_at
+          from calls c join documents d on d.id = c.document_id join observations o on o.id = :observation
+         where c.key in (select value from json_each(:keys)) and d.project_id = o.project_id
+           and d.created_at > o.created_at and not (d.kind = 'turn' and d.row_id is o.turn_id)
+        """,
+        {"key": anchor.path, "keys": encode_json(_key_and_prefixes(anchor.path)), "observation": anchor.observation_id},
+    )
+    assert row is not None
+    return anchors.judge_command(was_failing=bool(anchor.lines), worked_at=row["worked_at"], failed_at=row["failed_at"])
+
+
+def _key_and_prefixes(key: str) -> list[str]:
+    words = key.split(" ")
+    return [" ".join(words[:size]) for size in range(1, len(words) + 1)]
 
 
 def judge_freshness(items: Sequence[StoredAnchor]) -> Freshness:
     """Return the freshness of an observation from its anchors.
 
-    Of committed work, only the lines that were committed count: what was rewritten before says nothing later.
+    Of committed work, only the lines that were committed count: what was rewritten before says nothing later. Of work
+    that landed, likewise only those that landed: a review may have changed the rest.
     """
-    if any(item.stamp is None for item in items):
+    if not items or any(item.stamp is None for item in items):
         return Freshness.UNKNOWN
-    is_edit = items[0].kind == "edit"
-    if not is_committed(items):
-        return anchors.judge([item.sight(item.all_lines) for item in items], is_edit=is_edit)
-    total, committed = sum(len(item.lines) for item in items), sum(item.committed.bit_count() for item in items)
-    sightings = [item.sight(item.committed) for item in items if item.committed]
-    return anchors.judge(sightings, is_edit=is_edit, is_partial=committed * 2 < total)
+    kind = items[0].kind
+    lasting = lasting_lines(items)
+    if kind == anchors.REMOVAL or not lasting:
+        return anchors.judge([item.sight(item.all_lines) for item in items], kind=kind)
+    total, count = sum(len(item.lines) for item in items), sum(lines.bit_count() for lines in lasting)
+    sightings = [item.sight(lines) for item, lines in zip(items, lasting, strict=True) if lines]
+    return anchors.judge(sightings, kind=kind, is_partial=count * 2 < total)
 
 
-def is_committed(items: Iterable[StoredAnchor]) -> bool:
+def lasting_lines(items: Sequence[StoredAnchor]) -> list[int]:
+    """Return for each anchor of an observation the lines that landed, else those that were committed, as bit sets;
+    nothing if neither are enough for its work to count as committed."""
+    for bits in ([item.landed for item in items], [item.committed for item in items]):
+        if any(bits) and _is_enough(items, bits):
+            return bits
+    return []
+
+
+def is_committed(items: Sequence[StoredAnchor]) -> bool:
     """Return whether commits have had enough of the lines of an observation's anchors."""
-    return anchors.is_committed((len(item.lines), item.committed.bit_count()) for item in items)
+    return _is_enough(items, [item.committed for item in items])
+
+
+def _is_enough(items: Sequence[StoredAnchor], bits: Sequence[int]) -> bool:
+    return anchors.is_committed((len(item.lines), lines.bit_count()) for item, lines in zip(items, bits, strict=True))
 
 
 def find_line_authors(conn: Connection, project_id: int, path: str) -> list[tuple[int, frozenset[bytes]]]:
@@ -338,7 +439,7 @@ def find_line_authors(conn: Connection, project_id: int, path: str) -> list[tupl
         conn,
         """
         select a.observation_id, a.lines from anchors a join observations o on o.id = a.observation_id
-         where o.project_id = :project and not o.forgotten
+         where o.project_id = :project and not o.forgotten and a.kind in ('edit', 'read')
            and (a.path = :path or a.id in (select anchor_id from sightings where moved_to = :path))
          order by a.kind, o.created_at desc, o.id desc
         """,
@@ -365,18 +466,28 @@ def find_undone_work(conn: Connection, project_id: int, path: str, added: frozen
 
 
 def add_states(conn: Connection, rows: Sequence[Row]) -> list[Row]:
-    """Return observations with their freshness in the project's own work tree, the outcome of the work, and its commit.
+    """Return rows, those of observations with their validity, freshness in the project's own work tree, the outcome of
+    the work and its commit, and where the code has moved.
 
     Each is "" if it is unknown.
     """
     roots = {row["id"]: row["root"] or "" for row in fetch_all(conn, "select id, root from projects")}
-    shown_rows: list[Row] = []
+    ids_by_root: dict[str, list[int]] = {}
     for row in rows:
-        state = load_states(conn, [row["id"]], roots.get(row["project_id"], "")).get(row["id"], UNKNOWN_STATE)
-        shown_rows.append(
-            {**row, "freshness": state.freshness, "work_outcome": state.outcome, "work_commit": state.commit_id}
-        )
-    return shown_rows
+        if row["kind"] == "observation":
+            ids_by_root.setdefault(roots.get(row["project_id"], ""), []).append(row["id"])
+    states: dict[int, MemoryState] = {}
+    for root, ids in ids_by_root.items():
+        states |= load_states(conn, ids, root)
+    return [
+        {**row, **_state_fields(states.get(row["id"], UNKNOWN_STATE))} if row["kind"] == "observation" else row
+        for row in rows
+    ]
+
+
+def _state_fields(state: MemoryState) -> Row:
+    values = (state.validity, state.freshness, state.outcome, state.commit_id, list(state.moved_to))
+    return dict(zip(STATE_FIELDS, values, strict=True))
 
 
 def load_explained(conn: Connection, observation_ids: Sequence[int]) -> list[Row]:

@@ -373,6 +373,8 @@ def _restore_content(conn: Connection, row_id: int, *, now: int) -> None:
     assert saved_row is not None  # history entries lose their content together with this row
     _update_columns(conn, row_id, {**msgspec.json.decode(saved_row["content"]), "forgotten": 0, "updated_at": now})
     conn.execute("delete from deleted_observations where observation_id = ?", (row_id,))
+    if turn_id := fetch_value(conn, "select turn_id from observations where id = ?", (row_id,)):
+        jobs.enqueue_job(conn, jobs.ANCHOR_JOB, str(turn_id), now=now)
 
 
 def _mark_undone(conn: Connection, row_id: int, action: str) -> None:
@@ -633,8 +635,10 @@ def _update_columns(conn: Connection, row_id: int, values: Row) -> None:
     """Update columns as they are. If one of them decides which rules are current, link the project's rules again."""
     names = ", ".join(f"{name} = :{name}" for name in values)
     conn.execute(f"update observations set {names} where id = :row_id", {**values, "row_id": row_id})
-    if not values.keys().isdisjoint(observations.RULE_LINK_COLUMNS) and observations.affects_rule_links(conn, row_id):
-        observations.relink_rules_of_observation(conn, row_id)
+    if not values.keys().isdisjoint(observations.STATEMENT_COLUMNS) and observations.affects_statement_links(
+        conn, row_id
+    ):
+        observations.relink_statements_of_observation(conn, row_id)
 
 
 def _add_history(conn: Connection, row_id: int, action: str, before: Row | None, *, now: int, by: str) -> None:

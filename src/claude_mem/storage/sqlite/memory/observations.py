@@ -1,13 +1,15 @@
 """Observations, session summaries and user prompts: writing them and reading them back.
 
-A rule may supersede an earlier one. The link (`observations.superseded_by`) follows from the injectable rules of a
-project in the order they were stated. It is computed again, in the same transaction, whenever a rule is added, edited,
-judged, deleted or restored; deleting a rule therefore makes the rule it superseded current again.
+A rule or decision may supersede an earlier one on the same subject. The link (`observations.superseded_by`) follows
+from the injectable statements of a project in the order they were made. It is computed again, in the same transaction,
+whenever one is added, edited, judged, deleted or restored; deleting a rule therefore makes the rule it superseded
+current again. What cites code is superseded by what became of the code instead (`anchors.py`).
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +17,7 @@ import msgspec
 from claude_mem.domain import rules
 from claude_mem.domain.errors import NotFound
 from claude_mem.domain.records import Author, Draft, ObservationType, Summary, Turn
+from claude_mem.domain.rules import Statement
 from claude_mem.domain.text import clip_closing, estimate_tokens, strip_labels
 from claude_mem.privacy import trust
 from claude_mem.storage.sqlite.deletion import tombstones
@@ -29,7 +32,14 @@ INJECTABLE = f"(o.verdict != 'wrong' and {TRUSTED_OR_APPROVED})"
 PENDING_APPROVAL = f"o.verdict = '' and o.trust not in {TRUSTED}"  # waits for a person's approval
 MACHINE_OWNED = "not forgotten and trust != 'user' and verdict = ''"  # no person edited, judged or deleted it
 NOT_SUPERSEDED = "o.superseded_by is null"
-RULE_LINK_COLUMNS = ("type", "title", "trust", "verdict", "forgotten")  # columns on which the links depend
+VALIDITY = "exists (select 1 from validity_changes v where v.observation_id = o.id and {})"
+STATEMENT_COLUMNS = ("type", "title", "trust", "verdict", "forgotten")  # columns on which the links depend
+MAX_STATEMENTS = 500  # of a project, that are compared: rules, then the newest
+# Rules, decisions, and what was saved on its own, if they cite no code.
+_IS_STATEMENT = """
+    (o.type = 'rule' or ((o.type = 'decision' or o.turn_id is null)
+                         and not exists (select 1 from anchors a where a.observation_id = o.id)))
+"""
 _IS_RULE_OF_PROJECT = f"o.project_id = ? and o.type = '{ObservationType.RULE}' and not o.forgotten"
 _KNOWLEDGE = """(o.type = 'decision' or o.concepts like '%"gotcha"%')"""
 _KNOWLEDGE_SCAN_LIMIT = 2_000  # newest observations searched for decisions and gotchas, to keep session starts fast
@@ -319,14 +329,29 @@ def append_to_prompt(conn: Connection, turn_id: int, text: str) -> bool:
 
 
 def list_memories(
-    conn: Connection, *, kind: str, limit: int, offset: int, project: str = "", type_: str = ""
+    conn: Connection,
+    *,
+    kind: str,
+    limit: int,
+    offset: int,
+    project: str = "",
+    type_: str = "",
+    validities: Sequence[str] = (),
 ) -> list[Row]:
-    """List items of one kind, newest first. Only observations have a type."""
+    """List items of one kind, newest first. Only observations have a type and a validity."""
     where = ("and p.name = :project " if project else "") + ("and o.type = :type" if type_ else "")
+    if validities:
+        where += " and " + VALIDITY.format("v.latest and v.validity in (select value from json_each(:validities))")
     items = fetch_all(
         conn,
         f"{MEMORY_QUERIES[kind]} {where} order by o.created_at desc, o.id desc limit :limit offset :offset",
-        {"project": project, "type": type_, "limit": limit, "offset": offset},
+        {
+            "project": project,
+            "type": type_,
+            "validities": encode_json(list(validities)),
+            "limit": limit,
+            "offset": offset,
+        },
     )
     return [decode_row(row) for row in items]
 
@@ -577,9 +602,9 @@ def has_summary_by_other_provider(conn: Connection, turn_id: int, provider: str)
     return bool(fetch_value(conn, sql, (turn_id, provider)))
 
 
-def has_turn_rule(conn: Connection, turn_id: int) -> bool:
-    """Return whether the turn stated a rule."""
-    sql = f"select 1 from observations where turn_id = ? and type = '{ObservationType.RULE}'"
+def has_turn_statement(conn: Connection, turn_id: int) -> bool:
+    """Return whether the turn stated a rule or a decision."""
+    sql = "select 1 from observations where turn_id = ? and type in ('rule', 'decision')"
     return bool(fetch_value(conn, sql, (turn_id,)))
 
 
@@ -643,35 +668,47 @@ def is_rule_stated(conn: Connection, turn: Turn, draft: Draft) -> bool:
     return any(rules.normalize_rule(row["title"] or "") == normal_title for row in rule_rows)
 
 
-def affects_rule_links(conn: Connection, row_id: int) -> bool:
-    """Return whether an observation is a rule, or a link depends on it."""
+def affects_statement_links(conn: Connection, row_id: int) -> bool:
+    """Return whether an observation is a rule or a decision, or a link depends on it."""
     sql = f"""
-        select 1 from observations where id = ?1 and (type = '{ObservationType.RULE}' or superseded_by is not null)
+        select 1 from observations o where id = ?1 and ({_IS_STATEMENT} or superseded_by is not null)
         union all select 1 from observations where superseded_by = ?1
     """
     return bool(fetch_value(conn, sql, (row_id,)))
 
 
-def relink_rules_of_observation(conn: Connection, row_id: int) -> None:
-    """Link the rules of the observation's project again."""
+def relink_statements_of_observation(conn: Connection, row_id: int) -> None:
+    """Link the rules and decisions of the observation's project again."""
     if project_id := fetch_value(conn, "select project_id from observations where id = ?", (row_id,)):
-        link_rules(conn, int(project_id))
+        link_statements(conn, int(project_id))
 
 
-def link_rules(conn: Connection, project_id: int) -> None:
-    """Store for each rule of a project which later rule superseded it, replacing the previous links."""
-    rule_rows = fetch_all(
+def link_statements(conn: Connection, project_id: int) -> None:
+    """Store for each rule and decision of a project which later one superseded it, replacing the previous links."""
+    rows = fetch_all(
         conn,
-        f"select o.id, o.title from observations o where {_IS_RULE_OF_PROJECT} and {INJECTABLE} order by o.created_at, o.id",
+        f"""
+        select o.id, o.title, (o.type = 'rule') + (o.trust = 'user') > 0 as authority, o.created_at as at from observations o
+         where o.project_id = ? and not o.forgotten and {_IS_STATEMENT} and {INJECTABLE}
+         order by o.type = 'rule' desc, o.created_at desc, o.id desc limit {MAX_STATEMENTS}
+        """,
         (project_id,),
     )
-    links = rules.find_superseded([(row["id"], row["title"] or "") for row in rule_rows])
+    links = rules.find_superseded(
+        [
+            Statement(row["id"], row["title"] or "", row["authority"])
+            for row in sorted(rows, key=lambda row: (row["at"], row["id"]))
+        ]
+    )
     linked_rows = fetch_all(
         conn,
-        "select id, superseded_by from observations where project_id = ? and type = 'rule' and superseded_by is not null",
+        f"select id, superseded_by from observations o where project_id = ? and {_IS_STATEMENT} and superseded_by is not null",
         (project_id,),
     )
     stored_links = {row["id"]: row["superseded_by"] for row in linked_rows}
+    if len(rows) == MAX_STATEMENTS:  # the links of older ones stay
+        compared_ids = {row["id"] for row in rows}
+        stored_links = {row_id: link for row_id, link in stored_links.items() if row_id in compared_ids}
     for row_id in stored_links.keys() | links.keys():
         if stored_links.get(row_id) != links.get(row_id):
             conn.execute("update observations set superseded_by = ? where id = ?", (links.get(row_id), row_id))
