@@ -422,8 +422,8 @@ def _character(code: bytes) -> str:
 
 
 _BRACKETS = (
-    b"<", b"&lt", b";lt", b"60", b"3c", b"074", b"\\\\74", *(bracket.encode() for bracket in "＜﹤‹❮❬⟨〈〈"), b"uff1c",
-    b"ufe64", b"u2039", b"u276e", b"u276c", b"u27e8", b"u2329", b"u3008",
+    b"<", b"&lt", b";lt", b"60", b"3c", b"074", b"\\\\74", b"uff1c", b"ufe64", b"u2039", b"u276e", b"u276c", b"u27e8",
+    b"u2329", b"u3008", *(sign.encode() for sign in "\uff1c\ufe64\u2039\u276e\u276c\u27e8\u2329\u3008"),
 )  # fmt: skip
 _SLASHES = (b"sol", b"47", b"x2f", b"2f", b"057", b"57")
 

@@ -146,7 +146,10 @@ CASES = [
 
 def test_no_small_file_keeps_a_worker_from_starting(lived_in: Path, tmp_path: Path) -> None:
     """Each of them replaced by each kind of thing; what stood there is kept, and no link is written through."""
-    failed, cases = {}, CASES if proof.long() else CASES[::7]  # 7 and 13 have no divisor in common: all kinds, all files
+    failed, cases = (
+        {},
+        CASES if proof.long() else CASES[::7],
+    )  # 7 and 13 have no divisor in common: all kinds, all files
     for number, (name, kind, wound) in enumerate(cases):
         folder = tmp_path / str(number)
         shutil.copytree(lived_in, folder, ignore=shutil.ignore_patterns("worker.fifo"))
@@ -157,7 +160,10 @@ def test_no_small_file_keeps_a_worker_from_starting(lived_in: Path, tmp_path: Pa
             target = (folder / name).parent / "target"
             if target.exists():
                 assert target.read_bytes() == CANARY
-            if kind.startswith(("a folder", "a link", "a pipe", "a socket", "a loop")) and (name, kind) != ("worker.fifo", "a pipe"):
+            if kind.startswith(("a folder", "a link", "a pipe", "a socket", "a loop")) and (name, kind) != (
+                "worker.fifo",
+                "a pipe",
+            ):
                 moved = {each.name: each for each in data_directory.list_quarantined(folder)}
                 assert name in moved or not os.path.lexists(folder / name), "not reported"
                 assert os.path.lexists(folder / moved[name].moved_to)

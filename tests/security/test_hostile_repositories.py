@@ -137,7 +137,7 @@ def test_of_a_folder_of_countless_packs_some_are_looked_at(tmp_path: Path, monke
         (packs / f"pack-{number}.idx").touch()
     looked: list[Path] = []
 
-    def look(path: Path, _: str) -> bool:
+    def look(path: Path, _: bytes) -> bool:
         looked.append(path)
         return False
 

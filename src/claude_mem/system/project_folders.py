@@ -106,10 +106,11 @@ def identify_project(folder: str, *, excluded: tuple[str, ...] = ()) -> Resolved
     former = f"{GIT_PREFIX}{tree.former}" if tree and tree.former else ""
     if repository:
         repository = replace(repository, git_dir=_as_text(repository.git_dir))
+    group = _as_text(str(override.get("group", "")))
     return ResolvedProject(
         _as_text(name), _as_text(str(root)), tuple(map(_as_text, identities)), enabled, skip_tools, subagents,
         _as_text(default_name), repository=repository, former=_as_text(former),
-        group=_as_text(str(override.get("group", ""))),
+        group=group,
     )  # fmt: skip
 
 
