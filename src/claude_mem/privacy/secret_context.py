@@ -376,7 +376,7 @@ def context_edits(text: str, literals: Literals | None = None) -> Iterator[Edit]
             is_continued = start - last_end < _MAX_GAP and _CONTINUES.match(text[last_end:start])
             name = last_name if last_name and is_continued else _name_of(text, start)
             name = name or (_name_behind(text, match.end()) if value_grade >= PASSWORD else None)
-            if name and _is_secret(match, name, value_grade):
+            if name and _is_secret(match, name, value_grade) and not is_in_test_name(text, start):
                 last_end, last_name = _value_end(text, start, start + len(value)), name
                 yield start, last_end, "[redacted]"
 
@@ -400,6 +400,16 @@ def _is_secret(match: re.Match[str], name: Name, value_grade: float) -> bool:
         return bool(is_item) or (value_grade >= PASSPHRASE and _is_alone(text, start, end))
     is_prose = value_grade < PASSPHRASE and name.bound and not name.quoted
     return not (is_prose and _PROSE_CONTINUES.match(text, end))
+
+
+_TEST_LINE = re.compile(
+    r"(?:\A|[\n\"']|\\n)[ \t+\-]{0,32}(?:=== [A-Z]{3,5} {1,4}|--- [A-Z]{4,5}: |test )[^\s\"']{1,256}\Z|<test[a-z]{0,8} name=[\"'][^\"'\n]{0,128}\Z"
+)
+
+
+def is_in_test_name(text: str, start: int) -> bool:
+    """Return whether the name of a test in a report goes on at `start`: `--- PASS: TestAuth/token=…`."""
+    return _TEST_LINE.search(text, max(0, start - 320), start) is not None
 
 
 def _is_alone(text: str, start: int, end: int) -> bool:

@@ -56,7 +56,9 @@ def grade(value: str) -> float:
     if plain.isalpha():
         return _letters_grade(value) if len(value) >= 10 and len(set(plain)) > 4 else NOTHING
     plain = without_terms(plain)
-    if _LETTER.search(plain) is None or len(set(plain)) < 4 or is_trivial(value) or is_not_secret(value):
+    if plain.isalpha() or _LETTER.search(plain) is None or len(set(plain)) < 4:
+        return NOTHING
+    if is_trivial(value) or is_not_secret(value):
         return NOTHING
     if is_hex_or_uuid(value.lstrip("#")) or _HASH_END.match(value):
         return SYMBOLS if len(value) >= 32 else PASSPHRASE if len(value) >= 16 and "-" not in value else NOTHING

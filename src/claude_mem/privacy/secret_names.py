@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from claude_mem.privacy.secret_context import is_in_test_name
 from claude_mem.privacy.secret_grades import PASSPHRASE, grade
 from claude_mem.privacy.secret_rules import (
     CODE_EXPRESSION,
@@ -203,15 +204,10 @@ def _more_items(text: str, match: re.Match[str]) -> list[Edit]:
     return item_edits
 
 
-_TEST_LINE = re.compile(
-    r"(?:\A|[\n\"']|\\n)[ \t+\-]{0,32}(?:=== [A-Z]{3,5} {1,4}|--- [A-Z]{4,5}: |test )[^\s\"']{1,256}\Z|<test[a-z]{0,8} name=[\"'][^\"'\n]{0,128}\Z"
-)
-
-
 def _names_a_test(match: re.Match[str]) -> bool:
     """Return whether a match is part of a test name in a test report: `--- PASS: TestAuth/token=expired_1 (0.00s)`."""
     goes_on = not any(char.isspace() for char in match[0])
-    return goes_on and _TEST_LINE.search(match.string, max(0, match.start() - 320), match.start()) is not None
+    return goes_on and is_in_test_name(match.string, match.start())
 
 
 def _name_places(text: str) -> list[int]:
