@@ -131,6 +131,8 @@ docs-site: $(READY)
 bench: $(READY) browser
 	$(BIN)/python bench/memories.py
 	$(BIN)/python bench/living.py
+	$(BIN)/python bench/living_starts.py
+	$(BIN)/python bench/living_scale.py
 	$(BIN)/python bench/moments.py
 	$(BIN)/python bench/alarms.py
 	$(BIN)/python bench/redactions.py

@@ -1,4 +1,4 @@
-"""Print settings, commands, routes and the schema into the reference pages. `--check` only compares."""
+"""Print settings, commands, routes and the schema into the reference pages, and the viewer's types. `--check` only compares."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+import typescript
 
 from claude_mem.cli.listing import format_dry_run
 from claude_mem.cli.main import build_parser
@@ -85,7 +87,7 @@ def routes() -> Iterator[str]:
     yield "  (over 8 MB), 415 (not JSON)."
     yield "\n| path | methods | purpose |\n|---|---|---|"
     for path, handlers in ROUTES.items():
-        purposes = {_first_paragraph(handler) for handler in handlers.values()} - {""}
+        purposes = {_first_paragraph(route.handler) for route in handlers.values()} - {""}
         yield f"| `{path}` | {', '.join(sorted(handlers))} | {' '.join(sorted(purposes))} |"
 
 
@@ -116,12 +118,17 @@ def request() -> Iterator[str]:
     yield f"{format_dry_run(refine_on_demand.preview_request(turns[-1], prepared)).rstrip()}\n```"
 
 
+def viewer_types() -> Iterator[str]:
+    return typescript.declarations(ROUTES)
+
+
 PAGES = {
     "settings.md": settings,
     "commands.md": commands,
     "api.md": routes,
     "schema.sql": schema,
     "request.md": request,
+    "../tools/js/api.d.ts": viewer_types,
 }
 
 

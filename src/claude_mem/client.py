@@ -10,10 +10,18 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from claude_mem.domain.errors import ClaudeMemError, InvalidRequest, NotFound, OperationFailed, WorkerNotRunning
+from claude_mem.domain.errors import (
+    ClaudeMemError,
+    InvalidRequest,
+    NotFound,
+    OperationFailed,
+    UnknownAnswer,
+    WorkerNotRunning,
+)
 from claude_mem.privacy.trust import ACTOR_HEADER, USER
 from claude_mem.system import process
 from claude_mem.system.process import WorkerInfo
+from claude_mem.worker.http.endpoints import A, Endpoint, Q, encode_request
 
 TIMEOUT_SECONDS = 10.0
 _ERRORS = {400: InvalidRequest, 404: NotFound}
@@ -50,6 +58,17 @@ class Client:
         """Send a DELETE request and return the decoded answer."""
         return self._ask("DELETE", path)
 
+    def call(self, endpoint: Endpoint[Q, A], request: Q) -> A:
+        """Send a request and return the answer as a record."""
+        address, fields = encode_request(endpoint, request)
+        body = msgspec.json.encode(fields) if endpoint.method in ("POST", "PATCH") else None
+        _, raw = self._send(endpoint.method, address, body)
+        try:
+            return msgspec.json.decode(raw, type=endpoint.answer)
+        except msgspec.ValidationError as error:
+            hint = "the worker may run another version; restart it with `claude-mem restart`"
+            raise UnknownAnswer(f"cannot read the worker's answer to {endpoint.name}: {error}", hint=hint) from error
+
     def lines(self, path: str, **query: Any) -> Iterator[bytes]:
         """Yield a long answer line by line as it arrives."""
         params = {name: item for name, item in query.items() if item not in (None, "")}
@@ -58,7 +77,7 @@ class Client:
             connection.request("GET", f"{path}?{urlencode(params)}", headers=self._headers())
             answer = connection.getresponse()
             if answer.status >= 400:
-                self._result(answer.status, answer.read(), answer.getheader("content-type") or "")
+                raise _error(answer.status, answer.read())
             yield from answer
         except (OSError, http.client.HTTPException) as error:
             hint = "see `claude-mem logs` for the cause"
@@ -74,6 +93,13 @@ class Client:
         }
 
     def _ask(self, method: str, path: str, body: bytes | None = None) -> Any:
+        content_type, raw = self._send(method, path, body)
+        return (
+            msgspec.json.decode(raw) if content_type.startswith("application/json") else raw.decode("utf-8", "replace")
+        )
+
+    def _send(self, method: str, path: str, body: bytes | None) -> tuple[str, bytes]:
+        """Return the type and the content of the answer; raise the error that it describes."""
         connection = http.client.HTTPConnection("127.0.0.1", self.worker.port, timeout=self.seconds)
         try:
             connection.request(method, path, body, self._headers())
@@ -85,14 +111,14 @@ class Client:
             ) from error
         finally:
             connection.close()
-        return self._result(status, raw, answer.getheader("content-type") or "")
+        content_type = answer.getheader("content-type") or ""
+        if status >= 400 and content_type.startswith("application/json"):
+            raise _error(status, raw)
+        return content_type, raw
 
-    @staticmethod
-    def _result(status: int, raw: bytes, content_type: str) -> Any:
-        if not content_type.startswith("application/json"):
-            return raw.decode("utf-8", "replace")
-        body = msgspec.json.decode(raw)
-        if status >= 400:
-            kind: type[ClaudeMemError] = _ERRORS.get(status, OperationFailed)
-            raise kind(body.get("error", f"HTTP {status}"), hint=body.get("hint", ""))
-        return body
+
+def _error(status: int, raw: bytes) -> ClaudeMemError:
+    """Return the error that an answer describes."""
+    body = msgspec.json.decode(raw)
+    kind: type[ClaudeMemError] = _ERRORS.get(status, OperationFailed)
+    return kind(body.get("error", f"HTTP {status}"), hint=body.get("hint", ""))

@@ -420,7 +420,7 @@ def is_terminal_only(name: str) -> bool:
     return bool(_field(name).metadata["terminal_only"])
 
 
-def _field(name: str) -> dataclasses.Field[Any]:
+def _field(name: str) -> dataclasses.Field[object]:
     return next(item for item in dataclasses.fields(Config) if item.name == name)
 
 
@@ -429,7 +429,7 @@ def _data_dir(env: Mapping[str, str]) -> Path:
     return Path(path).absolute() if path else Path(env.get("HOME") or hook.home_dir()) / ".claude-mem"
 
 
-def _from_file(path: Path, problems: list[InvalidSetting]) -> tuple[str, dict[str, tuple[Any, str]]]:
+def _from_file(path: Path, problems: list[InvalidSetting]) -> tuple[str, dict[str, tuple[object, str]]]:
     origin = str(path)
     try:
         text = untrusted_files.read_settings(path).decode("utf-8")
@@ -456,7 +456,7 @@ def _line_of(text: str, name: str) -> int:
     return text.count("\n", 0, match.end()) + 1 if match else 1
 
 
-def _from_env(env: Mapping[str, str]) -> tuple[str, dict[str, tuple[Any, str]]]:
+def _from_env(env: Mapping[str, str]) -> tuple[str, dict[str, tuple[object, str]]]:
     entries = {}
     for name in list_setting_names():
         variable = ENV_PREFIX + name.upper()
@@ -465,7 +465,7 @@ def _from_env(env: Mapping[str, str]) -> tuple[str, dict[str, tuple[Any, str]]]:
     return "environment", entries
 
 
-def parse_text(name: str, text: str) -> Any:
+def parse_text(name: str, text: str) -> object:
     """Convert text to the setting's type. Text that cannot be converted is returned as is, for `validate` to reject."""
     default = getattr(Config(), name)
     if isinstance(default, bool):
@@ -551,7 +551,7 @@ def masked_toml(config: Config, name: str) -> str:
     return HIDDEN_VALUE if value == HIDDEN_VALUE else format_toml(value)
 
 
-def masked_value(config: Config, name: str) -> Any:
+def masked_value(config: Config, name: str) -> object:
     """Return a setting's value with secrets, and passwords in URLs, masked."""
     value = getattr(config, name)
     if _field(name).metadata["secret"] and value and not value.startswith("file:"):

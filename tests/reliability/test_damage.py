@@ -12,6 +12,7 @@ from typing import Any
 
 import apsw
 import pytest
+from msgspec.structs import asdict
 
 from claude_mem.config import Config
 from claude_mem.domain import ids
@@ -246,7 +247,7 @@ def damaged_home(whole: Path, folder: Path, wound: wounds.Wound, *, backups: boo
 
 
 def totals(conn: Connection) -> dict[str, Any]:
-    return {**backup.count_rows(conn), **accounting.count_event_account(conn, in_spool=0)}
+    return {**backup.count_rows(conn), **asdict(accounting.count_event_account(conn, in_spool=0))}
 
 
 def open_and_tell(config: Config) -> dict[str, Any]:
@@ -400,7 +401,7 @@ def test_links_that_lead_nowhere_stop_nobody(whole: Path, tmp_path: Path) -> Non
     (config.log_file.parent).mkdir(exist_ok=True)
     (config.log_file.parent / "worker.log.7").symlink_to(tmp_path / "nowhere")
     startup.repair_database(config, "met")
-    assert [copy["name"] for copy in backup.list_backup_files(config.backups)] == [
+    assert [copy.name for copy in backup.list_backup_files(config.backups)] == [
         path.name for path in config.backups.glob("*.db") if path.is_file()
     ]
 

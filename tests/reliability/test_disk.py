@@ -20,8 +20,8 @@ import pytest
 
 from claude_mem import hook
 from claude_mem.config import load
-from claude_mem.curate.deletion import DeletionProgress
 from claude_mem.domain import ids
+from claude_mem.domain.reports import DeletionProgress
 from claude_mem.storage.sqlite import backup, integrity
 from claude_mem.storage.sqlite.deletion.scopes import DeletionScope
 from claude_mem.storage.sqlite.engine import fetch_value

@@ -14,10 +14,12 @@ from typing import Any, TypeVar
 
 import apsw
 import pytest
+from msgspec.structs import replace
 
 from claude_mem.capture import backfill
 from claude_mem.config import Config
 from claude_mem.domain import ids
+from claude_mem.domain.reports import EventAccount
 from claude_mem.maintain import maintenance
 from claude_mem.maintain.maintenance import DAY, HOUR, MINUTE
 from claude_mem.recall import rank, story
@@ -57,9 +59,9 @@ def settings(lab: Lab, **given: Any) -> Config:
     return Home(lab.data, **given).config
 
 
-async def totals(service: Service) -> dict[str, Any]:
+async def totals(service: Service) -> EventAccount:
     found = await service.event_account()
-    assert found["captured"] == found["stored"] + found["queued"] + found["set_aside"] + found["filtered"], found
+    assert found.captured == found.stored + found.queued + found.set_aside + found.filtered, found
     return found
 
 
@@ -83,8 +85,8 @@ def test_raw_events_go_after_their_days_and_the_account_adds_up(lab: Lab) -> Non
         assert await count(service, "events") == 0
         assert await count(service, "receipts") == 0
         after = await totals(service)
-        assert after["faded"] == sent + 1
-        assert {**after, "faded": 0} == before
+        assert after.faded == sent + 1
+        assert replace(after, faded=0) == before
         assert await count(service, "observations") > 0
         assert await service.maintenance.check_database(now=now) == []
         proof.record(
@@ -216,8 +218,8 @@ def test_story_and_provenance_say_what_became_of_the_events(lab: Lab) -> None:
     async def do(service: Service) -> None:
         await service.maintenance.apply_retention(now=ids.now_ms() + 8 * DAY)
         told = await service.db.read(story.build_story, 1, start=0, limit=10)
-        assert [turn["events_gone"] for turn in told["turns"]] == [6]
-        assert told["session"]["counts"]["events_gone"] == 6
+        assert [turn.events_gone for turn in told.turns] == [6]
+        assert told.session.counts.events_gone == 6
         assert (await service.db.read(edits.get_observation_origin, 1))["events_gone"] == 6
 
     inside(settings(lab), do)
@@ -234,14 +236,14 @@ def test_dead_letters_are_kept_thirty_days_and_then_counted_as_expired(lab: Lab)
         await service.db.write(lambda conn: conn.execute("update turns set digested_at = null"))
         await service.db.write(jobs.enqueue_job, "compress", f"{turn}.{seq}", now=now)
         await service.db.write(lambda conn: conn.execute("update jobs set dead = 1, attempts = 3, error = 'no'"))
-        assert (await totals(service))["set_aside_by"] == {"garbage": 1, "dead_job": 6}
+        assert (await totals(service)).set_aside_by == {"garbage": 1, "dead_job": 6}
         await service.maintenance.apply_retention(now=now + 29 * DAY)
-        assert (await totals(service))["set_aside_by"] == {"garbage": 1, "dead_job": 6}
+        assert (await totals(service)).set_aside_by == {"garbage": 1, "dead_job": 6}
         assert len(list(service.spool.aside.iterdir())) == 1
         await service.maintenance.apply_retention(now=now + 31 * DAY)
         after = await totals(service)
-        assert after["set_aside"] == 0
-        assert after["filtered_by"] == {"skip_tool": 1, "expired": 1}
+        assert after.set_aside == 0
+        assert after.filtered_by == {"skip_tool": 1, "expired": 1}
         assert list(service.spool.aside.iterdir()) == []
         assert await count(service, "jobs where dead") == 0
         assert await count(service, "receipts where outcome != 'stored'") == 0
@@ -288,8 +290,8 @@ def test_every_day_on_which_something_happened_has_a_backup_that_was_proven(lab:
         assert backup.list_backup_files(service.config.backups) == []  # it may be gone again in a moment
         await keeper.step(now=start + 11 * MINUTE)
         (first,) = backup.list_backup_files(service.config.backups)
-        assert first["name"].startswith("daily-")
-        assert (await service.db.read(notices.list_drills))[first["name"]]["ok"]
+        assert first.name.startswith("daily-")
+        assert (await service.db.read(notices.list_drills))[first.name].ok
         await keeper.step(now=start + 20 * HOUR)
         await keeper.step(now=start + 30 * HOUR)
         assert len(backup.list_backup_files(service.config.backups)) == 1  # nothing has happened since
@@ -313,13 +315,13 @@ def test_week_after_week_the_newest_proven_backup_is_less_than_a_day_old(lab: La
             lab.spool("UserPromptSubmit", prompt=f"In hour {hour}", session_id=f"h{hour}")
             await service.run_until_idle()
             drills = await service.db.read(notices.list_drills)
-            ages.append((now - max((drill["at"] for drill in drills.values() if drill["ok"]), default=now)) / HOUR)
+            ages.append((now - max((drill.at for drill in drills.values() if drill.ok), default=now)) / HOUR)
             await service.maintenance.step(now=now)
-            seen.update(row["name"] for row in backup.list_backup_files(service.config.backups))
+            seen.update(row.name for row in backup.list_backup_files(service.config.backups))
             first = first or len(seen)
         assert first, "the first one comes at once"
         drills = await service.db.read(notices.list_drills)
-        return {row["name"]: drills[row["name"]]["ok"] for row in backup.list_backup_files(service.config.backups)}
+        return {row.name: drills[row.name].ok for row in backup.list_backup_files(service.config.backups)}
 
     kept = inside(settings(lab), do)
     days, oldest = (hours - 1) / 24, max(ages)
@@ -341,10 +343,10 @@ def test_the_backup_made_before_a_migration_is_proven_too(lab: Lab, number: int)
 
     async def do(service: Service) -> None:
         name = f"before-{upgrading.NEWEST:04d}.db"
-        assert [row["name"] for row in backup.list_backup_files(config.backups)] == [name]
+        assert [row.name for row in backup.list_backup_files(config.backups)] == [name]
         await service.maintenance.step(now=service.started_at + 11 * MINUTE)
         drills = await service.db.read(notices.list_drills)
-        ok = drills.get(name, {}).get("ok", False) and len(drills) == len(backup.list_backup_files(config.backups)) == 2
+        ok = name in drills and drills[name].ok and len(drills) == len(backup.list_backup_files(config.backups)) == 2
         proof.record(
             "backups made before a migration and proven", of="R5", goal=str(upgrading.NEWEST - 1), measured=1, ok=ok,
             tally=True, command=COMMAND, note="one for each earlier version",
@@ -363,15 +365,15 @@ def test_every_copy_is_proven_once_and_again_when_it_was_changed(lab: Lab) -> No
         bad.write_bytes(bad.read_bytes()[: 20 * 4096])
         await service.maintenance.verify_backups(now=now)
         drills = await service.db.read(notices.list_drills)
-        assert {name: drill["ok"] for name, drill in drills.items()} == {good.name: True, bad.name: False}
+        assert {name: drill.ok for name, drill in drills.items()} == {good.name: True, bad.name: False}
         assert await service.db.read(notices.list_proven_backups) == {good.name}
         assert bad.name in (await service.db.read(notices.list_unshown_notices))[f"drill:{bad.name}"]
         await service.maintenance.verify_backups(now=now + 1)
-        assert (await service.db.read(notices.list_drills))[good.name]["at"] == now  # not again
+        assert (await service.db.read(notices.list_drills))[good.name].at == now  # not again
         await service.erase(1)
         assert good.name not in await service.db.read(notices.list_drills)
         await service.maintenance.verify_backups(now=now + 2)
-        assert (await service.db.read(notices.list_drills))[good.name]["at"] == now + 2
+        assert (await service.db.read(notices.list_drills))[good.name].at == now + 2
 
     inside(settings(lab), do)
 
@@ -456,11 +458,9 @@ def test_above_the_quota_raw_events_go_first_then_old_backups_and_never_a_memory
         assert Path(by_hand.path).exists()
         assert await count(service, "observations") == known
         assert "quota" in (await service.db.read(notices.list_unshown_notices))["quota:exceeded"]
-        daily = [
-            row["name"] for row in backup.list_backup_files(service.config.backups) if row["name"].startswith("daily-")
-        ]
+        daily = [row.name for row in backup.list_backup_files(service.config.backups) if row.name.startswith("daily-")]
         assert 1 <= len(daily) < 3
-        assert (await service.db.read(notices.list_drills))[daily[0]]["ok"]
+        assert (await service.db.read(notices.list_drills))[daily[0]].ok
         await totals(service)
 
     inside(settings(lab), do)
@@ -549,12 +549,12 @@ async def main():
     begun = time.monotonic()
     wounds.tell(lab, sessions=1, name="after")
     service.wake.set()
-    while (await service.event_account())["captured"] < before["captured"] + 48 or (await service.event_account())["queued"]:
+    while (await service.event_account()).captured < before.captured + 48 or (await service.event_account()).queued:
         await asyncio.sleep(0.05)  # the test's own limit ends it
     took = time.monotonic() - begun
     assert service.maintenance.reserve_file.make()
     found = await service.event_account()
-    assert found["captured"] == found["stored"] + found["queued"] + found["set_aside"] + found["filtered"], found
+    assert found.adds_up, found
     assert await service.maintenance.check_database(now=ids.now_ms()) == []
     service.stop.set()
     await running

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import http.server
 import json
 import os
@@ -114,6 +115,18 @@ def test_a_straggler_does_not_undo_a_stop(lab: Lab) -> None:
     assert wait_for(lambda: process.running_worker(lab.data)).pid == later.pid
     lab.mem("stop")
     assert later.wait() == 0
+
+
+def test_a_new_worker_is_not_taken_for_the_one_that_was_killed_before_it(lab: Lab) -> None:
+    """It holds the lock for a moment before it writes its pid. Until then the files name its predecessor."""
+    old = lab.start().worker
+    os.kill(old.pid, signal.SIGKILL)
+    lab.workers.pop().wait()
+    with open(lab.data / "worker.lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert process.lock_holder(lab.data) == old.pid
+        assert process.running_worker(lab.data) is None
+    assert lab.start().get("/api/health")["pid"] != old.pid
 
 
 def test_a_clock_that_was_set_back_keeps_no_worker_from_starting(lab: Lab) -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from claude_mem.capture import sanitize
+from claude_mem.config import Config
 from claude_mem.digest import provenance
 from claude_mem.digest.writer import compose_digest
-from claude_mem.domain.records import Body, EarlierReads, Prompted, Stopped, ToolUsed, Turn
+from claude_mem.domain.records import Body, EarlierReads, Event, Prompted, Stopped, ToolUsed, Turn
 from claude_mem.privacy import external, injection_rules, phrases
 from claude_mem.privacy.external import Workspace
+from claude_mem.system import git_files
 from tests.security.poison.carriers import _COMMANDS
+from tests.storage.test_repositories import git, make
 
 HERE = Workspace("/home/me/shop", "/home/me/shop")
 CLOSING = "Totals of the basket are rounded once, at the end, because each line added a cent."
@@ -94,6 +99,60 @@ def test_whose_file_it_is(path: str, kind: str) -> None:
 )  # fmt: skip
 def test_what_a_command_brings_is_remembered(command: str, brought: set[str]) -> None:
     assert external.find_fetched([_bash(command)]) == brought
+
+
+@pytest.mark.parametrize(
+    ("command", "saved"),
+    [
+        ("curl -sSLo docs/kit.md https://x.example/kit.md", {"docs/kit.md"}),
+        ("curl -sO https://x.example/a/kit.md?v=2", {"kit.md"}),
+        ("curl -s https://x.example/kit.md >> ./kit.md", {"kit.md"}),
+        ("wget --output-document=kit.md https://x.example/k", {"kit.md", "k"}),
+        ("kubectl logs shop 2>&1 | grep -v debug | tee -a pod.txt", {"pod.txt"}),
+        ("gsutil cp gs://bucket/notes.txt data/", {"data"}),
+        ("rsync build:/srv/notes.txt .", {"notes.txt"}),
+        ("scp notes.txt build:/srv/", set()),
+        ("git checkout origin/pr-7 -- docs/a.md ./b.md", {"docs/a.md", "b.md"}),
+        ("git restore --source=origin/pr-7 -- docs/a.md", {"docs/a.md"}),
+        ("git checkout -- docs/a.md", set()),
+        ("pytest -q > out.txt; grep total src/basket.py > lines.txt", set()),
+        ("curl -s https://x.example/kit.md > /dev/null", set()),
+        ("docker build -o dist .", set()),
+    ],
+)
+def test_a_file_into_which_foreign_text_was_saved_is_known(command: str, saved: set[str]) -> None:
+    assert external.find_fetched([_bash(command)]) == saved
+    assert external.may_fetch(command) or not saved
+
+
+def test_a_saved_file_is_foreign_by_every_name_of_it() -> None:
+    here = replace(HERE, fetched=frozenset({"docs/kit.md"}))
+    for path in ("docs/kit.md", "./docs/kit.md", "/home/me/shop/docs/kit.md", "/home/me/shop/sub/docs/kit.md"):
+        assert external.kind_of_path(path, here), path
+    assert not external.kind_of_path("docs/kit.md.txt", here)
+    listing = ToolUsed("Grep", {"pattern": "x", "path": "docs"}, {"content": "docs/kit.md:3:text"})
+    assert external.foreign_kind(listing, here)
+    assert not external.foreign_kind(listing, HERE)
+
+
+def test_what_the_agent_wrote_into_a_file_is_not_known_because_it_read_the_file() -> None:
+    notes = ToolUsed("Read", {"file_path": "/home/me/shop/NOTES.md"}, {"file": {"content": LIE}})
+    turn = _turn(notes, _bash("kubectl logs shop", LIE), said=f"{CLOSING}\n\n{LIE}")
+    assert "osprey" not in _shown(turn)
+
+
+def test_what_git_does_not_track_is_kept_for_comparison(tmp_path: Path, config: Config) -> None:
+    """It may have been downloaded earlier in the session."""
+    shop = make(tmp_path / "shop")
+    (shop / "new.txt").write_text(LIE)
+    for name, kept in (("a.txt", False), ("new.txt", True)):
+        body = ToolUsed("Read", {"file_path": str(shop / name)}, {"file": {"filePath": name, "content": LIE}})
+        event = Event(id="1", host="claude", content_session_id="s", at=1, body=body, cwd=str(shop))
+        assert (LIE in str(sanitize.clean_event(event, config))) == kept, name
+    assert git_files.is_tracked(shop / ".git", "a.txt")
+    assert not git_files.is_tracked(shop / ".git", "a.tx")
+    git(shop, "update-index", "--index-version=4")
+    assert git_files.is_tracked(shop / ".git", "anything"), "unknown"
 
 
 # --- what is told ----------------------------------------------------------------------------------------------------

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pytest
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message
 
 from claude_mem.worker.http import api
-from claude_mem.worker.http.auth import Admission, BrowserSessions
+from claude_mem.worker.http.auth import BrowserSessions
+from claude_mem.worker.http.route import RawRoute
+from claude_mem.worker.http.schemas.viewer import Admission
 from tests.support import proof
 
 TOKEN, PORT = "t" * 43, 37777
@@ -27,7 +30,7 @@ PUBLIC = {
 BY_CODE = {"/open", "/open/again"}  # the body has to hold a code, or a proof
 BY_TOKEN_ONLY = {
     "/api/open", "/api/open/{id}", "/api/token/rotate", "/api/import", "/api/backfill", "/api/backfill/look",
-    "/api/backfill/refine", "/api/compress", "/mcp",
+    "/api/backfill/refine", "/api/compress", "/api/why", "/mcp",
 }  # fmt: skip
 PARTS = 8 if proof.long() else 1
 
@@ -199,11 +202,13 @@ def _finish(asked: Awaitable[None]) -> None:
 def door(monkeypatch: pytest.MonkeyPatch) -> Door:
     """The real app and the real guard, over handlers that only count."""
 
-    async def handler(_: Any, __: Any) -> Any:
+    async def handler(_: Any, __: Any) -> Response:
         counting.entered += 1
-        return {}
+        return JSONResponse({})
 
-    counted = {path: dict.fromkeys(handlers, handler) for path, handlers in api.ROUTES.items()}
+    counted = {
+        path: {method: RawRoute(method, path, handler) for method in handlers} for path, handlers in api.ROUTES.items()
+    }
     monkeypatch.setattr(api, "ROUTES", counted)
     service: Any = None
     counting = Door(api.build_app(service, token=TOKEN, port=PORT, browser_sessions=VISITS))

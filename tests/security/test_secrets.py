@@ -404,7 +404,7 @@ def test_a_secret_that_was_told_is_in_no_file_and_in_no_request(tmp_path: Path) 
             while await there.service.indexer.step():
                 pass
             ((vectors,),) = [tuple(row.values()) for row in await there.rows("select count(*) from vectors")]
-            assert (await there.service.event_account())["set_aside"] == 1
+            assert (await there.service.event_account()).set_aside == 1
             # With its log and all else as it is while the worker runs.
             assert found_in(there.lab.data, canaries.all) == []
 

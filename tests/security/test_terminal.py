@@ -293,8 +293,13 @@ def test_what_hooks_have_agents_show_holds_no_sequence(hostile: Lab, host: str) 
 )  # fmt: skip
 def test_what_the_memorys_tools_answer_holds_no_sequence(hostile: Lab, tool: str, arguments: dict[str, Any]) -> None:
     worker = process.running_worker(hostile.data)
+    assert worker is not None
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
-    headers = {"Authorization": f"Bearer {worker.token}", "Content-Type": "application/json", "Accept": "application/json"}
+    headers = {
+        "Authorization": f"Bearer {worker.token}",
+        "Content-Type": "application/json",
+        "Accept": "application/json",
+    }
     with closing(HTTPConnection("127.0.0.1", worker.port, timeout=SECONDS)) as connection:
         connection.request("POST", "/mcp", json.dumps(call), headers)
         answered = "\n".join(iter_strings(json.loads(connection.getresponse().read())))

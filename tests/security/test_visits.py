@@ -25,8 +25,9 @@ from claude_mem.system import process
 from claude_mem.worker.app import Service
 from claude_mem.worker.http import auth
 from claude_mem.worker.http.api import ROUTES, build_app
-from claude_mem.worker.http.auth import Admission, BrowserSessions, mac
+from claude_mem.worker.http.auth import BrowserSessions, mac
 from claude_mem.worker.http.routes import viewer
+from claude_mem.worker.http.schemas.viewer import Admission
 from tests.support import login, proof
 from tests.support.lab import Lab
 from tests.support.waiting import SECONDS
@@ -116,7 +117,7 @@ def test_a_made_up_code_opens_nothing_and_alarms_nobody(http: TestClient, code: 
     answer = http.post(
         "/open", headers={**OURS, "Content-Type": "application/json"}, content=json.dumps({"code": code})
     )
-    assert answer.status_code in (400, 409)
+    assert answer.status_code in (400, 409, 413)
     assert "credential" not in answer.json()
     assert http.get("/api/health", headers=GOOD).json()["door"] == []
 
@@ -274,7 +275,7 @@ def test_a_proof_is_for_one_worker_one_port_and_one_token(http: TestClient, serv
         {"proof": "é"},
         {"proof": again.get("/open/again").json()["challenge"]},
     ):
-        assert _renew(again, renewal, **changed).status_code in (400, 409), changed
+        assert _renew(again, renewal, **changed).status_code in (400, 409, 413), changed
     assert _renew(_next_worker(service, token="u" * 43), renewal).status_code == 409
     elsewhere = _next_worker(service, port=PORT + 1)
     proof = mac(renewal["key"], f"page {elsewhere.get('/open/again').json()['challenge']}")
@@ -563,3 +564,11 @@ def test_a_page_that_does_not_exist_is_not_opened(lab: Lab) -> None:
     assert "http://" in lab.mem("open", str(kept), "--print").stdout
     lab.mem("forget", str(kept), "--yes")
     assert "http://" in lab.mem("open", f"#{kept}", "--print").stdout  # its page can bring it back
+
+
+@pytest.mark.parametrize("path", ["/open", "/open/again"])
+def test_a_browser_that_is_not_logged_in_sends_no_more_than_a_code(http: TestClient, path: str) -> None:
+    """Sixty-four strangers with eight megabytes each would fill the memory."""
+    assert http.post(path, headers=OURS, json={"code": "x" * 5_000, "id": "1", "proof": "x"}).status_code == 413
+    link = _link(http)
+    assert _present(http, link).status_code == 200

@@ -18,12 +18,12 @@ import pytest
 from claude_mem.capture import backfill
 from claude_mem.config import Config, load
 from claude_mem.curate import redaction
-from claude_mem.curate.deletion import DeletionProgress
 from claude_mem.curate.erasure import ErasedContent, erase_from_logs, find_waiting_files
 from claude_mem.digest.writer import LocalCompressor
 from claude_mem.domain import ids
 from claude_mem.domain.errors import InvalidRequest, NotFound, OperationFailed
 from claude_mem.domain.records import Digest, Turn
+from claude_mem.domain.reports import BackupCopy, DeletionProgress
 from claude_mem.domain.text_pattern import TextPattern
 from claude_mem.inject import brief
 from claude_mem.recall import rank
@@ -327,7 +327,7 @@ def test_what_was_erased_comes_back_by_no_door(lab: Lab, door: str, scope: dict[
     )
 
 
-async def _copied(service: Service) -> backup.BackupCopy:
+async def _copied(service: Service) -> BackupCopy:
     return await asyncio.to_thread(backup.write_backup, service.db.path, service.config.backups)
 
 
@@ -458,7 +458,7 @@ def test_what_was_forgotten_softly_is_neither_told_nor_found_and_comes_back_whol
     assert audited(told) == []
     digest(told)
     back = work(told, lambda service: service.deletion_service.undo(done.number))
-    assert sum(back["counts"].values()) > 3
+    assert sum(back.counts.values()) > 3
     digest(told)
     assert known(told) == before
     assert found(told, WORD)
@@ -511,7 +511,7 @@ def test_a_session_that_goes_on_is_remembered_from_then_on(told: Lab) -> None:
 def preview(lab: Lab, *, now: bool = False, **given: Any) -> dict[str, int]:
     async def do(service: Service) -> dict[str, int]:
         scope = await service.db.read(lambda conn: scopes.resolve_deletion_scope(conn, **given))
-        counts: dict[str, int] = (await service.deletion_service.preview(scope, erase=now))["counts"]
+        counts: dict[str, int] = (await service.deletion_service.preview(scope, erase=now))[0].counts
         return counts
 
     return work(lab, do)

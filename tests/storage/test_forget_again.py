@@ -13,9 +13,9 @@ import pytest
 
 from claude_mem.config import load
 from claude_mem.curate import erasure
-from claude_mem.curate.deletion import DeletionProgress
 from claude_mem.domain import ids
 from claude_mem.domain.errors import OperationFailed
+from claude_mem.domain.reports import DeletionProgress
 from claude_mem.domain.text_pattern import MAX_WORDS, rare_words
 from claude_mem.storage.sqlite import backup, engine, self_check
 from claude_mem.storage.sqlite.deletion import deletions, tombstones

@@ -132,7 +132,7 @@ def test_a_name_that_comes_with_a_repository_joins_no_other_memory(repo: Path, t
         for folder in (repo, stranger, unpacked)
     ]
     assert len({by_name, older, *ids}) == 5
-    assert {db.read_now(projects.get_project_row, found)["name"] for found in ids} == {"shop"}
+    assert {db.read_now(projects.get_project, found).name for found in ids} == {"shop"}
     db.write_now(projects.merge_project_into, ids[1], ids[0])
     assert db.write_now(projects.register_project, identify_project(str(stranger)), "", now=2) == ids[0], (
         "a person has said so"

@@ -281,7 +281,7 @@ def test_the_one_that_moved_away_is_known_where_it_is_now_whoever_is_seen_first(
     new = memory.know(make(shop))
     assert memory.know(moved) == old
     assert memory.know(shop) == new
-    shown = {row["id"]: row["root"] for row in memory.db.read_now(projects.list_projects_with_counts)}
+    shown = {row.id: row.root for row in memory.db.read_now(projects.list_projects_with_counts)}
     assert shown == {old: str(moved), new: str(shop)}
     assert memory.know(moved_deeper(moved)) == old
     assert memory.know(make(moved)) not in (old, new)
@@ -326,7 +326,7 @@ def test_a_merged_project_of_an_earlier_version_is_not_torn_apart(memory: Memory
     memory.forget_repositories()
     assert memory.know(one) == memory.know(two) == memory.know(one) == whole
     assert memory.know(renamed(two)) == whole
-    assert memory.db.read_now(projects.get_project_row, whole)["root"] == str(one), "the other one did not move"
+    assert memory.db.read_now(projects.get_project, whole).root == str(one), "the other one did not move"
 
 
 # --- what follows a move ---------------------------------------------------------------------------------------------
@@ -339,7 +339,7 @@ def test_folders_follow_and_the_old_ones_are_free(memory: Memory, shop: Path) ->
     moved = renamed(shop)
     memory.know(moved)
     assert sorted(memory.db.read_now(projects.list_project_folders, project)) == [str(moved), str(moved / "src")]
-    assert memory.db.read_now(projects.get_project_row, project)["root"] == str(moved)
+    assert memory.db.read_now(projects.get_project, project).root == str(moved)
     assert f"git:{shop}/.git" not in memory.db.read_now(projects.list_project_aliases, project)
 
 
@@ -358,7 +358,7 @@ def test_a_worktree_and_a_submodule_move_with_their_repository(memory: Memory, s
         ids[1],
         ids[0],
     )
-    assert memory.db.read_now(projects.get_project_row, ids[1])["root"] == str(moved / "inner")
+    assert memory.db.read_now(projects.get_project, ids[1]).root == str(moved / "inner")
 
 
 # --- offers ----------------------------------------------------------------------------------------------------------
@@ -492,7 +492,7 @@ def test_a_remote_alone_joins_nothing_and_a_merge_is_offered_once(
     (offer,) = memory.offers()
     assert "has the same remote as" in offer
     assert f"`claude-mem project merge {new} {old}`" in offer
-    assert [row["id"] for row in memory.db.read_now(projects.list_related_projects, new)] == [old]
+    assert [row.id for row in memory.db.read_now(projects.list_related_projects, new)] == [old]
     memory.db.write_now(projects.merge_project_into, new, old)
     assert memory.know(evil) == memory.know(cloned) == old, "a person has said so"
     assert memory.offers() == []

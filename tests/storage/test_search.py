@@ -485,12 +485,12 @@ def test_a_vector_goes_with_the_words_it_was_made_of(service: Service) -> None:
     row = db.write_now(save, "First words", title="One")
     index(db)
     (owed,) = db.read_now(search.list_passages_without_vector, "m", limit=9)
-    db.write_now(search.store_vector, owed["id"], owed["part"], model="m", hash_="h", vector=b"1")
+    db.write_now(search.store_vector, owed.id, owed.part, model="m", hash_="h", vector=b"1")
     assert not db.read_now(search.list_passages_without_vector, "m", limit=9)
     assert db.read_now(search.list_passages_without_vector, "another", limit=9)
     db.write_now(edits.edit_observation, row, {"title": "Two"}, now=NOW)
     index(db)
-    assert db.write_now(search.take_deleted_vectors) == [owed["id"]]
+    assert db.write_now(search.take_deleted_vectors) == [owed.id]
     assert db.read_now(search.list_passages_without_vector, "m", limit=9)
 
 
@@ -499,7 +499,7 @@ def test_a_prompt_has_a_vector_of_its_own_only_where_there_is_no_more_to_its_tur
     _session(lab, "s1", "real work", file="a.py", at=NOW + MINUTE)
     service = _worked(config)
     owed = service.db.read_now(search.list_passages_without_vector, "m", limit=99)
-    kinds = {(row["kind"], row["title"] or row["body"]) for row in owed if row["kind"] != "observation"}
+    kinds = {(row.kind, row.title or row.body) for row in owed if row.kind != "observation"}
     assert kinds == {("prompt", "only words"), ("turn", "real work")}
     service.close()
 

@@ -121,7 +121,7 @@ def test_asking_twice_is_asking_once(db: Database) -> None:
 def test_a_render_job_that_has_not_started_serves_every_later_change(db: Database) -> None:
     for project_id in (1, 1, 11, 1):
         db.write_now(jobs.enqueue_render, project_id, now=0)
-    assert [row["subject"].split(".")[0] for row in db.read_now(jobs.list_jobs)] == ["1", "11"]
+    assert [row.subject.split(".")[0] for row in db.read_now(jobs.list_jobs)] == ["1", "11"]
     claimed = db.write_now(jobs.claim_job, ["render"], now=1, lease=100)
     assert claimed is not None
     db.write_now(jobs.enqueue_render, 1, now=2)  # the claimed job may have read the rows before this change
@@ -155,7 +155,7 @@ def test_a_job_that_fails_three_times_is_buried_with_its_reason(db: Database) ->
         assert db.write_now(jobs.release_failed_job, job, error="no luck", now=now) is (attempt == 3)
     assert db.write_now(jobs.claim_job, ["compress"], now=now * 10, lease=100) is None
     (row,) = db.read_now(jobs.list_jobs)
-    assert (row["dead"], row["error"]) == (1, "no luck")
+    assert (row.dead, row.error) == (1, "no luck")
     assert db.write_now(jobs.retry_dead_jobs, now=0) == 1
     assert db.write_now(jobs.claim_job, ["compress"], now=1, lease=1) is not None
     db.close()

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import asdict
+
 from claude_mem.config import load
 from claude_mem.digest.models.base import Model
 from claude_mem.digest.models.chain import ProviderChain
@@ -85,7 +87,7 @@ class Place:
 
     async def ledger(self) -> list[dict[str, Any]]:
         """Oldest first."""
-        return (await self.db.read(ledger.list_ledger_entries, limit=100, offset=0))[::-1]
+        return [asdict(row) for row in await self.db.read(ledger.list_ledger_entries, limit=100, offset=0)][::-1]
 
     async def untold(self) -> list[str]:
         return list((await self.db.read(notices.list_unshown_notices)).values())
@@ -98,8 +100,8 @@ class Place:
 
     async def check_account(self) -> None:
         found = await self.service.event_account()
-        assert found["captured"] == found["stored"] + found["queued"] + found["set_aside"] + found["filtered"], found
-        assert found["queued"] == found["set_aside"] == 0, found
+        assert found.captured == found.stored + found.queued + found.set_aside + found.filtered, found
+        assert found.queued == found.set_aside == 0, found
 
 
 def _make_due(conn: Connection, within: int) -> None:

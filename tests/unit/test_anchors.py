@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -259,6 +260,20 @@ def test_a_file_is_compared_line_by_line(tmp_path: Path) -> None:
     path.unlink()
     (item,) = look(tmp_path, item)
     assert state(item) == Freshness.GONE
+
+
+def test_nothing_is_claimed_of_a_changed_file_that_there_was_no_time_to_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.py").write_text("total = 0\n")
+    (tmp_path / "b.py").write_text("total = 0\n")
+    first, second = look(tmp_path, stored("a.py"), stored("b.py", number=2))
+    assert (state(first), state(second)) == (Freshness.OUTDATED, Freshness.OUTDATED)
+    (tmp_path / "a.py").write_text(CODE)
+    clock = iter([0, 0, 0, 99])  # the start, the time of each file, and when the changed one would be read
+    monkeypatch.setattr(freshness, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    first, second = look(tmp_path, first, second)
+    assert (state(first), state(second)) == (Freshness.UNKNOWN, Freshness.OUTDATED)
 
 
 def test_a_file_that_has_not_changed_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

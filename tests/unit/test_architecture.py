@@ -29,7 +29,7 @@ TOP: dict[str, set[str]] = {
     "answers": set(),
     "bridge": set(),
     "config": {"domain", "system"},
-    "client": {"domain", "system", "privacy"},
+    "client": {"domain", "system", "privacy", "worker"},  # the types of `worker.http.schemas`
     "__main__": {"cli"},
     "base": set(),
 }

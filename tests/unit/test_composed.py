@@ -364,9 +364,11 @@ TOTAL = "def total(rows):\n    return sum(rows)\n"
 
 
 def test_a_definition_that_was_removed_is_told_by_its_name() -> None:
-    assert lines("yes", edit("src/cart.py", TOTAL, ""), Stopped("Done."), source="removed") == [
+    removed = edit("src/cart.py", TOTAL, "")
+    assert lines("yes", removed, Stopped("Done, the dead code is gone."), source="removed") == [
         "Removed `total` from `cart.py`"
     ]
+    assert lines("sort the rows", removed, Stopped("Done."), source="removed") == []  # a means, not the point
 
 
 def test_a_definition_that_was_rewritten_is_not_told_as_removed() -> None:

@@ -20,7 +20,7 @@ from claude_mem.recall.documents import split_text
 from claude_mem.recall.matrix import Nearness, VectorMatrix
 from claude_mem.recall.rank import Hit, SearchCandidate, SearchEvidence, SearchQuery, fuse_rankings
 from claude_mem.storage.sqlite.memory import edits, search
-from claude_mem.storage.sqlite.memory.search import PassageMatch, SearchFilter, WordScores
+from claude_mem.storage.sqlite.memory.search import PassageMatch, SearchFilter, StoredVector, WordScores
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.api import build_app
 from tests.storage.test_search import DAY, MINUTE, NOW, _session, save
@@ -269,7 +269,7 @@ def test_the_matrix_is_right_after_any_adding_and_removing(steps: list[tuple[int
         if adding:
             vector = fake.embed([f"word{number}"])[0]
             there[document] = vector
-            matrix.add([(document, 0, 1, -document, -1, NOW, 5000, quantize(vector))])
+            matrix.add([StoredVector(document, 0, 1, -document, -1, NOW, 5000, quantize(vector))])
     assert len(matrix) == len(there)
     question = fake.embed_query("word0")
     near = matrix.nearest(question)

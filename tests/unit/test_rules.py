@@ -381,6 +381,15 @@ def test_a_later_decision_supersedes_one_by_the_same_or_a_lower_authority(db: Da
     assert by(db, own) == last
 
 
+def test_among_very_many_statements_links_of_old_ones_stay(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = db.write_now(decide, "Decided to use SQLite for storage")
+    new = db.write_now(decide, "Decided to use Postgres instead of SQLite for storage")
+    rule = db.write_now(state, "We use npm here")
+    monkeypatch.setattr(observations, "MAX_STATEMENTS", 2)
+    other = db.write_now(state, "Use pnpm instead of npm", at=NOW + 1)
+    assert (by(db, old), by(db, rule)) == (new, other)
+
+
 def test_a_decision_that_cites_code_is_not_compared_by_its_words(db: Database) -> None:
     new = db.write_now(decide, "The staging server listens on port 9090")
     db.write_now(lambda conn: conn.execute("insert into anchors values (9, ?, 'a.py', 'edit', x'', '', 0, 0)", (new,)))

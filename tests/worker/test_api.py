@@ -17,7 +17,7 @@ from claude_mem.config import Config
 from claude_mem.domain.errors import InvalidRequest, NotFound
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.api import ROUTES, build_app
-from claude_mem.worker.http.params import MAX_BODY
+from claude_mem.worker.http.endpoints import MAX_BODY
 from tests.support.lab import Lab
 from tests.support.waiting import SECONDS
 

@@ -310,14 +310,14 @@ def test_the_command_tells_and_status_and_health_show_what_is_checked_all_the_ti
 def test_what_is_wrong_is_seen_at_the_next_sweep_without_being_asked(healthy: Lab) -> None:
     async def do(service: Service) -> tuple[bool, list[Any]]:
         await service.sweep()
-        before = service.self_check.as_row()["ok"]
+        before = service.self_check.state().ok
         await service.db.write(lambda conn: conn.execute(DAMAGE["events"]))
         await service.sweep()
-        return before, service.self_check.as_row()["wrong"]
+        return before, service.self_check.state().wrong
 
     before, wrong = work(healthy, do)
     assert before is True
-    assert [item["name"] for item in wrong] == ["events"]
+    assert [item.name for item in wrong] == ["events"]
 
 
 def test_a_line_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:

@@ -378,7 +378,7 @@ def test_a_file_that_grows_while_it_is_read_is_read_as_far_as_it_was_and_then_ag
 
     turns, found = asyncio.run(story())
     assert turns == 3
-    assert (found["read"], found["busy"], found["problems"]) == (1, False, [])
+    assert (found.read, found.busy, found.problems) == (1, False, [])
 
 
 # --- killed, stopped, watched ----------------------------------------------------------------------------------------
@@ -584,15 +584,15 @@ def test_a_live_session_goes_before_what_is_long_past(lab: Lab, config: Config) 
         service = Service(config)
         await service.backfill(files)
         work = asyncio.create_task(service.run())
-        while service.db.read_now(backfills.get_backfill_progress)["read"] < 3:
+        while service.db.read_now(backfills.get_backfill_progress).read < 3:
             await asyncio.sleep(0)
         lab.spool("UserPromptSubmit", session_id="live", prompt="Now")
         lab.spool("Stop", session_id="live", last_assistant_message="This has just been done, in one go.")
-        before = service.db.read_now(backfills.get_backfill_progress)["read"]
+        before = service.db.read_now(backfills.get_backfill_progress).read
         service.wake.set()
         while not service.db.read_now(_live_is_digested):
             await asyncio.sleep(0.001)
-        read = service.db.read_now(backfills.get_backfill_progress)["read"]
+        read = service.db.read_now(backfills.get_backfill_progress).read
         service.stop.set()
         await work
         service.close()

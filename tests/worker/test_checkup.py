@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from starlette.testclient import TestClient
 
@@ -21,6 +23,7 @@ from claude_mem.worker.app import Service
 from claude_mem.worker.http.api import build_app
 from claude_mem.worker.http.routes import health
 from claude_mem.worker.http.routes.health import LogFilter, parse_entries, percentiles, read_entries
+from claude_mem.worker.http.schemas.health import Health, LogPage
 from tests.support.lab import Lab
 
 TOKEN, PORT = "t" * 43, 37777
@@ -176,10 +179,14 @@ def test_a_backup_is_made_shown_and_checked(http: Http, service: Service) -> Non
 
 
 def test_percentiles_are_times_that_were_measured() -> None:
-    assert percentiles([]) == {"count": 0, "p50": None, "p95": None, "p99": None}
-    assert percentiles([7]) == {"count": 1, "p50": 7, "p95": 7, "p99": 7}
-    assert percentiles(range(1, 101)) == {"count": 100, "p50": 50, "p95": 95, "p99": 99}
-    assert percentiles(range(1, 21)) == {"count": 20, "p50": 10, "p95": 19, "p99": 20}
+    def measured(milliseconds: Iterable[float]) -> tuple[float | None, ...]:
+        times = percentiles(milliseconds)
+        return times.count, times.p50, times.p95, times.p99
+
+    assert measured([]) == (0, None, None, None)
+    assert measured([7]) == (1, 7, 7, 7)
+    assert measured(range(1, 101)) == (100, 50, 95, 99)
+    assert measured(range(1, 21)) == (20, 10, 19, 20)
 
 
 def test_a_hooks_time_is_measured_from_its_name_to_its_rename(lab: Lab) -> None:
@@ -228,12 +235,12 @@ def test_each_concern_has_words(http: Http) -> None:
     found["disk"]["free"] = 0
     found["settings"] = ["silence_minutes = 0 is out of range"]
     found["refining"]["paused"] = [
-        {"provider": "anthropic", "until": found["at"] + 1, "verdict": "quota", "message": "no credit"},
-        {"provider": "openai", "until": found["at"] - 1, "verdict": "auth", "message": "over"},
+        {"provider": "anthropic", "failures": 1, "until": found["at"] + 1, "verdict": "quota", "message": "no credit"},
+        {"provider": "openai", "failures": 1, "until": found["at"] - 1, "verdict": "auth", "message": "over"},
     ]
     found["refining"]["prices_problem"] = "prices.toml is not TOML"
     found["refining"]["problem"] = "Claude Code is not logged in"
-    said = [row["text"] for row in health.health_issues(found)]
+    said = [row.text for row in health.health_issues(msgspec.convert(found, Health))]
     for words in (
         "add up",
         "failed three times",
@@ -247,7 +254,7 @@ def test_each_concern_has_words(http: Http) -> None:
         assert any(words in text for text in said), words
     assert len(said) == 8
     found["aside"]["newest"][0]["at"] -= 8 * 86_400_000
-    assert len(list(health.health_issues(found))) == 7, "what was long ago is no news"
+    assert len(list(health.health_issues(msgspec.convert(found, Health)))) == 7, "what was long ago is no news"
 
 
 # --- cost ------------------------------------------------------------------------------------------------------------
@@ -303,17 +310,17 @@ def test_the_log_is_filtered_paged_and_read_on_into_older_files(tmp_path: Path) 
     (tmp_path / "worker.log.10").write_text(LOG.replace("03-01", "01-01"))
     (tmp_path / "worker.log.2").write_text(LOG.replace("03-01", "02-01"))
     whole = read_entries(file, LogFilter(), 100)
-    assert [entry["at"] for entry in whole["items"]] == sorted((e["at"] for e in whole["items"]), reverse=True)
-    assert (len(whole["items"]), whole["hasMore"]) == (16, False)
-    assert "\n".join(whole["lines"][-7:]) == "\n".join(line for line in LOG.splitlines() if line)
+    assert [entry.at for entry in whole.items] == sorted((e.at for e in whole.items), reverse=True)
+    assert (len(whole.items), whole.has_more) == (16, False)
+    assert "\n".join(whole.lines[-7:]) == "\n".join(line for line in LOG.splitlines() if line)
     first = read_entries(file, LogFilter(), 2)
-    assert (len(first["items"]), first["hasMore"]) == (3, True), "two of the same instant are not torn apart"
-    second = read_entries(file, LogFilter(before=first["items"][-1]["at"]), 2)
-    assert second["items"][0]["message"] == "worker starts"
-    assert [entry["level"] for entry in read_entries(file, LogFilter(level="ERROR"), 9)["items"]] == ["ERROR"] * 4
-    assert len(read_entries(file, LogFilter(text="not today"), 9)["items"]) == 4
-    assert len(read_entries(file, LogFilter(text="worker.serve"), 9)["items"]) == 8
-    assert read_entries(tmp_path / "none.log", LogFilter(), 9) == {"lines": [], "items": [], "hasMore": False}
+    assert (len(first.items), first.has_more) == (3, True), "two of the same instant are not torn apart"
+    second = read_entries(file, LogFilter(before=first.items[-1].at), 2)
+    assert second.items[0].message == "worker starts"
+    assert [entry.level for entry in read_entries(file, LogFilter(level="ERROR"), 9).items] == ["ERROR"] * 4
+    assert len(read_entries(file, LogFilter(text="not today"), 9).items) == 4
+    assert len(read_entries(file, LogFilter(text="worker.serve"), 9).items) == 8
+    assert read_entries(tmp_path / "none.log", LogFilter(), 9) == LogPage(lines=[], items=[], has_more=False)
 
 
 def test_the_log_answers_over_http(http: Http, service: Service) -> None:

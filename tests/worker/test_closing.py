@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from claude_mem.agents.payload import Trigger
@@ -376,7 +377,7 @@ def test_it_is_never_told_unasked(held: Lab) -> None:
 
 def test_the_story_tells_it(held: Lab) -> None:
     async def tell(service: Service) -> Row:
-        found: Row = await service.db.read(story.build_story, 1, start=0, limit=10)
+        found: Row = msgspec.to_builtins(await service.db.read(story.build_story, 1, start=0, limit=10))
         return found
 
     (only,) = Home(held.data).work(tell)["turns"]

@@ -393,7 +393,7 @@ def test_erasing_enqueues_one_render_job(service: Service, db: Database) -> None
     row_id = db.write_now(save, "Totals are rounded once.")
     db.write_now(lambda conn: conn.execute("delete from jobs"))
     asyncio.run(service.erase(row_id))
-    assert [row["kind"] for row in db.read_now(jobs.list_jobs)] == ["render"]
+    assert [row.kind for row in db.read_now(jobs.list_jobs)] == ["render"]
 
 
 def test_what_was_before_an_edit_fades_after_thirty_days(service: Service, db: Database) -> None:

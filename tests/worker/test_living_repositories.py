@@ -109,6 +109,21 @@ def test_a_commit_whose_clock_is_wrong_hides_no_history(
     assert (state, outcome) == (Freshness.OUTDATED, Outcome.LANDED)
 
 
+def test_much_work_on_other_branches_does_not_keep_new_work_from_being_looked_for(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository.git("checkout", "-q", "-b", "feature")
+    repository.put("a.py", CODE)
+    repository.commit("Add the steps")
+    repository.git("checkout", "-q", "main")
+    monkeypatch.setattr(freshness, "MAX_HISTORY_CHECKS", 1)
+    items = [replace(UNSEEN, id=number, observation_id=number) for number in (1, 2)]
+    outcomes = [replace(WORK, outcome=Outcome.COMMITTED), replace(WORK, observation_id=2, created_at=NOW - DAY)]
+    items.append(StoredAnchor(3, 3, "README", anchors.READ, anchors.choose_lines(["A shop with baskets and totals."])))
+    result = freshness.inspect(str(repository.root), items, outcomes)
+    assert [(one.observation_id, one.outcome) for one in result.verdicts] == [(2, Outcome.COMMITTED)]
+
+
 # --- work trees ------------------------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 from starlette.testclient import TestClient
 
 from claude_mem import hook
@@ -20,6 +21,7 @@ from claude_mem.config import Config, load
 from claude_mem.recall.matrix import VectorMatrix, quantize
 from claude_mem.storage.sqlite.engine import Connection, Database, fetch_all, fetch_value
 from claude_mem.storage.sqlite.memory import browse, projects
+from claude_mem.storage.sqlite.memory.search import StoredVector
 from claude_mem.system.project_folders import ResolvedProject, disabled_reason
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.api import build_app
@@ -364,7 +366,7 @@ def test_a_named_project_of_an_older_memory_gets_the_root_it_is_merged_with(conf
     named = db.write_now(projects.register_project, ResolvedProject("shop", "", ("older:shop",)), "", now=7)
     real = db.write_now(_insert, str(lab.project))
     db.write_now(projects.merge_project_into, real, named)
-    assert db.read_now(projects.get_project_row, named) == {
+    assert asdict(db.read_now(projects.get_project, named)) == {
         "id": named,
         "name": "shop",
         "root": str(lab.project),
@@ -383,11 +385,11 @@ def test_vectors_in_memory_move_too_even_those_that_come_later() -> None:
     numpy = pytest.importorskip("numpy", reason="numpy is not installed: no vectors here")
     matrix = VectorMatrix(4)
     blob = quantize(numpy.array([1, 0, 0, 0], numpy.float32))
-    row = (1, 0, 7, 1, 1, 0, 10, blob)  # document, part, project, group, thread, at, length
+    row = StoredVector(1, 0, 7, 1, 1, 0, 10, blob)
     matrix.add([row])
     matrix.move(7, 3)
     matrix.move(3, 4)
-    matrix.add([(2, 0, 7, 2, -7, 0, 10, blob)])
+    matrix.add([StoredVector(2, 0, 7, 2, -7, 0, 10, blob)])
     question = numpy.array([1, 0, 0, 0], numpy.float32)
     assert set(matrix.nearest(question, project_ids=[4]).raw) == {1, 2}
     assert not matrix.nearest(question, project_ids=[7, 3]).raw

@@ -314,14 +314,14 @@ def test_old_turns_are_refined_when_a_person_asks_after_it_was_said_what_it_cost
         sizes = [
             request.max_total_tokens(await here.service.refiner.prepare(await _turn(here, number))) for number in (1, 2)
         ]
-        assert (told["turns"], told["tokens"], told["model"]) == (2, sum(sizes), "fake fake-1")
-        assert (await refine_on_demand.estimate_cost(here.service.refiner, ["/another"]))["turns"] == 0
+        assert (told.turns, told.tokens, told.model) == (2, sum(sizes), "fake fake-1")
+        assert (await refine_on_demand.estimate_cost(here.service.refiner, ["/another"])).turns == 0
         assert model.requests == []
-        assert (await refine_on_demand.enqueue_turns(here.service.refiner, [path]))["turns"] == 2
+        assert (await refine_on_demand.enqueue_turns(here.service.refiner, [path])) == 2
         await here.refine()
         assert len(model.requests) == 2
         assert {row["provider"] for row in await here.observations()} == {"fake"}
-        assert (await refine_on_demand.enqueue_turns(here.service.refiner, [path]))["turns"] == 0
+        assert (await refine_on_demand.enqueue_turns(here.service.refiner, [path])) == 0
 
     run(tmp_path, story, model)
 
@@ -396,8 +396,8 @@ def test_an_answer_that_could_not_be_read_is_asked_for_more_strictly(tmp_path: P
         here.turn()
         await here.digest()
         await here.refine()
-        assert "could not be read" not in model.requests[0].prompt
-        assert "could not be read" in model.requests[1].prompt
+        assert "could not be parsed" not in model.requests[0].prompt
+        assert "could not be parsed" in model.requests[1].prompt
         assert (await here.observations())[0]["provider"] == "fake"
 
     run(tmp_path, story, model)
@@ -577,7 +577,7 @@ def test_the_request_is_booked_before_it_is_sent_and_corrected_after(tmp_path: P
         assert after["cost"] == 1000 * 1 + 1000 * 0.1 + 300 * 5
         assert after["verdict"] == "ok"
         (session,) = await here.db.read(sessions.list_sessions_with_counts, limit=10, offset=0)
-        assert (session["model_tokens"], session["cost"]) == (2300, 2600)
+        assert (session.model_tokens, session.cost) == (2300, 2600)
 
     run(tmp_path, story, model)
 

@@ -141,7 +141,7 @@ def test_a_stage_that_fails_is_tried_again_later(config: Config) -> None:
         assert await runner.step()
         assert not await runner.step()
         (row,) = await service.db.read(jobs.list_jobs)
-        assert (row["attempts"], row["dead"], row["error"]) == (1, 0, "ValueError: not today")
+        assert (row.attempts, row.dead, row.error) == (1, 0, "ValueError: not today")
 
     _with_runner(config, stage, work)
 
@@ -157,7 +157,7 @@ def test_a_commit_that_fails_leaves_the_job_and_nothing_else(config: Config) -> 
     async def work(service: Service, runner: Runner) -> None:
         await service.db.write(jobs.enqueue_job, "try", "1", now=0)
         await runner.step()
-        assert [row["kind"] for row in await service.db.read(jobs.list_jobs)] == ["try"]
+        assert [row.kind for row in await service.db.read(jobs.list_jobs)] == ["try"]
 
     _with_runner(config, stage, work)
 
@@ -171,7 +171,7 @@ def test_an_unknown_kind_of_job_does_not_stop_the_others(config: Config) -> None
         await service.db.write(jobs.enqueue_job, "try", "1", now=1)
         while await runner.step():
             pass
-        assert [row["kind"] for row in await service.db.read(jobs.list_jobs)] == ["unheard of"]
+        assert [row.kind for row in await service.db.read(jobs.list_jobs)] == ["unheard of"]
 
     _with_runner(config, stage, work)
 
@@ -191,7 +191,7 @@ def test_a_compressor_that_fails_for_ever_is_visible_and_can_be_retried(config: 
         for _ in range(2):
             await service.run_until_idle()
         totals = await service.event_account()
-        assert totals["set_aside_by"] == {"dead_job": 2}
+        assert totals.set_aside_by == {"dead_job": 2}
         assert "doctor" in (await service.context_service.notice())[0]
         service.close()
 

@@ -1,4 +1,5 @@
-// Types of the API's answers as the viewer uses them. Only fields that the viewer reads are listed.
+// Types that the viewer uses. Those of the API's answers are in api.d.ts; memories are listed here with the fields that
+// the viewer reads, because which they have depends on their kind.
 
 /** Anything that `h()` accepts as a child. */
 type Child = Node | string | number | false | null | undefined | Child[];
@@ -32,21 +33,9 @@ interface View {
   leave?: () => unknown;
 }
 
-interface Facets {
-  types: { name: string; icon: string }[];
-  concepts: string[];
-  hosts: { name: string; title: string }[];
-  projects: ProjectRow[];
-}
+type Facets = Api.Facets;
 
-interface ProjectRow {
-  id: number;
-  name: string;
-  root: string;
-  observations: number;
-  sessions: number;
-  last_event_at: number;
-}
+type ProjectRow = Api.ProjectSummary;
 
 type Kind = "observation" | "summary" | "prompt" | "turn";
 
@@ -74,6 +63,10 @@ interface Item {
   pinned: number;
   verdict: string;
   superseded_by: number | null;
+  validity?: string;
+  work_outcome?: string;
+  work_commit?: string;
+  moved_to?: string[];
   outcome?: string;
   files?: string[];
   files_edited?: string[];
@@ -82,6 +75,13 @@ interface Item {
   created_at: number;
   why?: string;
   sources?: any[];
+}
+
+/** An observation under which something changed. */
+interface ChangedItem extends Item {
+  changed_at: number;
+  head: string;
+  successor: { id: number; title: string | null } | null;
 }
 
 interface Explanation {
@@ -93,93 +93,22 @@ interface Explanation {
   confirmed: boolean;
 }
 
-interface SessionRow {
-  id: number;
-  title: string;
-  subtitle: string;
-  project: string;
-  project_id: number;
-  host: string;
-  status: string;
-  started_at: number;
-  last_event_at: number;
-  prompt_counter: number;
-  observations: number;
-  cost: number;
-  model_tokens: number;
-}
+type SessionRow = Api.SessionDetails;
 
-interface SessionHeader extends SessionRow {
-  counts: { turns: number; observations: number; events: number };
-  requests: number;
-}
+type SessionHeader = Api.StorySession;
 
-/** An item of an injection. `used` is null if its use is not known. */
-interface InjectedItem {
-  kind: string;
-  id: number | null;
-  type: string;
-  title: string;
-  path: string;
-  used: boolean | null;
-  how: string;
-}
+type InjectedItem = Api.InjectedItem;
 
-interface Injection {
-  moment: string;
-  about: string;
-  tokens: number;
-  items: InjectedItem[];
-}
+type Injection = Api.StoryInjection;
 
-interface Failure {
-  command: string;
-  error: string;
-  fixed: { turn: number } | null;
-}
+type Failure = Api.StoryFailure;
 
-interface Summary {
-  verdict: string;
-  outcome: string;
-  closing: string;
-  closing_held: string;
-  completed?: string;
-  investigated?: string;
-  learned?: string;
-  next_steps?: string;
-  notes?: string;
-}
+type Summary = Api.StorySummary;
 
-interface Turn {
-  id: number;
-  number: number;
-  private: boolean;
-  opened_at: number;
-  closed_at: number | null;
-  closed_by: string;
-  last_at: number;
-  digested: boolean;
-  prompt: { text: string } | null;
-  summary: Summary | null;
-  observations: Item[];
-  failures: Failure[];
-  commits: { id: string; subject: string }[];
-  files: { path: string; edited: number | null; read: number | null }[];
-  told: Injection[];
-  events: number;
-  events_gone: number;
-  whole: boolean;
-  spent: { requests: number; cost: number; tokens: number };
-}
+/** A turn that is not private: a private one has only its times. */
+type Turn = Required<Api.StoryTurn>;
 
-interface StoryPage {
-  session: SessionHeader;
-  told_at_start: Injection[];
-  outline: { number: number; text: string; private: boolean }[];
-  from: number;
-  turns: Turn[];
-  hasMore: boolean;
-}
+type StoryPage = Omit<Api.Story, "turns"> & { turns: Turn[] };
 
 interface HistoryEntry {
   what: string;
@@ -202,6 +131,7 @@ interface ObservationPage {
     updated_at: number;
     tokens: number;
     sources: number[][];
+    validity: string;
   };
   origin: {
     session: { id: number; title: string } | null;
@@ -211,61 +141,23 @@ interface ObservationPage {
     events_gone: number;
   };
   history: HistoryEntry[];
+  validity: {
+    at: number;
+    validity: string;
+    superseded_by: number | null;
+    head: string;
+    commit_id: string;
+    successor: string | null;
+  }[];
   types: string[];
   told: boolean;
   held: string;
 }
 
-interface Setting {
-  value: string;
-  current: any;
-  set: boolean;
-  reason: string;
-  source: "default" | "file" | "environment";
-  default: any;
-  kind: string;
-  low: number | null;
-  high: number | null;
-  choices: string[];
-  problem: string;
-  hint: string;
-  fixed: string;
-  waits: boolean;
-}
+type Setting = Api.Setting;
 
-interface LogEntry {
-  at: number;
-  level: string;
-  logger: string;
-  message: string;
-}
+type LogEntry = Api.LogEntry;
 
-interface NowPage {
-  sessions: {
-    id: number;
-    title: string;
-    project: string;
-    project_id: number;
-    host: string;
-    open: boolean;
-    turn: number;
-    last_event: { tool: string | null } | null;
-    last_event_at: number;
-  }[];
-  working: { kind: string; session_id: number | null; title: string; turn: number | null }[];
-  queue: { waiting: number; running: number; retrying: number; dead: number };
-  spool: number;
-  set_aside: number;
-  backfill: { done: number; files: number; digesting: number } | null;
-}
+type NowPage = Api.Activity;
 
-interface Job {
-  id: number;
-  about: string;
-  session_id: number | null;
-  dead: boolean;
-  error: string;
-  attempts: number;
-  created_at: number;
-  dropping: string;
-}
+type Job = Api.DescribedJob;

@@ -39,7 +39,7 @@ def make_tool_used(name: str, tool_input: Any, output: Any, *, failed: bool, age
     return ToolUsed(name[:200], arguments, output if whole else drop_redundant_fields(output), failed, agent_id[:200])
 
 
-def drop_redundant_fields(output: Any) -> Any:
+def drop_redundant_fields(output: Any) -> object:
     """Return the response of a tool without redundant fields."""
     if not isinstance(output, dict):
         return output

@@ -202,7 +202,7 @@ def _is_refused(output: Any) -> bool:
     return isinstance(output, str) and bool(_REFUSED.match(output))
 
 
-def _answer(output: Any) -> Any:
+def _answer(output: Any) -> object:
     """Return the output without the note on how long the call took."""
     if isinstance(output, list) and output and isinstance(output[0], dict):
         return output[1:] if _HEADER.match(f"{string_or_empty(output[0].get('text'))}\n") else output
@@ -629,7 +629,7 @@ def _item_metadata(item: Fields) -> Fields:
     return metadata if isinstance(metadata, dict) else {}
 
 
-def _arguments(item: Fields) -> Any:
+def _arguments(item: Fields) -> object:
     """Return the arguments of a call: JSON in a string, plain text, or an action with a command."""
     if isinstance(action := item.get("action"), dict):
         return action
@@ -727,7 +727,7 @@ def _drop_empty_servers(settings: Fields) -> Fields:
     return {name: one for name, one in settings.items() if name != "mcp_servers" or one}
 
 
-def _list(value: Any) -> list[Any]:
+def _list(value: Any) -> list[object]:
     return value if isinstance(value, list) else []
 
 

@@ -128,7 +128,7 @@ _INPUTS = {"path": "file_path", "file_text": "content", "old_str": "old_string",
 _EXIT = re.compile(r"\n?<(?:shellId: \S+ completed|exited) with exit code (-?\d+)>\s*$")
 
 
-def translate_tool(name: str, arguments: Any, cwd: str = "") -> tuple[str, Any]:
+def translate_tool(name: str, arguments: Any, cwd: str = "") -> tuple[str, object]:
     """Translate a tool's name and arguments. The name is the one used in hooks or the one used by the model."""
     if name == "apply_patch":
         patch = arguments.get("input") if isinstance(arguments, dict) else arguments

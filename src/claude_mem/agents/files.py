@@ -152,7 +152,7 @@ def remove_hooks(settings: Settings) -> None:
         del settings["hooks"]
 
 
-def _without_ours(entry: Any) -> Any:
+def _without_ours(entry: Any) -> object:
     handlers = entry.get("hooks") if isinstance(entry, dict) else None
     if not isinstance(handlers, list):
         return entry
@@ -179,7 +179,7 @@ def remove_server(settings: Settings, *, under: str = "mcpServers") -> None:
             del settings[under]
 
 
-def _as_list(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[object]:
     return value if isinstance(value, list) else [value]
 
 

@@ -74,7 +74,7 @@ def _name(name: str) -> str:
     return _TOOLS.get(name, name)
 
 
-def _input(arguments: Any, cwd: str) -> Any:
+def _input(arguments: Any, cwd: str) -> object:
     if not isinstance(arguments, dict):
         return arguments
     translated = {_KEYS.get(key, key): item for key, item in arguments.items()}
@@ -115,7 +115,7 @@ def _shell(text: str) -> tuple[str, str]:
     return "" if output == "(empty)" else output, failure
 
 
-def _patch(display: Any) -> dict[str, Any]:
+def _patch(display: Any) -> dict[str, object]:
     """Return the lines of a diff in the form that Claude Code uses."""
     diff = string_or_empty(display.get("fileDiff")) if isinstance(display, dict) else ""
     head, marker, hunks = diff.partition("\n@@")

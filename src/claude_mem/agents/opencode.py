@@ -79,7 +79,7 @@ def _of_server(tool: str, servers: Any) -> str:
     return tool
 
 
-def translate_patch(patch: str, cwd: str) -> tuple[str, dict[str, Any]]:
+def translate_patch(patch: str, cwd: str) -> tuple[str, dict[str, object]]:
     """Translate the first file of a patch to an `Edit` or `Write` call."""
     head = _PATCHED.search(patch)
     path = head[2].strip() if head else ""

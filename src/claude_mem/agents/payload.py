@@ -120,13 +120,13 @@ def _is_deeper(root: Any, limit: int) -> bool:
     return True
 
 
-def _items(value: Any) -> Iterable[Any]:
+def _items(value: Any) -> Iterable[object]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()
 
 
-def _lenient(payload: bytes) -> Any:
+def _lenient(payload: bytes) -> object:
     """Parse JSON that contains lone surrogates or invalid bytes, which must not cause the loss of an event."""
     try:
         return json.loads(payload.decode("utf-8", "replace"))

@@ -98,7 +98,7 @@ def _tool(fields: Fields) -> Fields:
     return translated
 
 
-def _response(response: Any) -> Any:
+def _response(response: Any) -> object:
     """Return the part of a response that the model sees; the rest is for display."""
     content = response.get("llmContent", response) if isinstance(response, dict) else response
     return _split_report(content)[0] if isinstance(content, str) else content

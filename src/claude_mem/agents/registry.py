@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from claude_mem.agents import claude, codex, copilot, gemini, opencode, qwen, transcript_lines
 from claude_mem.agents.base import Agent
@@ -39,7 +38,7 @@ def read_head(agent: Agent, path: Path) -> TranscriptHead:
     return agent.transcripts.head(path) if agent.transcripts is not None else TranscriptHead()
 
 
-def _first_records(path: Path) -> Iterator[dict[str, Any]]:
+def _first_records(path: Path) -> Iterator[dict[str, object]]:
     """Yield the first records. Many are needed: a continued conversation begins with those of the earlier one."""
     try:
         for line in _first_lines(path):

@@ -214,7 +214,7 @@ def read_tail(file: IO[bytes]) -> bytes:
     return end
 
 
-def parse_record(line: bytes) -> dict[str, Any] | None:
+def parse_record(line: bytes) -> dict[str, object] | None:
     """Parse a line into a record, or return None. Lone surrogates and invalid bytes are replaced, not rejected."""
     if has_too_many_values(line):
         return None

@@ -22,6 +22,7 @@ from claude_mem.domain.text import CLOSING_CHARS, clip, iter_strings, make_stora
 from claude_mem.privacy import external, files, sources, tags, trust
 from claude_mem.privacy.secrets import redact, redact_fields, redact_printed_secrets
 from claude_mem.privacy.trust import EXTERNAL, SUSPECT, TRUSTED
+from claude_mem.system import git_files
 from claude_mem.system.project_folders import ResolvedProject
 
 PROMPT_CHARS = 8_000
@@ -119,14 +120,31 @@ def clean_event(event: Event, config: Config) -> Event:
 def _remove_own_content(body: Body, cwd: str) -> Body:
     """Remove the content of the project's own files, which is on disk anyway.
 
-    The content of external files stays: later texts are compared with it.
+    The content of external files stays: later texts are compared with it. So does that of files that git does not
+    track, because they may have been downloaded earlier in the session.
     """
     if not isinstance(body, ToolUsed) or body.name not in READING_TOOLS or not isinstance(body.output, dict):
         return body
     is_foreign = external.foreign_kind(body, external.Workspace(cwd, cwd)) or external.reads_nested_repository(
         body, cwd
     )
-    return body if is_foreign else msgspec.structs.replace(body, output=drop_redundant_fields(body.output))
+    return (
+        body
+        if is_foreign or _is_untracked(body, cwd)
+        else msgspec.structs.replace(body, output=drop_redundant_fields(body.output))
+    )
+
+
+def _is_untracked(body: ToolUsed, cwd: str) -> bool:
+    """Return whether the file that was read is in a repository and unknown to git."""
+    path = body.input.get("file_path") or body.input.get("notebook_path") or body.input.get("path")
+    if not cwd or not isinstance(path, str) or "\0" in path + cwd:
+        return False
+    real = Path(os.path.realpath(os.path.join(cwd, path)))  # noqa: PTH118 -- `/` would fail for a relative `cwd`
+    tree = git_files.find_work_tree(real.parent)
+    if tree is None or tree.git_dir is None or tree.linked:  # the index of a linked worktree is elsewhere
+        return False
+    return not git_files.is_tracked(tree.git_dir, str(real.relative_to(tree.root)))
 
 
 def _char_limit(body: Body, config: Config, *, team: bool) -> int:
@@ -153,7 +171,7 @@ def _limit_size(body: Body) -> Body:
     return msgspec.structs.replace(body, input=arguments, output=_clip_part(body.output))
 
 
-def _clip_part(part: Any) -> Any:
+def _clip_part(part: Any) -> object:
     text = part if isinstance(part, str) else msgspec.json.encode(part).decode()
     return clip(text, PART_CHARS) if len(text) > PART_CHARS else part
 

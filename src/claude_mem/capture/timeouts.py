@@ -38,8 +38,8 @@ def close_silent_turns(conn: Connection, *, now: int, silence_ms: int) -> int:
     """Close turns without an event for `silence_ms`. Return how many."""
     silent = turns.list_silent_turns(conn, before=now - silence_ms)
     for turn in silent:
-        turns.close_turn(conn, turn["id"], by="silence", at=turn["last_at"])
-        _reconcile_session(conn, turn["session_id"], now=now)
+        turns.close_turn(conn, turn.id, by="silence", at=turn.last_at)
+        _reconcile_session(conn, turn.session_id, now=now)
         failpoint("sweep.closed")
     return len(silent)
 

@@ -401,13 +401,13 @@ def _correct_stops(conn: Connection, session: Session, closings: Iterable[Event]
     times = [closing.at for closing in dated_closings]
     corrected: set[int] = set()
     for stop in events.list_live_stops(conn, session.id) if dated_closings else ():
-        index = bisect_right(times, stop["at"]) - 1
-        if index < 0 or index in corrected or stop["at"] - times[index] > MAX_STOP_DELAY_MS:
+        index = bisect_right(times, stop.at) - 1
+        if index < 0 or index in corrected or stop.at - times[index] > MAX_STOP_DELAY_MS:
             continue
         corrected.add(index)
         body = dated_closings[index].body
         assert isinstance(body, Stopped)
-        if stop["message"] != body.message:
-            events.replace_stop_message(conn, stop["seq"], body.message)
-            if stop["turn_id"] is not None:
-                turns.mark_turn_extended(conn, stop["turn_id"], at=stop["at"])
+        if stop.message != body.message:
+            events.replace_stop_message(conn, stop.seq, body.message)
+            if stop.turn_id is not None:
+                turns.mark_turn_extended(conn, stop.turn_id, at=stop.at)

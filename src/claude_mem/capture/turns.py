@@ -317,8 +317,8 @@ def _store_session_end(
 
 
 def _make_news(conn: Connection, type_: str, session: Session, **fields: int | str) -> StreamEvent:
-    project = projects.find_project_row(conn, session.project_id)
-    return StreamEvent(type_, {"session_id": session.id, "project": project["name"] if project else "", **fields})
+    project = projects.find_project(conn, session.project_id)
+    return StreamEvent(type_, {"session_id": session.id, "project": project.name if project else "", **fields})
 
 
 def enqueue_reconcile(conn: Connection, session_id: int, seq: int | None, *, now: int, subagents: str = "") -> None:

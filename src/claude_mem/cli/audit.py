@@ -11,6 +11,8 @@ from claude_mem.config import load_lenient
 from claude_mem.domain.errors import InvalidRequest
 from claude_mem.domain.text import local_time
 from claude_mem.system import process
+from claude_mem.worker.http.endpoints import NoFields
+from claude_mem.worker.http.schemas.deletion import RUN_CHECKS, SHOW_AUDIT_LOG, AuditLogQuery
 
 SECONDS = 600.0
 _OWN = ("n", "at", "what", "prev", "hash")
@@ -37,33 +39,33 @@ def audit(options: argparse.Namespace) -> int:
         return _log(client, options)
     if options.verify:
         raise InvalidRequest("`--verify` works only with `audit log`", hint="run `claude-mem audit log --verify`")
-    report = client.get("/api/audit")
+    report = client.call(RUN_CHECKS, NoFields())
     if options.json:
-        output.json_lines(report["items"])
-        return 0 if report["ok"] else 1
-    rows = [("ok" if item["ok"] else "BAD", item["name"], item["found"]) for item in report["items"]]
+        output.json_lines(report.items)
+        return 0 if report.ok else 1
+    rows = [("ok" if item.ok else "BAD", item.name, item.found) for item in report.items]
     output.table(("", "check", "result"), rows)
-    for item in report["items"]:
-        if item["hint"]:
-            output.info(f"{item['name']}: {item['hint']}")
-    return 0 if report["ok"] else 1
+    for item in report.items:
+        if item.hint:
+            output.info(f"{item.name}: {item.hint}")
+    return 0 if report.ok else 1
 
 
 def _log(client: Client, options: argparse.Namespace) -> int:
-    log = client.get("/api/audit/log", limit=0 if options.verify else max(options.lines, 0))
-    verification = {"lines": log["lines"], "wrong": log["wrong"]}
+    log = client.call(SHOW_AUDIT_LOG, AuditLogQuery(limit=0 if options.verify else max(options.lines, 0)))
+    verification = {"lines": log.lines, "wrong": log.wrong}
     if options.json:
-        output.json_lines([verification] if options.verify else log["items"])
+        output.json_lines([verification] if options.verify else log.items)
     else:
-        for entry in log["items"]:
+        for entry in log.items:
             output.line(_format_entry(entry))
-        if not log["lines"] and not log["wrong"]:
+        if not log.lines and not log.wrong:
             output.line("the audit log is empty: nothing was exported, injected or deleted yet")
-        elif options.verify and not log["wrong"]:
-            output.line(f"{log['lines']:,} entries, hash chain intact, none missing")
-    for problem in log["wrong"]:
+        elif options.verify and not log.wrong:
+            output.line(f"{log.lines:,} entries, hash chain intact, none missing")
+    for problem in log.wrong:
         output.error(problem)
-    return 1 if log["wrong"] else 0
+    return 1 if log.wrong else 0
 
 
 def _format_entry(entry: dict[str, Any]) -> str:

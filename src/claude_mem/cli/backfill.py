@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import asdict, replace
+
 from claude_mem.agents import registry
 from claude_mem.agents.base import Agent
 from claude_mem.agents.canonical import TRANSCRIPT_PROBLEMS, TranscriptHead
@@ -20,9 +22,22 @@ from claude_mem.cli.worker import database_path
 from claude_mem.client import Client
 from claude_mem.config import Config, load_lenient
 from claude_mem.domain.errors import InvalidRequest, NotFound, WorkerNotRunning
+from claude_mem.domain.reports import BackfillProgress, BackfillRows, RefiningEstimate
 from claude_mem.domain.text import parse_time
 from claude_mem.system import process
 from claude_mem.system.project_folders import ResolvedProject, identify_project
+from claude_mem.worker.http.endpoints import A, Endpoint, NoFields, Q
+from claude_mem.worker.http.schemas.transfer import (
+    CANCEL_BACKFILL,
+    ESTIMATE_BACKFILL,
+    LIST_UNCHANGED,
+    REFINE_BACKFILL,
+    SHOW_BACKFILL,
+    START_BACKFILL,
+    BackfillRequest,
+    RefineBackfill,
+    TranscriptPaths,
+)
 
 ENDINGS = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
 POLL_SECONDS = 0.2
@@ -116,7 +131,9 @@ def backfill(options: argparse.Namespace) -> int:
     if options.refine:
         _estimate(client, [])  # fail now rather than after the import if no model is configured
     try:
-        unchanged = sum(client.post("/api/backfill", {"paths": batch})["unchanged"] for batch in _in_batches(paths))
+        unchanged = sum(
+            client.call(START_BACKFILL, BackfillRequest(paths=batch)).unchanged for batch in _in_batches(paths)
+        )
         status = _watch(client, config)
     except KeyboardInterrupt:
         output.info("")
@@ -143,7 +160,7 @@ def backfill_all() -> int:
 
 def _cancel(config: Config) -> int:
     process.replace_outdated(config.data_dir)
-    dropped = Client.of(config.data_dir).delete("/api/backfill")["dropped"]
+    dropped = Client.of(config.data_dir).call(CANCEL_BACKFILL, NoFields()).dropped
     output.line(f"cancelled: {output.plural(dropped, 'file')} skipped; files already started are finished")
     return 0
 
@@ -299,7 +316,7 @@ def _unchanged(config: Config, paths: Sequence[Path]) -> set[str]:
     if process.running_worker(config.data_dir) is not None:
         client = Client.of(config.data_dir, seconds=60)
         batches = [
-            client.post("/api/backfill/look", {"paths": batch})["unchanged"] for batch in _in_batches(map(str, paths))
+            client.call(LIST_UNCHANGED, TranscriptPaths(batch)).unchanged for batch in _in_batches(map(str, paths))
         ]
         return {path for batch in batches for path in batch}
     path = database_path(config)
@@ -326,29 +343,29 @@ def _in_batches(paths: Iterable[str]) -> list[list[str]]:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def _watch(client: Client, config: Config) -> dict[str, Any]:
+def _watch(client: Client, config: Config) -> BackfillProgress:
     """Show the progress until all is done: first of reading files, then of processing their turns."""
     with output.progress(count=output.format_size) as advance:
-        for status in poll_status(client, config, "/api/backfill"):
-            file_count = status["read"] + status["skipped"]
-            advance("reading", status["bytes_done"], status["bytes"], f"{file_count:,} of {status['files']:,} files")
-            if not status["waiting"]:
+        for status in poll_status(client, config, SHOW_BACKFILL, NoFields()):
+            file_count = status.read + status.skipped
+            advance("reading", status.bytes_done, status.bytes, f"{file_count:,} of {status.files:,} files")
+            if not status.waiting:
                 break
     with output.progress() as advance:
-        for status in poll_status(client, config, "/api/backfill"):
-            turns = max(status["new"]["turns"], status["digesting"])
-            advance("processing turns", turns - status["digesting"], turns)
-            if not status["busy"]:
+        for status in poll_status(client, config, SHOW_BACKFILL, NoFields()):
+            turns = max(status.new.turns, status.digesting)
+            advance("processing turns", turns - status.digesting, turns)
+            if not status.busy:
                 break
     return status
 
 
-def poll_status(client: Client, config: Config, path: str) -> Iterator[dict[str, Any]]:
+def poll_status(client: Client, config: Config, endpoint: Endpoint[Q, A], request: Q) -> Iterator[A]:
     """Poll the status. If the worker dies, start it again: it continues where it stopped."""
     restarts = 0
     while True:
         try:
-            yield client.get(path)
+            yield client.call(endpoint, request)
             time.sleep(POLL_SECONDS)
         except WorkerNotRunning:
             restarts += 1
@@ -359,21 +376,21 @@ def poll_status(client: Client, config: Config, path: str) -> Iterator[dict[str,
 
 
 def _report(
-    status: dict[str, Any], files: int, unchanged: int, left_out: SkippedFiles, *, as_json: bool, is_single_file: bool
+    status: BackfillProgress, files: int, unchanged: int, left_out: SkippedFiles, *, as_json: bool, is_single_file: bool
 ) -> int:
-    zeros = dict.fromkeys(("sessions", "turns", "events", "observations"), 0)
+    zeros = BackfillRows(sessions=0, turns=0, events=0, observations=0)
     is_ours = unchanged < files  # otherwise nothing was submitted, and the status is an earlier run's
-    new, read = (status["new"], status["read"]) if is_ours else (zeros, 0)
+    new, read = (status.new, status.read) if is_ours else (zeros, 0)
     problems = [
         *left_out.problems,
-        *({**row, "problem": row["problem"] or "lines"} for row in status["problems"] if is_ours),
+        *({**asdict(row), "problem": row.problem or "lines"} for row in status.problems if is_ours),
     ]
     if as_json:
-        counts = {"files": files, "read": read, "unchanged": unchanged, **new}
+        counts = {"files": files, "read": read, "unchanged": unchanged, **asdict(new)}
         output.json({**counts, **left_out.json_fields(), "problems": problems})
     else:
         columns = ("files", "read", "unchanged", "new sessions", "turns", "events", "observations")
-        output.table(columns, [[f"{count:,}" for count in (files, read, unchanged, *new.values())]])
+        output.table(columns, [[f"{count:,}" for count in (files, read, unchanged, *asdict(new).values())]])
         _show_left_out(left_out.counts)
         _show_problems(problems)
     failed = any(row["problem"] not in EXPECTED_PROBLEMS for row in problems)
@@ -402,31 +419,29 @@ def _show_problems(problems: Sequence[dict[str, Any]]) -> None:
 # --- --refine --------------------------------------------------------------------------------------------------------
 
 
-def _estimate(client: Client, paths: Sequence[str]) -> dict[str, Any]:
+def _estimate(client: Client, paths: Sequence[str]) -> RefiningEstimate:
     """Return the estimate for all files, in several requests: one has room for a few thousand paths."""
     parts = [
-        client.post("/api/backfill/refine", {"paths": batch, "dry_run": True}) for batch in _in_batches(paths) or [[]]
+        client.call(ESTIMATE_BACKFILL, RefineBackfill(batch, dry_run=True)) for batch in _in_batches(paths) or [[]]
     ]
-    total: dict[str, Any] = parts[0]
-    for name in ("turns", "tokens", "cost", "days"):
-        total[name] = sum(part[name] for part in parts)
-    return total
+    sums = {name: sum(getattr(part, name) for part in parts) for name in ("turns", "tokens", "cost", "days")}
+    return replace(parts[0], **sums)
 
 
 def _refine(client: Client, paths: Sequence[str], options: argparse.Namespace) -> int:
     estimate = _estimate(client, paths)
-    if not estimate["turns"]:
+    if not estimate.turns:
         output.info("nothing to refine")
         return 0
     output.info(
-        f"{estimate['turns']:,} turns: at most {estimate['tokens']:,} tokens,"
-        f" {output.format_dollars(estimate['cost'])} with {estimate['model']}."
-        f" This takes about {output.plural(estimate['days'], 'day')} within your limits:"
-        f" {estimate['daily_tokens']:,} tokens per day, {output.format_dollars(estimate['monthly_cost'])} per month."
+        f"{estimate.turns:,} turns: at most {estimate.tokens:,} tokens,"
+        f" {output.format_dollars(estimate.cost)} with {estimate.model}."
+        f" This takes about {output.plural(estimate.days, 'day')} within your limits:"
+        f" {estimate.daily_tokens:,} tokens per day, {output.format_dollars(estimate.monthly_cost)} per month."
     )
     if not options.yes and not output.ask("Send them to the model?"):
         output.info("nothing was sent (use `--yes` to skip the question)")
         return 1
-    turn_count = sum(client.post("/api/backfill/refine", {"paths": batch})["turns"] for batch in _in_batches(paths))
+    turn_count = sum(client.call(REFINE_BACKFILL, RefineBackfill(batch)).turns for batch in _in_batches(paths))
     output.info(f"refining {turn_count:,} turns in the background; `claude-mem cost` shows the progress")
     return 0

@@ -28,6 +28,20 @@ from claude_mem.domain.errors import ClaudeMemError, InvalidRequest
 from claude_mem.domain.text import make_storable
 from claude_mem.privacy import secret_rules
 from claude_mem.system import data_directory, process, project_folders
+from claude_mem.worker.http.endpoints import NoFields
+from claude_mem.worker.http.schemas.health import (
+    REINDEX,
+    SHOW_COST,
+    SHOW_HEALTH,
+    SHOW_INDEX,
+    SHOW_STATS,
+    CostQuery,
+    CostReport,
+    HealthPage,
+    IndexProgress,
+    InFolder,
+)
+from claude_mem.worker.http.schemas.projects import LIST_PROJECTS
 
 LEAST_DISK = 200 << 20
 SLOW_HOOK_MS = 100
@@ -58,7 +72,7 @@ class Check:
             return "bad"
         return "warn" if self.caveat else "ok"
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Return the check as printed with `--json`."""
         return {"name": self.name, "ok": self.ok, "level": self.level, "found": self.detail, "hint": self.hint}
 
@@ -105,35 +119,35 @@ def add_commands(commands: Any) -> None:
 def reindex(options: argparse.Namespace) -> int:
     """Rebuild the search index, and show the progress."""
     client = Client(process.ensure_worker(load_lenient().config.data_dir), seconds=REINDEX_SECONDS)
-    index = client.post("/api/reindex")
+    index = client.call(REINDEX, NoFields())
     try:
         index = _watch(client, index)
     except KeyboardInterrupt:
         output.info("reindexing continues in the background; `claude-mem model` shows the progress of the embeddings")
         raise
     if options.json:
-        output.json({"documents": index["documents"], "vectors": index["vectors"], "model": index["model"]})
+        output.json({"documents": index.documents, "vectors": index.vectors, "model": index.model})
         return 0
-    embeddings = f"{index['vectors']:,} embeddings ({index['model']})" if index["model"] else "no embeddings"
-    output.line(f"indexed {output.plural(index['documents'], 'text')}, {embeddings}")
-    if not index["model"]:
+    embeddings = f"{index.vectors:,} embeddings ({index.model})" if index.model else "no embeddings"
+    output.line(f"indexed {output.plural(index.documents, 'text')}, {embeddings}")
+    if not index.model:
         output.info("no model is installed; run `claude-mem model pull` to search by meaning, too")
     return 0
 
 
-def _watch(client: Client, index: dict[str, Any]) -> dict[str, Any]:
+def _watch(client: Client, index: IndexProgress) -> IndexProgress:
     """Draw the progress until the index is up to date, then return its final state. Texts added in between count."""
-    rows = index["stale"]
+    rows = index.stale
     with output.progress() as advance:
         while True:
-            rows = max(rows, index["stale"])
-            advance("words", rows - index["stale"], rows)
-            if index["model"]:
-                advance("embeddings", index["vectors"], index["embeddable"])
-            if not index["busy"]:
+            rows = max(rows, index.stale)
+            advance("words", rows - index.stale, rows)
+            if index.model:
+                advance("embeddings", index.vectors, index.embeddable)
+            if not index.busy:
                 return index
             time.sleep(LOOK_SECONDS)
-            index = client.get("/api/index")
+            index = client.call(SHOW_INDEX, NoFields())
 
 
 def model(options: argparse.Namespace) -> int:
@@ -154,19 +168,19 @@ def model(options: argparse.Namespace) -> int:
     return 0
 
 
-def _models(config: Config) -> list[dict[str, Any]]:
+def _models(config: Config) -> list[dict[str, object]]:
     """List the models, with the progress of the embeddings if a worker is running. No worker is started for this."""
     from claude_mem.recall import models
 
     worker = process.running_worker(config.data_dir)
-    index = Client(worker).get("/api/index") if worker else {"model": None}
+    index = Client(worker).call(SHOW_INDEX, NoFields()) if worker else None
     return [
         {
             **asdict(entry),
             "set": entry.name == config.embedding_model,
-            "used": entry.name == index["model"],
-            "vectors": index["vectors"] if entry.name == index["model"] else None,
-            "embeddable": index["embeddable"] if entry.name == index["model"] else None,
+            "used": bool(index and entry.name == index.model),
+            "vectors": index.vectors if index and entry.name == index.model else None,
+            "embeddable": index.embeddable if index and entry.name == index.model else None,
         }
         for entry in models.list_models(config.models)
     ]
@@ -188,11 +202,11 @@ def _pull(config: Config, name: str) -> int:
     if name != config.embedding_model:
         output.info(f"to use it, run `claude-mem config set embedding_model {name}`")
         return 0
-    index = Client(process.ensure_worker(config.data_dir)).get("/api/index")
-    if index["model"] == name and not index["busy"]:
-        output.line(f"{name} is in use; all {index['vectors']:,} embeddings are ready")
+    index = Client(process.ensure_worker(config.data_dir)).call(SHOW_INDEX, NoFields())
+    if index.model == name and not index.busy:
+        output.line(f"{name} is in use; all {index.vectors:,} embeddings are ready")
         return 0
-    if index["model"] != name:  # a worker loads the model only when it starts
+    if index.model != name:  # a worker loads the model only when it starts
         process.stop_worker(config.data_dir)
         process.ensure_worker(config.data_dir)
     output.line("computing embeddings in the background; `claude-mem model` shows the progress")
@@ -418,56 +432,52 @@ def _worker(config: Config) -> Iterator[Check]:
     yield _set_aside(config, status)
     if status["worker"] == "running":
         yield from _related(Client.of(config.data_dir))
-        last = Client.of(config.data_dir).get("/api/stats")["database"]["last_event_at"]
+        last = Client.of(config.data_dir).call(SHOW_STATS, NoFields()).database.last_event_at
         yield Check("capture", True, f"last event {output.format_age(last)}")
-        yield _refining(Client.of(config.data_dir).get("/api/cost", days=1))
-        yield _backups(Client.of(config.data_dir).get("/api/health/page"))
+        yield _refining(Client.of(config.data_dir).call(SHOW_COST, CostQuery(days=1)))
+        yield _backups(Client.of(config.data_dir).call(SHOW_HEALTH, NoFields()))
 
 
 def _related(client: Client) -> Iterator[Check]:
     """Find projects that may be this directory's project: it may have been cloned again or copied to another disk."""
-    here = client.get("/api/projects", cwd=make_storable(str(Path.cwd()))).get("here") or {"related": ()}
-    for row in here["related"]:
-        detail = f"this repository has the same {row['same']} as project {row['id']}, {row['name']} ({row['root']})"
-        hint = f"to merge their memories, run `{row['command']}`" if row["command"] else ""
+    here = client.call(LIST_PROJECTS, InFolder(make_storable(str(Path.cwd())))).here
+    for row in here.related if here else ():
+        detail = f"this repository has the same {row.same} as project {row.id}, {row.name} ({row.root})"
+        hint = f"to merge their memories, run `{row.command}`" if row.command else ""
         yield Check("project", True, detail, hint, caveat=True)
 
 
-def _backups(health: dict[str, Any]) -> Check:
+def _backups(health: HealthPage) -> Check:
     """Report the last backup and the last full check. A worker that has just started has done neither yet."""
-    last, full, stray = health["backup"]["last"], health["checks"]["full"], health["checks"]["stray"]
-    if last and not last["ok"]:
+    last, full, stray = health.backup.last, health.checks["full"], health.checks["stray"]
+    if last and not last.ok:
         return Check(
-            "backup", False, f"the daily backup failed: {last['text']}", "free some space, or see `claude-mem logs`"
+            "backup", False, f"the daily backup failed: {last.text}", "free some space, or see `claude-mem logs`"
         )
-    if stray and not stray["ok"]:
-        return Check("backup", False, stray["text"], "copy the memory to another disk with `claude-mem backup PATH`")
-    newest = health["backup"]["newest"]
+    if stray and not stray.ok:
+        return Check("backup", False, stray.text, "copy the memory to another disk with `claude-mem backup PATH`")
+    newest = health.backup.newest
     summary = (
-        f"newest backup {output.format_age(newest['made_at'])}"
+        f"newest backup {output.format_age(newest.made_at)}"
         if newest
         else "no backup yet; the first one is made automatically"
     )
-    drills = sum(drill["ok"] for drill in health["backup"]["drills"].values())
+    drills = sum(drill.ok for drill in health.backup.drills.values())
     drill_text = f", {drills} verified by a test restore" if drills else ""
-    checked_text = f"; full check {output.format_age(full['at'])}" if full else ""
+    checked_text = f"; full check {output.format_age(full.at)}" if full else ""
     return Check("backup", True, f"{summary}{drill_text}{checked_text}")
 
 
-def _refining(cost: dict[str, Any]) -> Check:
+def _refining(cost: CostReport) -> Check:
     """Check the provider. Refining is optional: memories are written without it, too."""
-    if cost["prices_problem"]:
-        return Check(
-            "refining", False, f"{cost['prices_problem']}; using the built-in prices", "fix or delete the file"
-        )
+    if cost.prices_problem:
+        return Check("refining", False, f"{cost.prices_problem}; using the built-in prices", "fix or delete the file")
     if why := refining_problem(cost):
         return Check("refining", False, why, "memories are still written, without a model; see `claude-mem cost`")
-    if not cost["providers"]:
+    if not cost.providers:
         return Check("refining", True, "off (no model configured)")
-    provider_names = ", ".join(cost["providers"])
-    return Check(
-        "refining", True, f"by {provider_names}, {cost['today_tokens']:,} of {cost['daily_tokens']:,} tokens today"
-    )
+    provider_names = ", ".join(cost.providers)
+    return Check("refining", True, f"by {provider_names}, {cost.today_tokens:,} of {cost.daily_tokens:,} tokens today")
 
 
 def _worker_state(config: Config, status: dict[str, Any]) -> Check:

@@ -35,7 +35,10 @@ from claude_mem.cli.worker import count_spooled, database_path, start_this_versi
 from claude_mem.client import Client
 from claude_mem.config import Config, load_lenient
 from claude_mem.domain.errors import ClaudeMemError, InvalidRequest, NotFound, OperationFailed
+from claude_mem.domain.reports import RowCounts
 from claude_mem.system import config_file, process
+from claude_mem.worker.http.endpoints import NoFields
+from claude_mem.worker.http.schemas.health import SHOW_STATS
 
 STATS_SECONDS = 3.0
 STOP_ATTEMPTS, STOP_WAIT_SECONDS = 5, 0.3
@@ -362,30 +365,29 @@ def inventory(config: Config) -> Inventory:
     try:
         counts = _table_counts(config)
     except (ClaudeMemError, OSError):
-        counts = {"observations": None, "sdk_sessions": None}
+        counts = None
     return Inventory(
-        observations=counts["observations"],
-        sessions=counts["sdk_sessions"],
+        observations=counts.observations if counts else None,
+        sessions=counts.sdk_sessions if counts else None,
         backups=len(backup.list_backup_files(config.backups)),
         exports=len(list(config.exports.glob(EXPORT_NAMES))),
         waiting=count_spooled(config),
     )
 
 
-def _table_counts(config: Config) -> dict[str, int | None]:
+def _table_counts(config: Config) -> RowCounts:
     from claude_mem.storage.sqlite import external_db
     from claude_mem.storage.sqlite.journal import accounting
 
     worker = process.running_worker(config.data_dir)
     if worker is not None:
         try:
-            counts: dict[str, int | None] = Client(worker, seconds=STATS_SECONDS).get("/api/stats")["database"]
-            return counts
+            return Client(worker, seconds=STATS_SECONDS).call(SHOW_STATS, NoFields()).database
         except ClaudeMemError:
             pass  # the worker hangs or is stopping: read the file instead
     path = database_path(config)
     if not path.exists():
-        return {"observations": 0, "sdk_sessions": 0}
+        return RowCounts()
     with external_db.open_read_only(path) as conn:
         return accounting.count_all_rows(conn)
 

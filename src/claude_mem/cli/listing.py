@@ -6,16 +6,22 @@ import argparse
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from msgspec import UNSET
+
 from claude_mem.cli import output, provenance
+from claude_mem.cli.search import VALIDITIES
 from claude_mem.client import Client
 from claude_mem.config import load_lenient
 from claude_mem.domain.errors import InvalidRequest, NotFound
+from claude_mem.domain.reports import LedgerGroup, PreviewedDigest, TurnPreview
 from claude_mem.domain.text import shorten
 from claude_mem.recall import line_history
 from claude_mem.system import process
+from claude_mem.worker.http.schemas.health import COMPRESS, SHOW_COST, CompressRequest, CostQuery, CostReport
 
 GROUPS = ("day", "month", "project", "model", "session", "verdict")
 COMPRESS_SECONDS = 90.0
@@ -28,6 +34,9 @@ def add_commands(commands: Any) -> None:
     listing.add_argument("kind", nargs="?", choices=KINDS, default="observations", help="default: observations")
     listing.add_argument("--project", default="", metavar="P", help="only this project")
     listing.add_argument("--type", default="", metavar="T", help="only observations of this type: rule, decision, …")
+    listing.add_argument(
+        "--validity", choices=VALIDITIES, default="", help="only observations of this validity (docs/living.md)"
+    )
     listing.add_argument(
         "-n", "--limit", type=int, default=20, metavar="N", help="number of rows (default: 20, maximum: 100)"
     )
@@ -82,10 +91,13 @@ def _client() -> Client:
 
 def list_(options: argparse.Namespace) -> int:
     """List memories, sessions or projects, newest first."""
-    if options.type and options.kind != "observations":
-        raise InvalidRequest(f"{options.kind} have no type", hint="only observations do: `claude-mem list --type rule`")
+    if (options.type or options.validity) and options.kind != "observations":
+        name = "type" if options.type else "validity"
+        raise InvalidRequest(
+            f"{options.kind} have no {name}", hint="only observations do: `claude-mem list --type rule`"
+        )
     query = {} if options.kind == "projects" else {"limit": options.limit, "project": options.project}
-    query |= {"type": options.type} if options.type else {}
+    query |= {name: value for name in ("type", "validity") if (value := getattr(options, name))}
     items = _client().get(f"/api/{options.kind}", **query)["items"]
     if options.json:
         provenance.json_lines(items)
@@ -238,14 +250,14 @@ _SHOW = {"observation": _show_observation, "summary": _show_summary, "prompt": _
 
 def cost(options: argparse.Namespace) -> int:
     """Print the requests to models, their tokens and their cost."""
-    report = _client().get("/api/cost", by=options.by, days=options.days)
+    report = _client().call(SHOW_COST, CostQuery(by=options.by, days=options.days))
     if options.json:
-        output.json_lines(report["items"])
+        output.json_lines(report.items)
         return 0
-    if report["items"]:
+    if report.items:
         columns = (options.by, "requests", "failed", "tokens in", "from cache", "tokens out", "cost")
-        total = {"name": "all", **{name: sum(item[name] for item in report["items"]) for name in _SUMS}}
-        output.table(columns, [_cost_row(row) for row in [*report["items"], total]])
+        total = LedgerGroup(name="all", **{name: sum(getattr(item, name) for item in report.items) for name in _SUMS})
+        output.table(columns, [_cost_row(row) for row in [*report.items, total]])
     else:
         output.line(f"no requests to a model in the last {options.days} days")
     _show_budget(report)
@@ -255,76 +267,80 @@ def cost(options: argparse.Namespace) -> int:
 _SUMS = ("requests", "failed", "input_tokens", "cached_tokens", "output_tokens", "cost")
 
 
-def _cost_row(row: dict[str, Any]) -> tuple[str, ...]:
-    counts = [f"{row[name]:,}" for name in _SUMS[:-1]]
-    return (str(row["name"]), *counts, output.format_dollars(row["cost"]))
+def _cost_row(row: LedgerGroup) -> tuple[str, ...]:
+    counts = [f"{getattr(row, name):,}" for name in _SUMS[:-1]]
+    return (str(row.name), *counts, output.format_dollars(row.cost))
 
 
-def _show_budget(report: dict[str, Any]) -> None:
+def _show_budget(report: CostReport) -> None:
     off = "off (no model configured; to choose one: `claude-mem config set provider NAME`)"
-    output.line(f"refining      {', '.join(report['providers']) or off}")
-    output.line(f"today         {report['today_tokens']:,} of {report['daily_tokens']:,} tokens")
-    spent, limit = output.format_dollars(report["month_cost"]), output.format_dollars(report["monthly_cost"])
+    output.line(f"refining      {', '.join(report.providers) or off}")
+    output.line(f"today         {report.today_tokens:,} of {report.daily_tokens:,} tokens")
+    spent, limit = output.format_dollars(report.month_cost), output.format_dollars(report.monthly_cost)
     output.line(f"this month    {spent} of {limit}")
-    if report["waiting"]:
-        output.line(f"waiting       {report['waiting']:,} turns")
-    if report["problem"]:
-        output.line(f"problem       {report['problem']}")
-    for row in report["paused"]:
-        output.line(f"paused        {row['provider']}: {row['verdict']}: {row['message']}")
+    if report.waiting:
+        output.line(f"waiting       {report.waiting:,} turns")
+    if report.problem:
+        output.line(f"problem       {report.problem}")
+    for row in report.paused:
+        output.line(f"paused        {row.provider}: {row.verdict}: {row.message}")
 
 
 def compress(options: argparse.Namespace) -> int:
     """Try a model on one turn, and show its wording beside the draft."""
     path = Path(options.what)
-    source = {"path": str(path.resolve())} if path.is_file() else {"session": options.what}
-    params = {**source, "turn": options.turn, "provider": options.provider, "dry_run": options.dry_run}
+    is_file = path.is_file()
+    request = CompressRequest(
+        path=str(path.resolve()) if is_file else "",
+        session="" if is_file else options.what,
+        turn=options.turn,
+        provider=options.provider,
+        dry_run=options.dry_run,
+    )
     worker = process.ensure_worker(load_lenient().config.data_dir)
-    result = Client(worker, seconds=COMPRESS_SECONDS).post("/api/compress", params)
+    result = Client(worker, seconds=COMPRESS_SECONDS).call(COMPRESS, request)
     if options.json:
         output.json(result)
     else:
         _show_comparison(result)
-    return 0 if result.get("verdict", "ok") in ("ok", "empty") else 1
+    return 0 if result.verdict in (UNSET, "ok", "empty") else 1
 
 
-def _show_comparison(result: dict[str, Any]) -> None:
-    if "verdict" not in result:
+def _show_comparison(result: TurnPreview) -> None:
+    if result.usage is UNSET or result.cost is UNSET:
         output.text(format_dry_run(result))
         return
-    usage = result["usage"]
-    output.line(f"{result['provider']} {result['model']}: {result['verdict']} {result['message']}".rstrip())
-    output.line(
-        f"{usage['input_tokens']:,} tokens in, {usage['output_tokens']:,} out, {output.format_dollars(result['cost'])}"
-    )
-    refined = _format_digest(result["refined"]) if result["refined"] else "(the draft is kept)"
-    output.side_by_side(("without a model", _format_digest(result["local"])), ("with the model", refined))
+    usage = result.usage
+    output.line(f"{result.provider} {result.model}: {result.verdict} {result.message}".rstrip())
+    output.line(f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out, {output.format_dollars(result.cost)}")
+    refined = _format_digest(result.refined) if result.refined else "(the draft is kept)"
+    output.side_by_side(("without a model", _format_digest(result.local)), ("with the model", refined))
 
 
-def format_dry_run(preview: dict[str, Any]) -> str:
+def format_dry_run(preview: TurnPreview) -> str:
     """Format what would be sent, and the draft that is written without sending anything."""
-    max_tokens = preview["request"]["tokens_at_most"]
+    max_tokens = preview.request.tokens_at_most
     parts = (
         (
             f"instructions (whole request and reply: at most {max_tokens:,} tokens)",
-            preview["request"]["system"],
+            preview.request.system,
         ),
-        ("the turn", preview["request"]["prompt"]),
-        ("written without a model", _format_digest(preview["local"])),
+        ("the turn", preview.request.prompt),
+        ("written without a model", _format_digest(preview.local)),
     )
     return "\n".join(f"--- {title} {'-' * max(3, 95 - len(title))}\n{text.strip()}\n" for title, text in parts)
 
 
-def _format_digest(digest: dict[str, Any]) -> str:
+def _format_digest(digest: PreviewedDigest) -> str:
     """Format observations and summary of a turn as text."""
     lines = []
-    for item in digest["observations"]:
-        lines.append(f"● [{item['type']}] {item['title']}")
-        lines += [f"  {item[name]}" for name in ("subtitle", "narrative") if item[name]]
-        lines += [f"  - {fact['text']}" for fact in item["facts"]]
-        lines += [f"  files: {', '.join(item['files_modified'])}"] if item["files_modified"] else []
+    for item in digest.observations:
+        lines.append(f"● [{item.type}] {item.title}")
+        lines += [f"  {text}" for text in (item.subtitle, item.narrative) if text]
+        lines += [f"  - {fact.text}" for fact in item.facts]
+        lines += [f"  files: {', '.join(item.files_modified)}"] if item.files_modified else []
         lines.append("")
-    for name, text in (digest["summary"] or {}).items():
+    for name, text in (asdict(digest.summary) if digest.summary else {}).items():
         if text and isinstance(text, str):
             lines.append(f"{name.replace('_', ' ')}: {text}")
     return "\n".join(lines) or "(nothing)"

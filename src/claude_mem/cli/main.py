@@ -33,7 +33,7 @@ ALSO_FOR_PEOPLE = ("context", "save")
 GROUPS = {
     "set up": ("install", "uninstall", "backfill", "config", "model"),
     "find and read": ("search", "list", "show", "why", "timeline", "context", "cost", "open"),
-    "add and correct": ("save", "pin", "unpin", "edit", "forget", "trust", "project"),
+    "add and correct": ("save", "pin", "unpin", "edit", "forget", "review", "trust", "project"),
     "move and back up": ("import", "export", "backup", "restore"),
     "check and maintain": ("doctor", "audit", "scrub", "reindex", "reprocess", "compress"),
     "control the worker": (
@@ -132,6 +132,7 @@ def build_parser() -> argparse.ArgumentParser:
         observations,
         projects,
         reprocess,
+        review,
         scrub,
         search,
         transfer,
@@ -149,8 +150,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"claude-mem {__version__}")
     commands = Commands(parser.add_subparsers(prog="claude-mem", metavar="COMMAND", help=argparse.SUPPRESS))
     families = (
-        install, backfill, reprocess, worker, viewer, search, listing, observations, trust, projects, transfer, config,
-        audit, scrub, doctor,
+        install, backfill, reprocess, worker, viewer, search, listing, observations, review, trust, projects, transfer,
+        config, audit, scrub, doctor,
     )  # fmt: skip
     for family in families:
         family.add_commands(commands)
@@ -165,7 +166,7 @@ class Commands:
         self._subparsers = subparsers
         self.help_lines: dict[str, str] = {}
 
-    def add_parser(self, name: str, *, help: str, **options: Any) -> Any:
+    def add_parser(self, name: str, *, help: str, **options: Any) -> object:
         self.help_lines[name] = help
         return self._subparsers.add_parser(name, help=help, description=f"{help[:1].upper()}{help[1:]}.", **options)
 

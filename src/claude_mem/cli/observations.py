@@ -15,6 +15,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from claude_mem import hook
 from claude_mem.cli import output, provenance
 from claude_mem.cli.search import parse_date
@@ -22,8 +24,32 @@ from claude_mem.cli.transfer import remind_of_exports
 from claude_mem.client import Client
 from claude_mem.config import load_lenient
 from claude_mem.domain.errors import InvalidRequest, NotFound, OperationFailed
+from claude_mem.domain.reports import DeletionProgress
 from claude_mem.domain.text import local_time
 from claude_mem.system import process
+from claude_mem.worker.http.endpoints import ById, NoFields
+from claude_mem.worker.http.schemas.context import MemoryItem
+from claude_mem.worker.http.schemas.deletion import (
+    PREVIEW_DELETION,
+    SHOW_DELETION,
+    START_DELETION,
+    UNDO_DELETION,
+    DeletionPreview,
+    DeletionRequest,
+)
+from claude_mem.worker.http.schemas.observations import (
+    FORGET_OBSERVATION,
+    GET_OBSERVATIONS,
+    PIN,
+    PREVIEW_FORGETTING,
+    SAVE_MEMORY,
+    UNDO,
+    UNPIN,
+    DeletionOfOne,
+    ForgetObservation,
+    Ids,
+    SaveMemory,
+)
 
 TEXTS = ("type", "title", "subtitle", "narrative")
 LISTS = {"facts": "fact", "concepts": "concept"}
@@ -125,9 +151,9 @@ def _client() -> Client:
     return Client(process.ensure_worker(load_lenient().config.data_dir), by=provenance.detect_actor())
 
 
-def _fetch_all(client: Client, ids: list[int]) -> list[dict[str, Any]]:
+def _fetch_all(client: Client, ids: list[int]) -> list[MemoryItem]:
     """Return all these observations, each once, or raise before anything is changed."""
-    items: list[dict[str, Any]] = client.post("/api/observations/batch", {"ids": list(dict.fromkeys(ids))})["items"]
+    items = client.call(GET_OBSERVATIONS, Ids(list(dict.fromkeys(ids)))).items
     if missing := sorted(set(ids) - {item["id"] for item in items}):
         raise NotFound(
             f"no observation {', '.join(map(str, missing))}; nothing was changed",
@@ -142,13 +168,18 @@ def _fetch_all(client: Client, ids: list[int]) -> list[dict[str, Any]]:
 
 def save(options: argparse.Namespace) -> int:
     """Save a note, given as arguments or on stdin."""
-    where = {"project": options.project} if options.project else {"cwd": str(Path.cwd())}
-    body = {"text": _note_text(options.text, options.piped), "title": options.title, **where}
-    note = _client().post("/api/memory/save", body | ({"type": "rule"} if options.rule else {}))
-    label = f"rule {note['id']}" if note["type"] == "rule" else note["id"]
-    output.line(f"saved as {label} in {note['project']}: {note['title']}")
-    if note["held"]:
-        output.info(f"not shown to sessions until you approve it (`claude-mem open`, Quarantine): {note['held']}")
+    request = SaveMemory(
+        _note_text(options.text, options.piped),
+        title=options.title,
+        project=options.project,
+        cwd="" if options.project else str(Path.cwd()),
+        type="rule" if options.rule else "",
+    )
+    note = _client().call(SAVE_MEMORY, request)
+    label = f"rule {note.id}" if note.type == "rule" else note.id
+    output.line(f"saved as {label} in {note.project}: {note.title}")
+    if note.held:
+        output.info(f"not shown to sessions until you approve it (`claude-mem open`, Quarantine): {note.held}")
     return 0
 
 
@@ -187,7 +218,7 @@ def pin(options: argparse.Namespace) -> int:
         if item["pinned"]:
             output.line(f"{item['id']} is already pinned: {item['title']}")
         else:
-            client.post(f"/api/observation/{item['id']}/pin")
+            client.call(PIN, ById(item["id"]))
             output.line(f"pinned {item['id']}: {item['title']}")
     return 0
 
@@ -197,7 +228,7 @@ def unpin(options: argparse.Namespace) -> int:
     client = _client()
     for item in _fetch_all(client, options.ids):
         if item["pinned"]:
-            client.delete(f"/api/observation/{item['id']}/pin")
+            client.call(UNPIN, ById(item["id"]))
             output.line(f"unpinned {item['id']}: {item['title']}")
         else:
             output.line(f"{item['id']} is not pinned: {item['title']}")
@@ -238,23 +269,24 @@ def _forget_some(client: Client, ids: list[int], options: argparse.Namespace) ->
         output.info("nothing was deleted (use `--yes` to skip the question)")
         return 1
     for item in items:
-        result = client.delete(f"/api/observation/{item['id']}{'?now=1' if options.now else ''}")
-        _report({**item, **result}, f"{result['status']}: {item['id']}", as_json=options.json)
+        result = client.call(FORGET_OBSERVATION, ForgetObservation(item.id, now=int(options.now)))
+        record = {**msgspec.structs.asdict(item), **msgspec.to_builtins(result)}
+        _report(record, f"{result.status}: {item.id}", as_json=options.json)
     if options.now:
         remind_of_exports(load_lenient().config)
     else:
         output.info(f"to restore {pronoun}, run `claude-mem forget --undo {' '.join(map(str, ids))}`")
-        if any(item["backups"] for item in items):
+        if any(item.backups for item in items):
             output.info(f"earlier backups still contain {pronoun} (`claude-mem backup --list`); `--now` rewrites them")
     return 0
 
 
 def _forget_scope(scope: dict[str, Any], options: argparse.Namespace) -> int:
     client = Client(process.ensure_worker(load_lenient().config.data_dir), seconds=SECONDS)
-    scope = {**scope, "now": options.now}
-    preview = client.post("/api/forget/preview", scope)
+    request = DeletionRequest(**scope, now=options.now)
+    preview = client.call(PREVIEW_DELETION, request)
     _show_scope(preview)
-    if preview["empty"]:
+    if preview.empty:
         output.info("nothing matches; nothing was deleted")
         return 1
     question = (
@@ -263,48 +295,48 @@ def _forget_scope(scope: dict[str, Any], options: argparse.Namespace) -> int:
     if not options.yes and not output.ask(question):
         output.info("nothing was deleted (use `--yes` to skip the question)")
         return 1
-    job = _wait_for_job(client, client.post("/api/forget", scope))
+    job = _wait_for_job(client, client.call(START_DELETION, request))
     if options.json:
         output.json(job)
     else:
         _show_result(job)
-    return 1 if job["error"] or job["left"] or job["copies"].get("failed") else 0
+    return 1 if job.error or job.left or job.copies.get("failed") else 0
 
 
-def _wait_for_job(client: Client, job: dict[str, Any]) -> dict[str, Any]:
+def _wait_for_job(client: Client, job: DeletionProgress) -> DeletionProgress:
     with output.progress() as advance:
-        while job["busy"]:
-            advance(job["doing"] or "searching", job["done"], max(job["total"], 1))
+        while job.busy:
+            advance(job.doing or "searching", job.done, max(job.total, 1))
             time.sleep(LOOK_SECONDS)
-            job = client.get("/api/forget")
+            job = client.call(SHOW_DELETION, NoFields())
     return job
 
 
-def _show_scope(preview: dict[str, Any]) -> None:
-    parts = [f"{count:,} {name}" for name, count in preview["counts"].items() if count]
+def _show_scope(preview: DeletionPreview) -> None:
+    parts = [f"{count:,} {name}" for name, count in preview.counts.items() if count]
     output.info(f"to be deleted: {', '.join(parts) or 'nothing'}")
-    for item in preview["first"]:
-        output.info(f"  {item['kind']:<11} {item['id']:>6}  {local_time(item['at']):%Y-%m-%d}  {item['title']}")
-    if preview["made_again"]:
-        output.info(f"{preview['made_again']:,} turns will be summarized again from their remaining events")
+    for item in preview.first:
+        output.info(f"  {item.kind:<11} {item.id:>6}  {local_time(item.at):%Y-%m-%d}  {item.title}")
+    if preview.made_again:
+        output.info(f"{preview.made_again:,} turns will be summarized again from their remaining events")
 
 
-def _show_result(job: dict[str, Any]) -> None:
-    if job["error"]:
-        output.error(job["error"], "the deletion is completed when the worker starts again")
+def _show_result(job: DeletionProgress) -> None:
+    if job.error:
+        output.error(job.error, "the deletion is completed when the worker starts again")
         return
-    name = f"F{job['number']}"
-    if not job["erased"]:
+    name = f"F{job.number}"
+    if not job.erased:
         output.line(f"forgotten: {name}")
         output.info(
-            f"to restore it, run `claude-mem forget --undo {name}` (until {local_time(job['undo_until']):%Y-%m-%d})"
+            f"to restore it, run `claude-mem forget --undo {name}` (until {local_time(job.undo_until or 0):%Y-%m-%d})"
         )
         return
-    copies = ", ".join(f"{len(names)} {outcome}" for outcome, names in job["copies"].items())
+    copies = ", ".join(f"{len(names)} {outcome}" for outcome, names in job.copies.items())
     output.line(f"erased: {name}; backups: {copies or 'none'}")
-    for path in job["left"]:
+    for path in job.left:
         output.info(f"still in {path}: {_why_left(path)}")
-    for path in job["copies"].get("failed", ()):
+    for path in job.copies.get("failed", ()):
         output.info(f"{path} could not be rewritten (see `claude-mem logs`); delete it if it must not remain")
     remind_of_exports(load_lenient().config)
 
@@ -319,15 +351,15 @@ _NAMED = "the text is part of a name or a path; forget that project or session, 
 _READ = "another program keeps the database open; the worker retries automatically"
 
 
-def _preview_each(client: Client, ids: list[int], *, erase: bool) -> list[dict[str, Any]]:
+def _preview_each(client: Client, ids: list[int], *, erase: bool) -> list[DeletionOfOne]:
     """Return the preview of each deletion, or raise before anything is deleted."""
     items, missing = [], []
     for obs_id in ids:
         try:
-            items.append(client.get(f"/api/observation/{obs_id}/forget"))
+            items.append(client.call(PREVIEW_FORGETTING, ById(obs_id)))
         except NotFound:
             missing.append(obs_id)
-    missing += [item["id"] for item in items if item["forgotten"] and not erase]
+    missing += [item.id for item in items if item.forgotten and not erase]
     if missing:
         raise NotFound(
             f"no observation {', '.join(map(str, sorted(missing)))}; nothing was changed",
@@ -336,23 +368,23 @@ def _preview_each(client: Client, ids: list[int], *, erase: bool) -> list[dict[s
     return items
 
 
-def _show_preview(item: dict[str, Any]) -> None:
-    goes, number = item["goes"], item["id"]
-    output.info(f"{number:>6}  {local_time(item['created_at']):%Y-%m-%d}  {item['title']}")
-    entries = sum(goes["index"].values())
+def _show_preview(item: DeletionOfOne) -> None:
+    goes, number = item.goes, item.id
+    output.info(f"{number:>6}  {local_time(item.created_at):%Y-%m-%d}  {item.title}")
+    entries = sum(goes.index.values())
     parts = [f"{entries} index entries"] if entries else []
-    parts += [f"its line in the session start of {folder}" for folder in goes["starts"]]
-    parts += [f"{other}, which was merged into it" for other in goes["merged"]]
+    parts += [f"its line in the session start of {folder}" for folder in goes.starts]
+    parts += [f"{other}, which was merged into it" for other in goes.merged]
     if parts:
         output.info(f"        deletes: {', '.join(parts)}")
-    for copy in item["stays"][:MAX_SHOWN]:
+    for copy in item.stays[:MAX_SHOWN]:
         output.info(
             f"        keeps: {copy['kind']} {copy['id']}, which shares {copy['shared']} of {copy['words']} words"
         )
-    if more := len(item["stays"][MAX_SHOWN:]):
+    if more := len(item.stays[MAX_SHOWN:]):
         output.info(f"        keeps: {more} more similar records")
-    if item["into"]:
-        output.info(f"        keeps: observation {item['into']}, into which it was merged")
+    if item.into:
+        output.info(f"        keeps: observation {item.into}, into which it was merged")
 
 
 def _undo_all(client: Client, ids: list[int | str], *, as_json: bool) -> int:
@@ -360,23 +392,27 @@ def _undo_all(client: Client, ids: list[int | str], *, as_json: bool) -> int:
         if isinstance(id_, int):
             _undo(client, [id_], as_json=as_json)
             continue
-        result = client.post(f"/api/forget/{id_[1:]}/undo")
-        parts = ", ".join(f"{count:,} × {kind}" for kind, count in result["counts"].items())
+        result = client.call(UNDO_DELETION, ById(int(id_[1:])))
+        parts = ", ".join(f"{count:,} × {kind}" for kind, count in result.counts.items())
         _report(result, f"restored: {id_} ({parts or 'nothing was left'})", as_json=as_json)
     return 0
 
 
 def _undo(client: Client, obs_ids: list[int], *, as_json: bool) -> int:
     for obs_id in obs_ids:
-        result = client.post(f"/api/observation/{obs_id}/undo")
-        others = [str(other) for other in result["ids"] if other != obs_id]
+        result = client.call(UNDO, ById(obs_id))
+        others = [str(other) for other in result.ids if other != obs_id]
         more = f"; {', '.join(others)} restored with it" if others else ""
-        title = result["observation"]["title"]
-        _report({"id": obs_id, **result}, f"undone ({result['undone']}): {obs_id} {title}{more}", as_json=as_json)
+        title = result.observation["title"]
+        _report(
+            {"id": obs_id, **msgspec.structs.asdict(result)},
+            f"undone ({result.undone}): {obs_id} {title}{more}",
+            as_json=as_json,
+        )
     return 0
 
 
-def _report(record: dict[str, Any], text: str, *, as_json: bool) -> None:
+def _report(record: object, text: str, *, as_json: bool) -> None:
     if as_json:
         output.json(record)
     else:
@@ -395,7 +431,7 @@ def edit(options: argparse.Namespace) -> int:
         )
     client = _client()
     (item,) = _fetch_all(client, [options.id])
-    changes = changes or _edit_in_editor(item)
+    changes = changes or edit_in_editor(item)
     if not changes:
         output.info("nothing was changed")
         return 0
@@ -404,12 +440,12 @@ def edit(options: argparse.Namespace) -> int:
     return 0
 
 
-def _changes_from_options(options: argparse.Namespace) -> dict[str, Any]:
+def _changes_from_options(options: argparse.Namespace) -> dict[str, object]:
     option_names = {**{name: name for name in TEXTS}, **LISTS}
     return {name: value for name, option in option_names.items() if (value := getattr(options, option)) is not None}
 
 
-def _edit_in_editor(item: dict[str, Any]) -> dict[str, Any]:
+def edit_in_editor(item: dict[str, Any]) -> dict[str, object]:
     """Let the user edit the form and return the changes. A form that can't be parsed is kept."""
     folder = Path(tempfile.mkdtemp(prefix="claude-mem-"))  # a directory, so that the editor's backup files go with it
     path = folder / f"observation-{item['id']}.toml"
@@ -450,7 +486,7 @@ def format_form(item: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def changed_fields(before: str, after: str) -> dict[str, Any]:
+def changed_fields(before: str, after: str) -> dict[str, object]:
     """Return the fields that differ in the second form. The worker validates them."""
     old, new = (
         {name: part.strip() if isinstance(part, str) else part for name, part in tomllib.loads(text).items()}

@@ -6,13 +6,22 @@ import argparse
 import os
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+
+from msgspec.structs import asdict, replace
 
 from claude_mem.cli import output
 from claude_mem.cli.backfill import parse_date_option, poll_status
 from claude_mem.client import Client
 from claude_mem.config import Config, load_lenient
+from claude_mem.domain.reports import FailedTurn
 from claude_mem.system import process
+from claude_mem.worker.http.schemas.transfer import (
+    SHOW_REPROCESS,
+    START_REPROCESS,
+    ReprocessQuery,
+    ReprocessQueued,
+    ReprocessRequest,
+)
 
 ROUTE = "/api/reprocess"
 CONTINUES = "reprocessing continues in the background; `claude-mem status` shows how many turns are left"
@@ -42,22 +51,22 @@ def reprocess(options: argparse.Namespace) -> int:
     """Compose existing records again with the current writer."""
     config = load_lenient().config
     since = parse_date_option(options.since)
-    params = {**_project(options.project), **({} if since is None else {"since": str(since)})}
+    query = ReprocessQuery(**_project(options.project), since=since)
     client = Client(process.ensure_worker(config.data_dir), seconds=60)
-    plan = client.post(ROUTE, {**params, "dry_run": options.dry_run})
-    failed: list[dict[str, Any]] = []
-    events_gone = plan["events_gone"]
-    if plan["asked"]:
+    plan = client.call(START_REPROCESS, ReprocessRequest(**asdict(query), dry_run=options.dry_run))
+    failed: list[FailedTurn] = []
+    events_gone = plan.events_gone
+    if plan.asked:
         try:
-            failed = _watch(client, config, params, plan["asked"])
-            events_gone = client.post(ROUTE, {**params, "dry_run": True})["events_gone"]
+            failed = _watch(client, config, query, plan.asked)
+            events_gone = client.call(START_REPROCESS, ReprocessRequest(**asdict(query), dry_run=True)).events_gone
         except KeyboardInterrupt:
             output.info("")
             output.info(CONTINUES)
             return 130
-    newly_gone = max(0, events_gone - plan["events_gone"])  # turns whose transcript contained less than expected
-    rewritable = plan["rewritable"] - newly_gone
-    _report({**plan, "rewritable": rewritable, "events_gone": events_gone}, failed, options)
+    newly_gone = max(0, events_gone - plan.events_gone)  # turns whose transcript contained less than expected
+    rewritable = plan.rewritable - newly_gone
+    _report(replace(plan, rewritable=rewritable, events_gone=events_gone), failed, options)
     return 1 if failed else 0
 
 
@@ -69,30 +78,30 @@ def _project(value: str | None) -> dict[str, str]:
     return {"cwd": str(path.resolve())} if os.sep in value or path.is_dir() else {"project": value}
 
 
-def _watch(client: Client, config: Config, params: dict[str, str], total: int) -> list[dict[str, Any]]:
+def _watch(client: Client, config: Config, query: ReprocessQuery, total: int) -> list[FailedTurn]:
     """Wait until all turns are rewritten, and return those that failed."""
     with output.progress() as advance:
-        for status in poll_status(client, config, f"{ROUTE}?{urlencode(params)}"):
-            advance("rewriting turns", max(0, total - status["left"]), total)
-            if not status["left"]:
+        for status in poll_status(client, config, SHOW_REPROCESS, query):
+            advance("rewriting turns", max(0, total - status.left), total)
+            if not status.left:
                 break
-    return list(status["failed"])
+    return list(status.failed)
 
 
-def _report(plan: dict[str, Any], failed: list[dict[str, Any]], options: argparse.Namespace) -> None:
-    kept_counts = {name: plan[name] for name in KEPT_REASONS}
-    rewritten_count = 0 if options.dry_run else plan["rewritable"] - len(failed)
+def _report(plan: ReprocessQueued, failed: list[FailedTurn], options: argparse.Namespace) -> None:
+    kept_counts = {name: getattr(plan, name) for name in KEPT_REASONS}
+    rewritten_count = 0 if options.dry_run else plan.rewritable - len(failed)
     if options.json:
         output.json(
-            {"rewritable": plan["rewritable"], "rewritten": rewritten_count, "kept": kept_counts, "failed": failed}
+            {"rewritable": plan.rewritable, "rewritten": rewritten_count, "kept": kept_counts, "failed": failed}
         )
         return
     if options.dry_run:
-        output.line(f"would rewrite {output.plural(plan['rewritable'], 'turn')}")
+        output.line(f"would rewrite {output.plural(plan.rewritable, 'turn')}")
     else:
         output.line(f"rewrote {output.plural(rewritten_count, 'turn')}")
     for name, count in kept_counts.items():
         if count:
             output.line(f"kept {output.plural(count, 'turn')} unchanged: {KEPT_REASONS[name]}")
     for job in failed:
-        output.line(f"turn {job['turn']} could not be rewritten: {job['error']}")
+        output.line(f"turn {job.turn} could not be rewritten: {job.error}")

@@ -12,6 +12,8 @@ from claude_mem.client import Client
 from claude_mem.config import load_lenient
 from claude_mem.domain.errors import OperationFailed
 from claude_mem.system import process
+from claude_mem.worker.http.endpoints import NoFields
+from claude_mem.worker.http.schemas.deletion import SHOW_SCRUB, START_SCRUB, ScrubRequest, ScrubStatus
 
 SECONDS = 60.0
 LOOK_SECONDS = 0.1
@@ -43,9 +45,9 @@ def scrub(options: argparse.Namespace) -> int:
     client = Client(process.ensure_worker(config.data_dir), seconds=SECONDS)
     if not options.yes or options.dry_run:
         status = _run_job(client, dry_run=True)
-        if options.dry_run or not status["changed"]:
+        if options.dry_run or not status.changed:
             return _show(status, as_json=options.json)
-        output.info(f"would change: {_amounts(status['changed'])}")
+        output.info(f"would change: {_amounts(status.changed)}")
         if not output.ask("Redact the secrets in these records? (can't be undone)"):
             output.info("nothing was changed (use `--yes` to skip the question)")
             return 1
@@ -54,30 +56,30 @@ def scrub(options: argparse.Namespace) -> int:
     return code
 
 
-def _run_job(client: Client, *, dry_run: bool) -> dict[str, Any]:
-    status: dict[str, Any] = client.post("/api/scrub", {"dry_run": dry_run})
+def _run_job(client: Client, *, dry_run: bool) -> ScrubStatus:
+    status = client.call(START_SCRUB, ScrubRequest(dry_run=dry_run))
     with output.progress() as advance:
-        while status["busy"] or status["dry_run"] != dry_run:
-            advance("checking" if dry_run else "scrubbing", status["done"], status["total"], status["doing"])
+        while status.busy or status.dry_run != dry_run:
+            advance("checking" if dry_run else "scrubbing", status.done, status.total, status.doing)
             time.sleep(LOOK_SECONDS)
-            status = client.get("/api/scrub")
-            if not status["busy"] and status["dry_run"] != dry_run:  # an earlier run has ended; start ours
-                status = client.post("/api/scrub", {"dry_run": dry_run})
-    if status["error"]:
+            status = client.call(SHOW_SCRUB, NoFields())
+            if not status.busy and status.dry_run != dry_run:  # an earlier run has ended; start ours
+                status = client.call(START_SCRUB, ScrubRequest(dry_run=dry_run))
+    if status.error:
         raise OperationFailed(
-            status["error"], hint="see `claude-mem logs`, then run it again; finished records stay redacted"
+            status.error, hint="see `claude-mem logs`, then run it again; finished records stay redacted"
         )
     return status
 
 
-def _show(status: dict[str, Any], *, as_json: bool) -> int:
+def _show(status: ScrubStatus, *, as_json: bool) -> int:
     if as_json:
         names = ("dry_run", "changed", "kept", "done")
-        output.json({name: status[name] for name in names})
+        output.json({name: getattr(status, name) for name in names})
         return 0
-    changed = _amounts(status["changed"]) or "nothing"
-    output.line(f"{'would change' if status['dry_run'] else 'changed'}: {changed} (checked {status['done']:,})")
-    for copy in status["kept"]:
+    changed = _amounts(status.changed) or "nothing"
+    output.line(f"{'would change' if status.dry_run else 'changed'}: {changed} (checked {status.done:,})")
+    for copy in status.kept:
         output.info(f"not changed: {copy}")
     return 0
 

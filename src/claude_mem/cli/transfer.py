@@ -15,6 +15,8 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from msgspec import structs
+
 from claude_mem import hook
 from claude_mem.cli import output
 from claude_mem.cli.search import parse_date
@@ -32,6 +34,17 @@ from claude_mem.domain.errors import (
 )
 from claude_mem.system import data_directory, process
 from claude_mem.system.audit_log import AuditLog
+from claude_mem.worker.http.endpoints import ById, NoFields
+from claude_mem.worker.http.schemas.transfer import (
+    CREATE_BACKUP,
+    LIST_BACKUPS,
+    SHOW_IMPORT,
+    START_IMPORT,
+    BackupRequest,
+    ImportRequest,
+    ImportStatus,
+    ListedBackup,
+)
 
 SECONDS = 600.0  # for one response: a large database takes time
 LOOK_SECONDS = 0.1
@@ -132,15 +145,15 @@ def import_memories(options: argparse.Namespace) -> int:
     if not path.is_file():
         raise NotFound(f"no such file: {path}", hint="give an export or a database of the TypeScript claude-mem")
     client = Client(process.ensure_worker(config.data_dir), seconds=SECONDS)
-    params = {"path": str(path), "project": options.project, "untrusted": options.untrusted, "dry_run": options.dry_run}
-    status = _watch(client, client.post("/api/import", params)["id"])
+    request = ImportRequest(str(path), project=options.project, untrusted=options.untrusted, dry_run=options.dry_run)
+    status = _watch(client, client.call(START_IMPORT, request).id)
     if options.json:
         names = ("path", "source", "dry_run", "counts", "notes", "error")
-        output.json({name: status[name] for name in names})
+        output.json({name: getattr(status, name) for name in names})
     else:
         _show_import(status)
-    if status["error"]:
-        raise OperationFailed(status["error"], hint="fix the cause and import again; nothing is added twice")
+    if status.error:
+        raise OperationFailed(status.error, hint="fix the cause and import again; nothing is added twice")
     return 0
 
 
@@ -159,27 +172,27 @@ def _default_import_path(config: Config) -> Path:
     )
 
 
-def _watch(client: Client, import_id: int) -> dict[str, Any]:
+def _watch(client: Client, import_id: int) -> ImportStatus:
     with output.progress() as advance:
         while True:
-            status: dict[str, Any] = client.get(f"/api/import/{import_id}")
-            advance("importing", status["done"], status["total"])
-            if status["ended_at"] is not None or status["error"]:
+            status = client.call(SHOW_IMPORT, ById(import_id))
+            advance("importing", status.done, status.total)
+            if status.ended_at is not None or status.error:
                 return status
             time.sleep(LOOK_SECONDS)
 
 
-def _show_import(status: dict[str, Any]) -> None:
-    label = "export" if status["source"] == "export" else "database of the TypeScript claude-mem"
-    output.line(f"{status['path']} ({label}){': dry run, nothing imported' if status['dry_run'] else ''}")
-    counts = {outcome: status["counts"].get(outcome, {}) for outcome in OUTCOMES}
+def _show_import(status: ImportStatus) -> None:
+    label = "export" if status.source == "export" else "database of the TypeScript claude-mem"
+    output.line(f"{status.path} ({label}){': dry run, nothing imported' if status.dry_run else ''}")
+    counts = {outcome: status.counts.get(outcome, {}) for outcome in OUTCOMES}
     for outcome, text in OUTCOMES.items():
         if counts[outcome] or outcome == "added":
             output.line(f"{text + ':':<20}{_amounts(counts[outcome]) or 'nothing'}")
-    aside = {reason: kinds for reason, kinds in status["counts"].items() if reason not in OUTCOMES}
+    aside = {reason: kinds for reason, kinds in status.counts.items() if reason not in OUTCOMES}
     for reason, kinds in sorted(aside.items()):
         output.line(f"{'set aside:':<20}{_amounts(kinds)} ({reason})")
-    for note in status["notes"]:
+    for note in status.notes:
         output.info(f"  {note}")
 
 
@@ -312,17 +325,17 @@ def backup(options: argparse.Namespace) -> int:
         return _list_backups(_backups(config), as_json=options.json)
     target = _target(options.path)
     client = Client(process.ensure_worker(config.data_dir), seconds=SECONDS)
-    result = client.post("/api/backup", {"digest": options.drill})
-    path = config.backups / Path(result["path"]).name  # the directory's name may not be representable in JSON
+    result = client.call(CREATE_BACKUP, BackupRequest(digest=options.drill))
+    path = config.backups / Path(result.path).name  # the directory's name may not be representable in JSON
     if target is not None:
         path = _move(path, target / path.name if target.is_dir() else target)
     verification = examine_backup(path)
-    if verification.counts != result["counts"]:
+    if verification.counts != result.counts:
         raise OperationFailed(
             f"{path} does not contain every row of the database", hint="make another one, and report this"
         )
     if options.drill:
-        _drill(path, config, result["digest"])
+        _drill(path, config, result.digest)
     if options.json:
         output.json({**asdict(verification), "drilled": options.drill})
     else:
@@ -330,18 +343,15 @@ def backup(options: argparse.Namespace) -> int:
     return 0
 
 
-def _backups(config: Config) -> list[dict[str, Any]]:
+def _backups(config: Config) -> list[ListedBackup]:
     """List the backups, with their test restores if a worker is running. No worker is started for this."""
     from claude_mem.storage.sqlite.backup import list_backup_files
 
     worker = process.running_worker(config.data_dir)
-    try:
-        backups: list[dict[str, Any]] = (
-            Client(worker).get("/api/backup") if worker else list_backup_files(config.backups)
-        )
-    except ClaudeMemError:
-        backups = list_backup_files(config.backups)
-    return backups
+    if worker:
+        with suppress(ClaudeMemError):
+            return Client(worker).call(LIST_BACKUPS, NoFields())
+    return [ListedBackup(**structs.asdict(file)) for file in list_backup_files(config.backups)]
 
 
 def _target(value: str) -> Path | None:
@@ -390,7 +400,7 @@ def _format_counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{names.get(table, table)} {count:,}" for table, count in counts.items())
 
 
-def _list_backups(backups: list[dict[str, Any]], *, as_json: bool) -> int:
+def _list_backups(backups: list[ListedBackup], *, as_json: bool) -> int:
     if as_json:
         output.json_lines(backups)
     elif not backups:
@@ -400,15 +410,15 @@ def _list_backups(backups: list[dict[str, Any]], *, as_json: bool) -> int:
     return 0
 
 
-def _backup_row(row: dict[str, Any]) -> tuple[Any, ...]:
+def _backup_row(row: ListedBackup) -> tuple[object, ...]:
     """Return the cells of a backup. The age of its test restore is empty if that failed or has not taken place."""
-    drill = row.get("drill")
+    drill = row.drill
     return (
-        row["name"],
-        output.format_age(row["made_at"]),
-        output.format_size(row["size"]),
-        row.get("problem") or row["observations"],
-        output.format_age(drill["at"]) if drill and drill["ok"] else "",
+        row.name,
+        output.format_age(row.made_at),
+        output.format_size(row.size),
+        row.problem or row.observations,
+        output.format_age(drill.at) if drill and drill.ok else "",
     )
 
 

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import argparse
 from typing import Any
-from urllib.parse import urlencode
 
 from claude_mem.cli import output, provenance
 from claude_mem.cli.projects import find_project
 from claude_mem.client import Client
 from claude_mem.config import load_lenient
 from claude_mem.domain.errors import InvalidRequest, OperationFailed
+from claude_mem.domain.project_reports import TrustedSource
 from claude_mem.privacy.trust import USER
 from claude_mem.system import process
+from claude_mem.worker.http.endpoints import NoFields
+from claude_mem.worker.http.schemas.health import InFolder
+from claude_mem.worker.http.schemas.projects import (
+    DISTRUST_SOURCE,
+    LIST_PROJECTS,
+    LIST_TRUSTED,
+    TRUST_SOURCE,
+    DistrustRequest,
+    TrustRequest,
+)
 
 SECONDS = 120.0  # approving thousands of memories takes a while
 
@@ -43,17 +53,16 @@ def trust(options: argparse.Namespace) -> int:
         process.ensure_worker(load_lenient().config.data_dir), seconds=SECONDS, by=provenance.detect_actor()
     )
     if options.what == "list":
-        return _list(client.get("/api/trust")["items"], options)
-    project = find_project(client, client.get("/api/projects")["items"], options.project)
+        return _list(client.call(LIST_TRUSTED, NoFields()).items, options)
+    project = find_project(client, client.call(LIST_PROJECTS, InFolder()).items, options.project)
     if options.what == "add":
-        added = client.post("/api/trust", {"project_id": project["id"], "source": options.source})
-        count = added["approved"]
+        added = client.call(TRUST_SOURCE, TrustRequest(project.id, options.source))
+        count = added.approved
         approved = f"approved {count:,} pending {'memory' if count == 1 else 'memories'}"
-        output.line(f"{added['source']} is now trusted in {project['name']}; {approved}")
+        output.line(f"{added.source} is now trusted in {project.name}; {approved}")
     else:
-        query = urlencode({"project_id": project["id"], "source": options.source})
-        removed = client.delete(f"/api/trust?{query}")
-        output.line(f"{removed['source']} is no longer trusted in {project['name']}; earlier approvals remain")
+        removed = client.call(DISTRUST_SOURCE, DistrustRequest(project.id, options.source))
+        output.line(f"{removed.source} is no longer trusted in {project.name}; earlier approvals remain")
     return 0
 
 
@@ -66,13 +75,11 @@ def _check(options: argparse.Namespace) -> None:
         )
 
 
-def _list(items: list[dict[str, Any]], options: argparse.Namespace) -> int:
+def _list(items: list[TrustedSource], options: argparse.Namespace) -> int:
     if options.json:
         output.json_lines(items)
     elif items:
-        output.table(
-            ("project", "source", "since"), [(i["project"], i["source"], output.format_age(i["at"])) for i in items]
-        )
+        output.table(("project", "source", "since"), [(i.project, i.source, output.format_age(i.at)) for i in items])
     else:
         output.info("no trusted sources yet; to trust `gh` in the current project, run `claude-mem trust add gh`")
     return 0

@@ -24,6 +24,7 @@ from claude_mem.config import load_lenient
 from claude_mem.domain.errors import NotFound, OperationFailed
 from claude_mem.system import process
 from claude_mem.system.spool import write_private
+from claude_mem.worker.http.schemas.viewer import CREATE_LINK, SHOW_LINK, Link, LinkId, LinkRequest
 
 OBSERVATION = "/observation/"
 MAX_DIGITS = 19  # of an ID; longer numbers are searched for
@@ -60,13 +61,13 @@ def open_viewer(options: argparse.Namespace) -> int:
     _check_exists(Client(worker), path)
     if options.only_print or not _has_screen():
         return _print_link(Client(worker), path)
-    link = Client(worker).post("/api/open", {"path": path})
-    with _redirect_file(data_dir, link["url"]) as file:
+    link = Client(worker).call(CREATE_LINK, LinkRequest(path))
+    with _redirect_file(data_dir, link.url) as file:
         if not webbrowser.open(file.as_uri()):
             return _print_link(Client(worker), path)
         state = _wait(data_dir, link)
     if state == "waiting":
-        text = f"no browser opened the link within {link['seconds']} seconds"
+        text = f"no browser opened the link within {link.seconds} seconds"
         hint = "sandboxed browsers (snap, Flatpak) can't read the file; paste the link of `claude-mem open --print`"
         raise OperationFailed(text, hint=hint)
     if state == "misused":
@@ -78,9 +79,9 @@ def open_viewer(options: argparse.Namespace) -> int:
 
 
 def _print_link(client: Client, path: str) -> int:
-    link = client.post("/api/open", {"path": path, "printed": True})
-    output.line(link["url"])
-    output.info(f"the link works once, within {link['seconds']} seconds")
+    link = client.call(CREATE_LINK, LinkRequest(path, printed=True))
+    output.line(link.url)
+    output.info(f"the link works once, within {link.seconds} seconds")
     return 0
 
 
@@ -99,12 +100,12 @@ def _redirect_file(data_dir: Path, link: str) -> Iterator[Path]:
         file.unlink(missing_ok=True)
 
 
-def _wait(data_dir: Path, link: dict[str, Any]) -> str:
+def _wait(data_dir: Path, link: Link) -> str:
     """Wait until the link is used, and return its state; "waiting" if it expired unused."""
-    end = time.monotonic() + link["seconds"]
+    end = time.monotonic() + link.seconds
     while time.monotonic() < end:
         with suppress(OperationFailed):  # the token may be replaced at this moment
-            state = str(Client.of(data_dir).get(f"/api/open/{link['id']}")["state"])
+            state = Client.of(data_dir).call(SHOW_LINK, LinkId(link.id)).state
             if state in ("used", "misused"):
                 return state
         time.sleep(LOOK_SECONDS)

@@ -16,8 +16,20 @@ from claude_mem import __version__
 from claude_mem.cli import output
 from claude_mem.client import Client
 from claude_mem.config import Config, load, load_lenient
-from claude_mem.domain.errors import ClaudeMemError, DataDirLocked, WorkerNotRunning
+from claude_mem.domain.errors import ClaudeMemError, DataDirLocked, UnknownAnswer, WorkerNotRunning
+from claude_mem.domain.reports import EventAccount, RefiningState
 from claude_mem.system import data_directory, process
+from claude_mem.worker.http.endpoints import NoFields
+from claude_mem.worker.http.schemas.health import (
+    RETRY_ALL,
+    SHOW_COST,
+    SHOW_LINE,
+    SHOW_STATUS,
+    CostQuery,
+    InFolder,
+    WorkerStatus,
+)
+from claude_mem.worker.http.schemas.viewer import ROTATE_TOKEN
 
 LINE_SECONDS = 0.5
 STDIN_SECONDS, STDIN_BYTES = 0.1, 1 << 20
@@ -112,7 +124,7 @@ def retry(_: argparse.Namespace) -> int:
     """Make dead letters due again."""
     data_dir = load_lenient().config.data_dir
     process.replace_outdated(data_dir)
-    count = Client.of(data_dir).post("/api/queue/retry")["retried"]
+    count = Client.of(data_dir).call(RETRY_ALL, NoFields()).retried
     output.line(f"retrying {output.plural(count, 'job')}")
     return 0
 
@@ -147,13 +159,13 @@ def status_line(config: Config, folder: str) -> str:
     if worker is None:
         return "mem: asleep"
     try:
-        counts = Client(worker, seconds=LINE_SECONDS).get("/api/line", cwd=folder)
+        counts = Client(worker, seconds=LINE_SECONDS).call(SHOW_LINE, InFolder(folder))
     except ClaudeMemError:
         return "mem: no answer (claude-mem doctor)"
-    parts = [f"mem: {counts['known']:,} here" if folder else f"mem: {counts['all']:,}"]
-    parts += [f"{counts['today']:,} today"] if counts["today"] else []
-    parts += [f"{counts['queued']:,} waiting"] if counts["queued"] else []
-    parts += [f"{counts['set_aside']:,} set aside (claude-mem doctor)"] if counts["set_aside"] else []
+    parts = [f"mem: {counts.known:,} here" if folder else f"mem: {counts.all:,}"]
+    parts += [f"{counts.today:,} today"] if counts.today else []
+    parts += [f"{counts.queued:,} waiting"] if counts.queued else []
+    parts += [f"{counts.set_aside:,} set aside (claude-mem doctor)"] if counts.set_aside else []
     return " · ".join(parts)
 
 
@@ -175,12 +187,15 @@ def _stdin_folder() -> str:
 
 def gather_status(config: Config) -> dict[str, Any]:
     """Collect the status from the worker or, if none runs, from its files; always with pending events and problems."""
-    totals, state, worker, problem = _spool_only(config), "stopped", process.running_worker(config.data_dir), ""
+    totals: EventAccount = _spool_only(config)
+    state, worker, problem = "stopped", process.running_worker(config.data_dir), ""
     refining = ""
     if worker is not None:
         try:
-            totals, state = Client(worker, seconds=3).get("/api/health"), "running"
-            refining = refining_problem(Client(worker, seconds=5).get("/api/cost", days=1))
+            totals, state = Client(worker, seconds=3).call(SHOW_STATUS, NoFields()), "running"
+            refining = refining_problem(Client(worker, seconds=5).call(SHOW_COST, CostQuery(days=1)))
+        except UnknownAnswer:
+            state = "running"  # another version, which is being replaced
         except ClaudeMemError:
             state = state if state == "running" else "hung"
     elif process.lock_holder(config.data_dir) is not None:
@@ -192,7 +207,6 @@ def gather_status(config: Config) -> dict[str, Any]:
             state = "starting"  # a worker took the lock just now
         except (ClaudeMemError, OSError) as error:
             problem = str(error)
-    audit = totals.get("audit")
     names = ("captured", "stored", "queued", "set_aside", "filtered", "filtered_by", "set_aside_by")
     return {
         "worker": state,
@@ -203,25 +217,21 @@ def gather_status(config: Config) -> dict[str, Any]:
         "outdated": _outdated(config, worker),
         "started_at": worker.started_at if worker else None,
         "data_dir": str(config.data_dir),
-        **{name: totals[name] for name in names},
-        "to_rewrite": totals.get("to_rewrite", 0),
-        "audit": audit,
+        **{name: getattr(totals, name) for name in names},
+        "to_rewrite": totals.to_rewrite if isinstance(totals, WorkerStatus) else 0,
+        "audit": totals.audit if isinstance(totals, WorkerStatus) else None,
         "problem": problem,
         "refining": refining,
-        "door": totals.get("door", []),
+        "door": totals.door if isinstance(totals, WorkerStatus) else [],
         "damage": _damage(config),
     }
 
 
-def refining_problem(cost: dict[str, Any]) -> str:
-    """Return in one line why the configured model does not refine, or "". `cost` is the reply of `/api/cost`."""
+def refining_problem(cost: RefiningState) -> str:
+    """Return in one line why the configured model does not refine, or ""."""
     now = time.time() * 1000
-    paused = [
-        f"{row['provider']} is paused: {row['verdict']}: {row['message']}"
-        for row in cost["paused"]
-        if row["until"] > now
-    ]
-    return str(cost["problem"]) or next(iter(paused), "")
+    paused = [f"{row.provider} is paused: {row.verdict}: {row.message}" for row in cost.paused if row.until > now]
+    return str(cost.problem) or next(iter(paused), "")
 
 
 def _outdated(config: Config, worker: process.WorkerInfo | None) -> str:
@@ -248,7 +258,7 @@ def _had_database(config: Config) -> bool:
     return bool(damage.describe_memory_traces(database_path(config), backups=config.backups))
 
 
-def _offline(config: Config) -> dict[str, Any]:
+def _offline(config: Config) -> EventAccount:
     """Read the totals from the database directly, under the worker's lock."""
     from claude_mem.storage.sqlite.engine import Database
     from claude_mem.storage.sqlite.journal import accounting
@@ -271,10 +281,18 @@ def _damage(config: Config) -> list[str]:
     return [repair.describe_repair(each) for each in repair.list_repairs(config.quarantine)] + files
 
 
-def _spool_only(config: Config) -> dict[str, Any]:
+def _spool_only(config: Config) -> EventAccount:
     in_spool = count_spooled(config)
-    empty: dict[str, Any] = dict.fromkeys(("stored", "set_aside", "filtered"), 0)
-    return {**empty, "captured": in_spool, "queued": in_spool, "filtered_by": {}, "set_aside_by": {}}
+    return EventAccount(
+        captured=in_spool,
+        stored=0,
+        queued=in_spool,
+        set_aside=0,
+        filtered=0,
+        filtered_by={},
+        set_aside_by={},
+        faded=0,
+    )
 
 
 def count_spooled(config: Config) -> int:
@@ -308,8 +326,8 @@ def _show_status(report: dict[str, Any]) -> None:
             output.line(f"    {rule:<14}{count:>6,}")
     if report["to_rewrite"]:
         output.line(f"reprocess   {report['to_rewrite']:>8,}  turns of an earlier version, in the background")
-    if report["audit"] and report["audit"]["at"]:
-        wrong = "; ".join(f"{item['name']}: {item['found']}" for item in report["audit"]["wrong"])
+    if report["audit"] and report["audit"].at:
+        wrong = "; ".join(f"{item.name}: {item.found}" for item in report["audit"].wrong)
         output.line(f"audit       {wrong or 'all checks passed'}")
     for text in report["damage"]:
         output.line(f"damage      {text}")
@@ -353,7 +371,7 @@ def rotate_token(_: argparse.Namespace) -> int:
     """Replace the access token of the HTTP API."""
     data_dir = load_lenient().config.data_dir
     if process.lock_holder(data_dir) is not None:
-        Client(process.ensure_worker(data_dir)).post("/api/token/rotate")
+        Client(process.ensure_worker(data_dir)).call(ROTATE_TOKEN, NoFields())
     else:
         lock = process.take_lock(data_dir)
         process.create_token(data_dir)

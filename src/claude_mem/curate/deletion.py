@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from claude_mem import hook
 from claude_mem.config import Config
@@ -16,6 +17,7 @@ from claude_mem.curate import erasure
 from claude_mem.curate.erasure import ErasedContent, ErasureRequest
 from claude_mem.domain import ids
 from claude_mem.domain.errors import ClaudeMemError, OperationFailed
+from claude_mem.domain.reports import AffectedSummary, DeletionProgress, Restored
 from claude_mem.domain.text_pattern import TextPattern, rare_words
 from claude_mem.storage.sqlite.deletion import deletions, scopes, tombstones
 from claude_mem.storage.sqlite.deletion.scopes import AffectedRows, DeletionScope
@@ -29,24 +31,6 @@ from claude_mem.system import disk
 log = logging.getLogger(__name__)
 
 MIN_FREE_BYTES = 4 << 20
-
-
-@dataclass(slots=True)
-class DeletionProgress:
-    """Progress of a deletion and, once it has ended, its result."""
-
-    number: int = 0
-    erased: bool = False
-    busy: bool = False
-    doing: str = ""
-    done: int = 0
-    total: int = 0
-    counts: dict[str, int] = field(default_factory=dict)
-    undo_until: int | None = None
-    # The names of database copies by outcome: kept, rewritten, deleted, failed.
-    copies: dict[str, list[str]] = field(default_factory=dict)
-    left: list[str] = field(default_factory=list)  # files that still contain the requested text
-    error: str = ""
 
 
 class DeletionService:
@@ -78,17 +62,19 @@ class DeletionService:
 
     # --- preview and start -------------------------------------------------------------------------------------------
 
-    async def preview(self, scope: DeletionScope, *, erase: bool) -> Row:
-        """Return what a deletion would delete: counts, the first rows, and whether it is empty."""
+    async def preview(self, scope: DeletionScope, *, erase: bool) -> tuple[AffectedSummary, bool]:
+        """Return what a deletion would delete, and whether that is nothing."""
         await self._drain_spool()
         affected = await self.db.read(scopes.find_affected_rows, scope, erase=erase)
         summary = await self.db.read(scopes.summarize_affected_rows, affected)
         if not erase:
-            return {**summary, "empty": not affected}
+            return summary, not affected
         files = await asyncio.to_thread(erasure.find_waiting_files, self.config, scope, until=ids.now_ms())
         copies = await asyncio.to_thread(erasure.list_database_copies, self.config)
-        summary["counts"] |= {"waiting files": len(files), "backups": len(copies)}
-        return {**summary, "empty": False}  # a backup or a log may still contain rows deleted from the tables long ago
+        counts = {**summary.counts, "waiting files": len(files), "backups": len(copies)}
+        return msgspec.structs.replace(
+            summary, counts=counts
+        ), False  # a backup or a log may still contain rows deleted from the tables long ago
 
     def start(self, scope: DeletionScope, *, erase: bool) -> DeletionProgress:
         """Start a deletion in the background. The returned object is updated as it proceeds."""
@@ -129,7 +115,7 @@ class DeletionService:
             await self._drain_spool()
             now, erase = ids.now_ms(), progress.erased
             affected = await self.db.read(scopes.find_affected_rows, scope, erase=erase)
-            progress.counts = (await self.db.read(scopes.summarize_affected_rows, affected, first=0))["counts"]
+            progress.counts = (await self.db.read(scopes.summarize_affected_rows, affected, first=0)).counts
             rare = await self._find_rare_words(affected) if erase else frozenset()
             progress.number = await self.db.write(deletions.begin_deletion, erased=erase, now=now)
             request = ErasureRequest(progress.number, now, erase, scope, rare, dict(progress.counts))
@@ -282,7 +268,7 @@ class DeletionService:
 
     # --- undo --------------------------------------------------------------------------------------------------------
 
-    async def undo(self, number: int) -> Row:
+    async def undo(self, number: int) -> Restored:
         """Undo a deletion.
 
         The revocation is written to the file first: after a crash in between, the undo can be repeated and nothing is
@@ -292,9 +278,9 @@ class DeletionService:
             await self.db.read(deletions.get_restorable_rows, number)
             await self._append_to_file([Tombstone(number, back=True)])
             result = await self.db.write(deletions.restore_deletion, number, now=ids.now_ms())
-        await self.after(result["projects"])
-        await self.record("undone", number=number, counts=result["counts"])
-        return {"number": number, **result}
+        await self.after(result.projects)
+        await self.record("undone", number=number, counts=result.counts)
+        return result
 
     # --- recovery ----------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -26,7 +26,7 @@ from claude_mem.recall.matrix import Indexer
 from claude_mem.storage.sqlite import backup, external_db
 from claude_mem.storage.sqlite.deletion import redaction
 from claude_mem.storage.sqlite.deletion.redaction import TEXT_TABLES, TextCleaner, TextTable
-from claude_mem.storage.sqlite.engine import Connection, Database, Row
+from claude_mem.storage.sqlite.engine import Connection, Database
 from claude_mem.storage.sqlite.journal import jobs, notices
 from claude_mem.storage.sqlite.memory import projects
 from claude_mem.system.spool import overwrite_in_place, write_private
@@ -77,10 +77,6 @@ class Scrubber:
         if not self.progress.busy:
             self.progress = ScrubProgress(dry_run=dry_run, started_at=ids.now_ms())
             self.task = asyncio.create_task(self._run(self.progress, after))
-
-    def status(self) -> Row:
-        """Return the progress or result of the last scrub, for the API."""
-        return {**asdict(self.progress), "busy": self.progress.busy}
 
     async def stop(self) -> None:
         """Cancel a running scrub."""

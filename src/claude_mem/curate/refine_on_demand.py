@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 
+import msgspec
+
 from claude_mem.agents import registry
 from claude_mem.agents.base import Transcripts
 from claude_mem.capture.transcripts import read_allowed_events, read_in_parts
@@ -25,7 +27,8 @@ from claude_mem.digest.refine import ON_REQUEST, BudgetRefusal, ModelExchange, R
 from claude_mem.domain import ids
 from claude_mem.domain.errors import NotFound, OperationFailed
 from claude_mem.domain.records import Digest, Event, Prompted, Turn
-from claude_mem.storage.sqlite.engine import Connection, Row
+from claude_mem.domain.reports import PreviewedDigest, PreviewedRequest, RefiningEstimate, TurnPreview, UsageDetails
+from claude_mem.storage.sqlite.engine import Connection
 from claude_mem.storage.sqlite.journal import backfills, jobs, ledger, turns
 from claude_mem.storage.sqlite.memory import sessions
 from claude_mem.system.project_folders import identify_project
@@ -45,7 +48,7 @@ class PreviewOptions:
     dry_run: bool = False
 
 
-async def preview_refining(options: PreviewOptions, *, refiner: Refiner) -> Row:
+async def preview_refining(options: PreviewOptions, *, refiner: Refiner) -> TurnPreview:
     """Return the request for a turn and its draft and, unless `dry_run`, send the request and add the answer."""
     turn, name = await _find_turn(options, refiner)
     prepared = await refiner.prepare(turn, project=name)
@@ -56,45 +59,40 @@ async def preview_refining(options: PreviewOptions, *, refiner: Refiner) -> Row:
     exchange = await refiner.ask(turn, model, purpose="compress", prepared=prepared)
     if isinstance(exchange, BudgetRefusal):
         raise OperationFailed(f"nothing was sent: {exchange.reason}", hint="raise the cap, or use `--dry-run`")
-    return {**preview, **_answer_row(turn, exchange)}
+    return _with_answer(preview, turn, exchange)
 
 
-def preview_request(turn: Turn, prepared: Request) -> Row:
+def preview_request(turn: Turn, prepared: Request) -> TurnPreview:
     """Return the request that would be sent, and the draft."""
-    request_row = {
-        "system": prepared.system,
-        "prompt": prepared.prompt,
-        "tokens_at_most": request.max_total_tokens(prepared),
-    }
-    return {
-        "turn": turn.number,
-        "prompt": turn.prompt,
-        "request": request_row,
-        "local": _digest_row(writer.compose_digest(turn)),
-    }
+    return TurnPreview(
+        turn=turn.number,
+        prompt=turn.prompt,
+        request=PreviewedRequest(
+            system=prepared.system, prompt=prepared.prompt, tokens_at_most=request.max_total_tokens(prepared)
+        ),
+        local=_preview_digest(writer.compose_digest(turn)),
+    )
 
 
-def _answer_row(turn: Turn, exchange: ModelExchange) -> Row:
+def _with_answer(preview: TurnPreview, turn: Turn, exchange: ModelExchange) -> TurnPreview:
     refined = merge_exchange(turn, exchange)
-    return {
-        "provider": exchange.model.provider,
-        "model": exchange.reply.model or exchange.model.model,
-        "verdict": exchange.verdict,
-        "message": exchange.reply.message,
-        "answer": exchange.reply.text,
-        "usage": asdict(exchange.usage),
-        "cost": exchange.cost,
-        "refined": _digest_row(refined) if refined else None,
-    }
+    return msgspec.structs.replace(
+        preview,
+        provider=exchange.model.provider,
+        model=exchange.reply.model or exchange.model.model,
+        verdict=exchange.verdict,
+        message=exchange.reply.message,
+        answer=exchange.reply.text,
+        usage=UsageDetails(**asdict(exchange.usage)),
+        cost=exchange.cost,
+        refined=_preview_digest(refined) if refined else None,
+    )
 
 
-def _digest_row(digest: Digest) -> Row:
-    return {
-        "title": digest.title,
-        "subtitle": digest.subtitle,
-        "summary": asdict(digest.summary) if digest.summary else None,
-        "observations": [asdict(draft) for draft in digest.observations],
-    }
+def _preview_digest(digest: Digest) -> PreviewedDigest:
+    return PreviewedDigest(
+        title=digest.title, subtitle=digest.subtitle, summary=digest.summary, observations=digest.observations
+    )
 
 
 def _select_chain(options: PreviewOptions, refiner: Refiner) -> ProviderChain:
@@ -121,8 +119,7 @@ async def _find_turn(options: PreviewOptions, refiner: Refiner) -> tuple[Turn, s
     else:
         session = await refiner.db.read(sessions.resolve_session_id, options.session)
         loaded = [
-            await refiner.db.read(turns.load_turn, row["id"])
-            for row in await refiner.db.read(turns.list_turns, session)
+            await refiner.db.read(turns.load_turn, row.id) for row in await refiner.db.read(turns.list_turns, session)
         ]
         candidates, name = [turn for turn in loaded if turn is not None and turn.bodies], ""
     if not candidates:
@@ -200,7 +197,7 @@ def _as_turn(number: int, events: list[Event], root: str) -> Turn:
 # --- refining a back-fill --------------------------------------------------------------------------------------------
 
 
-async def estimate_cost(refiner: Refiner, paths: Sequence[str]) -> Row:
+async def estimate_cost(refiner: Refiner, paths: Sequence[str]) -> RefiningEstimate:
     """Return the maximum cost of refining the turns of these files' sessions, and the days it takes under the caps."""
     models = await refiner.chain.models()
     if not models or not refiner.is_available():
@@ -211,22 +208,22 @@ async def estimate_cost(refiner: Refiner, paths: Sequence[str]) -> Row:
     price = refiner.chain.price(models[0])
     tokens = round(share * sum(usage.input_tokens + usage.output_tokens for usage in usages))
     daily = refiner.config.daily_tokens
-    return {
-        "turns": len(turn_seqs),
-        "tokens": tokens,
-        "cost": round(share * sum(price.cost(usage) for usage in usages)),
-        "model": f"{models[0].provider} {models[0].model}".strip(),
-        "daily_tokens": daily,
-        "monthly_cost": round(refiner.config.monthly_cost * 1_000_000),
-        "days": -(-tokens // daily),
-    }
+    return RefiningEstimate(
+        turns=len(turn_seqs),
+        tokens=tokens,
+        cost=round(share * sum(price.cost(usage) for usage in usages)),
+        model=f"{models[0].provider} {models[0].model}".strip(),
+        daily_tokens=daily,
+        monthly_cost=round(refiner.config.monthly_cost * 1_000_000),
+        days=-(-tokens // daily),
+    )
 
 
-async def enqueue_turns(refiner: Refiner, paths: Sequence[str]) -> Row:
-    """Enqueue refine jobs for the turns of these files' sessions."""
+async def enqueue_turns(refiner: Refiner, paths: Sequence[str]) -> int:
+    """Enqueue refine jobs for the turns of these files' sessions. Return the number of turns."""
     turn_seqs = await _find_turns_to_refine(refiner, paths)
     await refiner.db.write(_enqueue_jobs, turn_seqs, now=ids.now_ms())
-    return {"turns": len(turn_seqs)}
+    return len(turn_seqs)
 
 
 def _enqueue_jobs(conn: Connection, turn_seqs: Sequence[tuple[int, int]], *, now: int) -> None:

@@ -16,6 +16,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from claude_mem.agents import registry
 from claude_mem.capture.transcripts import read_allowed_events
 from claude_mem.config import Config
@@ -23,8 +25,9 @@ from claude_mem.digest.compress import store_digest, store_missing_anchors
 from claude_mem.digest.models.base import Compressor
 from claude_mem.domain import ids
 from claude_mem.domain.records import Digest, Event, Fact, Job, Prompted, Stopped, StreamEvent, Turn
+from claude_mem.domain.reports import ReprocessCounts
 from claude_mem.storage.base import Commit, write_nothing
-from claude_mem.storage.sqlite.engine import Connection, Database, Row
+from claude_mem.storage.sqlite.engine import Connection, Database
 from claude_mem.storage.sqlite.journal import jobs, reprocessing, turns
 from claude_mem.storage.sqlite.journal.reprocessing import ReprocessFilter, TranscriptSource
 from claude_mem.system import untrusted_files
@@ -37,16 +40,16 @@ MAX_TRANSCRIPT_EVENTS = 20_000  # they are all held in memory, and later ones ar
 EventsByPrompt = Mapping[str, Sequence[Event]]
 
 
-async def count_reprocessable(db: Database, selection: ReprocessFilter) -> Row:
+async def count_reprocessable(db: Database, selection: ReprocessFilter) -> ReprocessCounts:
     """Count turns that can be reprocessed, from events or from a transcript, and turns that stay as they are."""
     counts = await db.read(reprocessing.count_reprocessable_turns, selection)
     sources = await db.read(reprocessing.list_transcript_sources, selection)
     from_transcripts = await asyncio.to_thread(lambda: sum(turns for source, turns in sources if is_readable(source)))
-    return {
-        **counts,
-        "rewritable": counts["rewritable"] + from_transcripts,
-        "events_gone": counts["events_gone"] - from_transcripts,
-    }
+    return msgspec.structs.replace(
+        counts,
+        rewritable=counts.rewritable + from_transcripts,
+        events_gone=counts.events_gone - from_transcripts,
+    )
 
 
 async def reprocess_turn(job: Job, *, db: Database, compressor: Compressor, transcripts: TranscriptReader) -> Commit:

@@ -167,13 +167,22 @@ _DONE_START = re.compile(
 )
 
 
+def _is_spoken_of(title: str, story: Story) -> bool:
+    """Return whether the request or the message names what a title says was removed, or speaks of removing."""
+    words = f"{story.prompt[:2_000]} {story.request.text} {story.evidence.message[:4_000]}"
+    return bool(_REMOVES.search(words)) or any(name in words for name in names(title)[:3])
+
+
+_REMOVES = re.compile(r"(?i)\b(?:remov|delet|drop|unused|dead code|clean(?:ed|ing)? up|get rid)\w*\b")
+
+
 def _composed(story: Story) -> Iterator[TitleCandidate]:
     evidence = story.evidence
     if title := composed.swapped_title(evidence.edits, [is_test(edit.path) for edit in evidence.edits]):
         yield TitleCandidate(title, "swapped")
     if title := composed.relocated_title(evidence):
         yield TitleCandidate(title, "relocated")
-    elif title := composed.removed_title(evidence):
+    elif (title := composed.removed_title(evidence)) and _is_spoken_of(title, story):
         yield TitleCandidate(title, "removed")
     if title := composed.faults_title(story.statements):
         yield TitleCandidate(title, "faults")

@@ -73,7 +73,7 @@ def type_icons(mode: Mode) -> dict[str, str]:
     return {name: kind.icon for name, kind in types.items()}
 
 
-def _table(name: str, folder: Path, *, ancestors: tuple[str, ...]) -> dict[str, Any]:
+def _table(name: str, folder: Path, *, ancestors: tuple[str, ...]) -> dict[str, object]:
     """Return the content of a mode's file, merged with the mode it inherits from."""
     path = _find(name, folder, again=name in ancestors)
     try:
@@ -99,7 +99,7 @@ def _find(name: str, folder: Path, *, again: bool) -> Path:
     raise InvalidSetting(f"there is no mode {name!r}", hint=f"use one of {', '.join(mode_names(folder))}")
 
 
-def _merge(parent: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+def _merge(parent: dict[str, Any], own: dict[str, Any]) -> dict[str, object]:
     merged = {**parent, **own}
     for part in ("types", "concepts", "texts"):
         dropped = set(own.get(f"drop_{part}", ()))

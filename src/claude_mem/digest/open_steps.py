@@ -27,7 +27,7 @@ _STILL = re.compile(
     r"(?i)\b(?:still (?:needs?|has to|have to|to be|missing|open|fails?|failing|unsafe|broken|0\b|not\b|documents|uses the old)|not yet (?:implemented|done|supported|handled|tested|wired|committed|pushed)|isn't yet|remains? to be|left to do|needs? to be (?:done|added|updated|fixed|set|configured)|(?:you'll|you will|you) (?:still )?need to|remember to|don't forget to|make sure to (?:add|set|configure)|TODO|follow-up (?:PR|issue|task)|has not been (?:tested|verified|committed))\b"
 )
 _TRIVIAL = re.compile(
-    r"(?i)\b(?:let me know|anything else|any (?:other )?(?:questions|changes|feedback)|sound good|does (?:that|this)\b.{0,20}\b(?:make sense|look|sound|help|match|work|capture|seem)|make sense|is (?:that|this) (?:what|ok|okay|right|clear)|look (?:good|right)|what would you like (?:me )?to (?:do|work)|how would you like to proceed|ready (?:for|to) (?:review|test))\b"
+    r"(?i)\b(?:let me know|anything else|any (?:other )?(?:questions|changes|feedback)|sound good|does (?:that|this)\b.{0,20}\b(?:make sense|look|sound|help|match|work|capture|seem)|make sense|is (?:that|this) (?:what|ok|okay|right|clear)|look (?:good|right)|what would you like|how would you like to proceed|ready (?:for|to) (?:review|test))\b"
 )
 _DONE = re.compile(r"(?i)^\W*(?:done|completed|fixed|added|implemented|updated|removed|✓|✅|✔)")
 _PROPOSES = re.compile(
@@ -96,7 +96,9 @@ def _undone(story: Story) -> Iterator[str]:
     if (
         wished and not story.evidence.message_seq and not story.worked
     ):  # a message that waits for approval was an answer, too
-        yield f"{prose.as_wish(story.request.text, STEP_CHARS)} (asked, not done)"
+        wish = prose.as_wish(story.request.text, STEP_CHARS)
+        if prose.to_past_tense(wish) != wish:  # a remark or a pasted error asks for nothing
+            yield f"{wish} (asked, not done)"
 
 
 _ASKED_WHY = re.compile(
@@ -193,7 +195,10 @@ def _unapproved(story: Story) -> str:
     ]
     if not proposed:
         return ""
-    steps = [prose.as_title(one.label if len(content_words(one.label)) >= 2 else one.labelled, 80) for one in proposed]
+    steps = [
+        prose.as_title(one.label if len(content_words(one.label)) >= 2 and not names(one.label) else one.labelled, 80)
+        for one in proposed
+    ]
     return f"Approve or change the proposal: {shorten('; '.join(dict.fromkeys(steps[:5])), STEP_CHARS)}"
 
 
@@ -259,19 +264,12 @@ def _resolved(offer: str, asking: Statement, story: Story) -> str:
     if (match := _THIS.search(offer)) and (subject := _last_naming(match["what"], asking, story)):
         return f"{offer}: {subject}"
     if len(content_words(offer) - _GENERIC) >= 2:
-        return offer
-    telling = [one for one in story.statements if len(content_words(one.text)) > 3 and not one.text.endswith("?")]
-    patterns = (_FOUND, _BEST, _PROPOSES) if re.search(r"(?i)\bfix\b", offer) else (_BEST, _PROPOSES)
-    for pattern in patterns:
-        proposed = [
-            one for one in telling if pattern.search(f"{one.lead} {one.labelled}" if pattern is _BEST else one.labelled)
-        ]
-        before = [one for one in proposed if one.position < asking.position]
-        naming = (
-            [one for one in before if names(one.labelled)] or [one for one in proposed if names(one.labelled)] or before
-        )
-        if naming:
-            return f"{offer}: {prose.as_title(naming[-1 if pattern is _PROPOSES else 0].labelled, 130)}"
+        points = bool(_POINTS.search(offer)) and not names(offer)
+        about = _sentence_before(asking, story) if points else ""
+        return f"{offer}: {about}" if about else offer
+    if what := _best_proposal(offer, asking, story):
+        number = _NUMBERED_OPTION.match(what)  # "implement option B: Option B: …" says it twice
+        return what if number and number[0].strip(": ").lower() in offer.lower() else f"{offer}: {what}"
     if after := _right_after(asking, story):
         return f"{offer}: {after}"
     labelled_items = [
@@ -286,6 +284,42 @@ def _resolved(offer: str, asking: Statement, story: Story) -> str:
     ):
         return f"{offer}: {'; '.join(prose.as_title(one.labelled, 60) for one in labelled_items[:3])}"
     return offer
+
+
+_POINTS = re.compile(r"(?i)\b(?:it|this|that|these|those|them)\b(?! (?:way|the)\b)")
+_NUMBERED_OPTION = re.compile(r"(?i)(?:option|approach|solution) \w{1,2}\b:? ?")
+
+
+def _best_proposal(offer: str, asking: Statement, story: Story) -> str:
+    """Return the sentence that a generic offer such as "implement this fix" most likely refers to."""
+    if not _FIX.search(offer) and (what := _right_before(asking, story)):
+        return what
+    telling = [one for one in story.statements if len(content_words(one.text)) > 3 and not one.text.endswith("?")]
+    for pattern in (_FOUND, _BEST, _PROPOSES) if _FIX.search(offer) else (_BEST, _PROPOSES):
+        proposed = [
+            one for one in telling if pattern.search(f"{one.lead} {one.labelled}" if pattern is _BEST else one.labelled)
+        ]
+        before = [one for one in proposed if one.position < asking.position]
+        naming = (
+            [one for one in before if names(one.labelled)] or [one for one in proposed if names(one.labelled)] or before
+        )
+        if naming:
+            return prose.as_title(naming[-1 if pattern is _PROPOSES else 0].labelled, 130)
+    return ""
+
+
+_FIX = re.compile(r"(?i)\bfix(?:es)?\b")
+
+
+def _sentence_before(asking: Statement, story: Story) -> str:
+    """Return the last sentence before an offer that names something: what "it" in the offer refers to."""
+    before = [
+        one for one in story.statements if 0 < asking.position - one.position <= 3 and one.kind in ("prose", "item")
+    ]
+    naming = [
+        one for one in before if names(one.text) and not one.text.endswith("?") and not prose.is_lead_in(one.text)
+    ]
+    return prose.as_title(naming[-1].text, 130) if naming else ""
 
 
 _DO_THAT = re.compile(r"(?i)(?:do|implement|make|apply|try|go with) (?:that|this|it)(?=,|$| now\b| instead\b| first\b)")

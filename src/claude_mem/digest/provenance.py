@@ -181,7 +181,7 @@ def _source_names(turn: Turn, bodies: Iterable[Body]) -> str:
 
 def _texts(body: ToolUsed) -> Iterator[str]:
     yield from iter_strings(body.input)
-    yield from iter_strings(body.output)
+    yield from iter_strings(external.known_output(body))
 
 
 def _bounded(texts: Iterable[str]) -> Iterator[str]:
@@ -366,9 +366,7 @@ def _own_words(turn: Turn) -> frozenset[str]:
     for body in turn.bodies:
         if isinstance(body, ToolUsed) and not body.name.startswith("mcp__") and not body.failed:
             shows_own = body.name != "Bash" and not external.foreign_kind(body, here)
-            texts += (
-                iter_strings(body.input) if not shows_own else [*iter_strings(body.input), *iter_strings(body.output)]
-            )
+            texts += iter_strings(body.input) if not shows_own else _texts(body)
     return frozenset().union(*map(phrases.folded_words, _within_limit(texts)))
 
 

@@ -58,7 +58,7 @@ _CONCLUDES = re.compile(
 )
 _MORE = re.compile(r" and \d{1,3} more$")
 _NUMBERED = re.compile(
-    r"(?i)\b(?:option|approach|test|step|phase|section|problem|issue|item|point|line|comment|question|part|task|case|scenario|fix)s? #?(?:\d{1,3}|[A-E])\b|(?<![\w/])#\d{1,2}\b|\b(?:first|second|third|former|latter) (?:one|two|three|test|option|case|call|issue|approach|point)s?\b"
+    r"(?i)\b(?:option|approach|test|step|phase|section|bug|problem|issue|item|point|line|comment|question|part|task|case|scenario|fix)s? #?(?:\d{1,3}|[A-E])\b|(?<![\w/])#\d{1,2}\b|\b(?:first|second|third|former|latter) (?:one|two|three|test|option|case|call|issue|approach|point)s?\b"
 )
 _THE_THING = re.compile(
     r"(?i)^\W*(?:the|both|all|each|these|those|this|that|your|our)(?: \w+){0,2} (?:is|are|was|were|has|have|will|would|now|can|does|do|should|must|gets?|shows?|uses?|works?)\b"

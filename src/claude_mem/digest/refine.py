@@ -29,8 +29,9 @@ from claude_mem.digest.reply import ParsedReply, parse_reply
 from claude_mem.domain import ids
 from claude_mem.domain.errors import OperationFailed
 from claude_mem.domain.records import Author, Digest, Job, StreamEvent, Turn
+from claude_mem.domain.reports import RefiningState
 from claude_mem.storage.base import Commit, write_nothing
-from claude_mem.storage.sqlite.engine import Connection, Database, Row
+from claude_mem.storage.sqlite.engine import Connection, Database
 from claude_mem.storage.sqlite.journal import events, jobs, ledger, notices, turns
 from claude_mem.storage.sqlite.journal.ledger import Breaker
 from claude_mem.storage.sqlite.memory import observations, projects, sessions
@@ -166,29 +167,29 @@ class Refiner:
             until = min(until or breaker.until, breaker.until)
         return None, until
 
-    async def status(self, now: int) -> Row:
+    async def status(self, now: int) -> RefiningState:
         """Return the state of refining: providers, spending against the caps, and open circuit breakers."""
         today = await self.db.read(ledger.get_spending_since, since=to_ms(day_start(now)))
         month = await self.db.read(ledger.get_spending_since, since=to_ms(month_start(now)))
-        return {
-            "providers": [f"{model.provider} {model.model}".strip() for model in await self.chain.models()],
-            "today_tokens": today.tokens,
-            "daily_tokens": self.config.daily_tokens,
-            "month_cost": month.cost,
-            "monthly_cost": round(self.config.monthly_cost * 1_000_000),
-            "waiting": await self.db.read(jobs.count_jobs, jobs.REFINE_JOB),
-            "paused": await self.db.read(ledger.list_breakers),
-            "prices_problem": str(self.chain.prices.problem or ""),
-            "problem": await self.chain.problem(),
-        }
+        return RefiningState(
+            providers=[f"{model.provider} {model.model}".strip() for model in await self.chain.models()],
+            today_tokens=today.tokens,
+            daily_tokens=self.config.daily_tokens,
+            month_cost=month.cost,
+            monthly_cost=round(self.config.monthly_cost * 1_000_000),
+            waiting=await self.db.read(jobs.count_jobs, jobs.REFINE_JOB),
+            paused=await self.db.read(ledger.list_breakers),
+            prices_problem=str(self.chain.prices.problem or ""),
+            problem=await self.chain.problem(),
+        )
 
     # --- sending requests --------------------------------------------------------------------------------------------
 
     async def prepare(self, turn: Turn, tries: ledger.RefineAttempts = NO_TRIES, *, project: str = "") -> Request:
         """Build the request for a turn, adapted to the verdicts of earlier attempts."""
         known_titles = await self.db.read(observations.list_earlier_titles, turn, limit=3 * request.MAX_KNOWN_TITLES)
-        row = await self.db.read(projects.find_project_row, turn.project_id)
-        name = project or (row["name"] if row else "unknown")
+        row = await self.db.read(projects.find_project, turn.project_id)
+        name = project or (row.name if row else "unknown")
         strict = tries.verdicts[-1:] == (Verdict.UNPARSEABLE,)
         options = _shrunk(self.options, tries.verdicts)
         return await asyncio.to_thread(

@@ -245,7 +245,7 @@ def _is_piece(candidate: TitleCandidate) -> bool:
     return bare and candidate.source in ("item", "row", "lead", "heading", "contrast", "pair", "headline")
 
 
-_HOPED = re.compile(r"(?i)(?:Ensured|Made sure|Checked|Verified|Tested|Confirmed)\b")
+_HOPED = re.compile(r"(?i)(?:Ensured|Made sure|Checked|Verified|Tested|Confirmed|Used the)\b")
 
 
 def _is_echo(candidate: TitleCandidate) -> bool:

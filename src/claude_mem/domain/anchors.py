@@ -15,6 +15,7 @@ import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 MAX_EDIT_LINES = 60  # hashes per observation of an edit
 MAX_LINES = 12  # hashes per anchor of what was only read
@@ -212,6 +213,7 @@ def pack_lines(lines: Sequence[bytes]) -> bytes:
     return b"".join(lines)
 
 
+@lru_cache(maxsize=2_048)  # a session start reads the same anchors twice
 def unpack_lines(packed: bytes) -> tuple[bytes, ...]:
     """Return the hashes of a column."""
     return struct.unpack(f"{HASH_BYTES}s" * (len(packed) // HASH_BYTES), packed)

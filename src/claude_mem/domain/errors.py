@@ -6,6 +6,7 @@ ClaudeMemError
 │   └── RequestTooLarge     the request exceeds a size limit (HTTP 413)
 ├── OperationFailed         the request is valid but cannot be carried out now (exit 1, HTTP 409)
 │   ├── WorkerNotRunning    no worker answers
+│   ├── UnknownAnswer       the worker runs another version, whose answer this one cannot read
 │   ├── DataDirLocked       another worker holds the lock of this data directory
 │   ├── DatabaseTooNew      the database was written by a newer version
 │   └── DatabaseDamaged     the database is corrupt; the worker moves it to quarantine and restores a backup
@@ -47,6 +48,10 @@ class OperationFailed(ClaudeMemError):
 
 
 class WorkerNotRunning(OperationFailed):
+    pass
+
+
+class UnknownAnswer(OperationFailed):
     pass
 
 

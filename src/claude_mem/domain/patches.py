@@ -65,7 +65,7 @@ def parse_patch(text: str) -> list[FilePatch]:
     return [*file_patches, FilePatch(kind, path, moved_to, tuple(lines))] if path else file_patches
 
 
-def as_tool_input(text: str, cwd: str) -> dict[str, Any]:
+def as_tool_input(text: str, cwd: str) -> dict[str, object]:
     """Return a patch as the input of a tool call, to be stored. Paths become absolute, because the working directory is
     known only now."""
     return {"changes": [_change(patch, cwd) for patch in parse_patch(text)]}

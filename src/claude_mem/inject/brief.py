@@ -140,7 +140,7 @@ def gather_memory(
 
     What no longer holds in the work tree at `root` (default: the project's own) is left out, unless it is pinned.
     """
-    row = projects.find_project_row(conn, project_ids[-1]) if project_ids else None
+    row = projects.find_project(conn, project_ids[-1]) if project_ids else None
     if row is None:
         return None
     filters = {"after_id": after_id, "exclude_session_id": but_session}
@@ -148,9 +148,9 @@ def gather_memory(
     recent = observations.list_recent_observations(conn, project_ids, limit=RECENT, **filters)
     decisions = observations.list_decisions_and_gotchas(conn, project_ids, limit=DECISIONS, **filters)
     row_ids = [item["id"] for item in (*pinned, *recent, *decisions)]
-    states = anchors.load_states(conn, row_ids, root or row["root"] or "", looks)
+    states = anchors.load_states(conn, row_ids, root or row.root or "", looks)
     return ProjectMemory(
-        row["name"],
+        row.name,
         observations.list_injectable_rules(conn, project_ids, limit=RULES, **filters),
         with_states(pinned, states),
         [item for item in with_states(recent, states) if may_be_shown(item)],
@@ -180,6 +180,8 @@ def state_note(row: Row) -> str:
     state = row.get("state", UNKNOWN_STATE)
     if state.superseded_by:
         return f" (replaced by {state.superseded_by})"
+    if state.is_confirmed:
+        return ""
     if state.outcome in NOT_DONE:
         return f" ({state.outcome})"
     commit = f" {state.commit_id[:7]}" if state.freshness == Freshness.PARTLY and state.commit_id else ""
@@ -304,7 +306,7 @@ def _share(slots: int, part: int) -> int:
     return min(slots, max(1, slots // part))
 
 
-def _distinct_rows(rows: Iterable[Row], before: Iterable[str]) -> list[Row]:
+def _distinct_rows(rows: Iterable[Row], before: Iterable[str]) -> list[dict[str, object]]:
     """Return the rows that have a presentable title and do not repeat a line of `before`."""
     return select.distinct(filter(has_title, rows), before, title=title_line)
 

@@ -19,8 +19,10 @@ from pathlib import Path
 
 from claude_mem.domain import anchors, ids
 from claude_mem.domain.anchors import Outcome
+from claude_mem.domain.errors import NotFound, OperationFailed
 from claude_mem.storage.sqlite.engine import Connection, Database
 from claude_mem.storage.sqlite.memory import anchors as store
+from claude_mem.storage.sqlite.memory import validity
 from claude_mem.storage.sqlite.memory.anchors import Look, StoredAnchor, StoredOutcome
 from claude_mem.system import git_files, untrusted_files
 from claude_mem.system.git_objects import CommitInfo, GitObjects
@@ -31,6 +33,8 @@ MAX_RECORDS, MAX_SECONDS = 5_000, 20.0
 MAX_HISTORY_CHECKS, MAX_COMMITS = 60, 400  # of observations whose lines are nowhere; commits searched for each
 MAX_WALK = 20_000  # commits that are listed
 MAX_RENAME_CANDIDATES = 40
+MAX_NAME_CHARS = 250
+COMMIT_FILES = 100  # of a commit that are read at once
 DAY_MS = 86_400_000
 COMMIT_MS = 14 * DAY_MS  # work that is in no commit after this time was dropped
 _ENDED = (Outcome.DROPPED, Outcome.REVERTED)
@@ -47,7 +51,8 @@ def look_at_files(
 
     `paths` are the files of the commit that is checked out: missing files are searched among them. If not one of the
     files is there, and none ever was, this is not the checkout that the memories speak of: nothing is known. Of a
-    sparse checkout, nothing is known of the files that are not there.
+    sparse checkout, nothing is known of the files that are not there. A file that changed and that there was no time to
+    read is unknown: what was found in it before may be wrong now.
     """
     deadline = time.monotonic() + seconds
     by_path: defaultdict[str, list[StoredAnchor]] = defaultdict(list)
@@ -56,12 +61,33 @@ def look_at_files(
     tree = _Tree(root)
     names = _RenameIndex(paths)
     looks: list[Look] = []
-    for path, group in by_path.items():
-        if time.monotonic() > deadline:
-            break
-        looks += _look_at_path(tree, path, group, names)
+    for path, group in list(_changed_paths(tree, by_path, deadline=deadline, is_full=bool(paths))):
+        if time.monotonic() < deadline:
+            looks += _look_at_path(tree, path, group, names)
+        else:
+            looks += [Look(item.id, None, 0) for item in group if item.stamp is not None]
     was_seen = any(item.stamp for group in by_path.values() for item in group)
     return looks if was_seen or any(look.stamp for look in looks) else []
+
+
+def _changed_paths(
+    tree: _Tree, by_path: Mapping[str, Sequence[StoredAnchor]], *, deadline: float, is_full: bool
+) -> Iterator[tuple[str, Sequence[StoredAnchor]]]:
+    """Yield the files that are not as the last look found them. A full look searches missing files again."""
+    for path, group in by_path.items():
+        if time.monotonic() > deadline:
+            return
+        stamp = tree.stamp(path)
+        if not all(_is_unchanged(tree, item, stamp, is_full=is_full) for item in group):
+            yield path, group
+
+
+def _is_unchanged(tree: _Tree, item: StoredAnchor, stamp: str, *, is_full: bool) -> bool:
+    if stamp:
+        return item.stamp == stamp and not item.moved_to
+    if item.moved_to:
+        return item.stamp == tree.stamp(item.moved_to)
+    return item.stamp == "" and not is_full
 
 
 def _look_at_path(tree: _Tree, path: str, group: Sequence[StoredAnchor], names: _RenameIndex) -> Iterator[Look]:
@@ -171,6 +197,54 @@ class _Tree:
         return self._folders[folder]
 
 
+# --- files of a commit -----------------------------------------------------------------------------------------------
+
+
+def look_at_commit(git: GitObjects, commit: str, items: Iterable[StoredAnchor]) -> list[Look]:
+    """Compare anchors with the files of a commit. Nothing is checked out; files that can't be read are left out, so
+    that nothing is claimed about them."""
+    by_path: defaultdict[str, list[StoredAnchor]] = defaultdict(list)
+    for item in items:
+        if item.kind != anchors.COMMAND:
+            by_path[item.path].append(item)
+    paths = git.list_paths(commit)
+    names, present = _RenameIndex(paths), frozenset(paths)
+    candidates = {path: [path] if path in present else names.candidates(path) for path in by_path}
+    hashes = _hash_files(git, commit, {other for others in candidates.values() for other in others})
+    return [
+        look
+        for path, group in by_path.items()
+        if not candidates[path] or any(other in hashes for other in candidates[path])
+        for look in (_look_at_blobs(item, candidates[path], hashes, commit) for item in group)
+    ]
+
+
+def _hash_files(git: GitObjects, commit: str, paths: Collection[str]) -> dict[str, frozenset[bytes]]:
+    """Return the line hashes of files at a commit, read in portions: one answer of git is limited in size."""
+    ordered = sorted(paths)
+    hashes: dict[str, frozenset[bytes]] = {}
+    for start in range(0, len(ordered), COMMIT_FILES):
+        specs = {f"{commit}:{path}": path for path in ordered[start : start + COMMIT_FILES]}
+        for spec, content in git.read_blobs(list(specs)).items():
+            hashes[specs[spec]] = anchors.hash_content(content)
+    return hashes
+
+
+def _look_at_blobs(
+    item: StoredAnchor, paths: Sequence[str], hashes: Mapping[str, frozenset[bytes]], commit: str
+) -> Look:
+    """Return which lines of an anchor its file has at a commit, or else the file that has most of them."""
+    lines_by_path = {path: anchors.match_lines(item.lines, hashes[path]) for path in paths if path in hashes}
+    if item.path in lines_by_path:
+        return Look(item.id, commit, lines_by_path[item.path])
+    if item.kind == anchors.REMOVAL:  # the same lines in another file are not the removed ones
+        return Look(item.id, "", 0)
+    path = max(lines_by_path, key=lambda other: lines_by_path[other].bit_count(), default="")
+    if not path or lines_by_path[path].bit_count() * 2 < len(item.lines):
+        return Look(item.id, "", 0)
+    return Look(item.id, commit, lines_by_path[path], path)
+
+
 # --- outcomes --------------------------------------------------------------------------------------------------------
 
 
@@ -190,7 +264,8 @@ def judge_outcomes(
 ) -> list[Verdict]:
     """Return what changed, by comparing the lines with HEAD, the default branch and recent history.
 
-    Work that ended is only looked for in the newest commits: it may have been taken up again.
+    Work that ended is only looked for in the newest commits: it may have been taken up again. The newest work of which
+    no commit is known comes first, because only some of all work is looked for in history.
     """
     by_observation: defaultdict[int, list[StoredAnchor]] = defaultdict(list)
     for item in items:
@@ -201,7 +276,7 @@ def judge_outcomes(
     past = PastCommits(git, default)
     verdicts: list[Verdict] = []
     checks = 0
-    for outcome in outcomes:
+    for outcome in sorted(outcomes, key=lambda one: (one.outcome in _IN_COMMIT, -one.created_at)):
         group = by_observation.get(outcome.observation_id, [])
         state, commit, updated = _present_outcome(group, hashes, default=default, head=head)
         if _needs_history(group, outcome, state, now=now):
@@ -220,8 +295,8 @@ def _tip_hashes(git: GitObjects, items: Sequence[StoredAnchor], commits: Sequenc
     """Return the line hashes of the anchored files at these commits, by `COMMIT:PATH`."""
     paths = sorted({item.moved_to or item.path for item in items})
     blobs = git.read_blobs([f"{commit}:{path}" for commit in dict.fromkeys(commits) for path in paths])
-    wanted = _anchored_lines(items)
-    return {spec: anchors.hash_content(content) & wanted for spec, content in blobs.items()}
+    line_hashes = _anchored_lines(items)
+    return {spec: anchors.hash_content(content) & line_hashes for spec, content in blobs.items()}
 
 
 def _anchored_lines(items: Iterable[StoredAnchor]) -> frozenset[bytes]:
@@ -362,8 +437,8 @@ def _lines_at(
     """Return the line hashes of an observation's files at each commit, by path."""
     paths = [item.path for item in group]
     blobs = git.read_blobs([f"{commit.id}:{path}" for commit in commits for path in paths])
-    wanted = _anchored_lines(group)
-    hashed = {content: anchors.hash_content(content) & wanted for content in set(blobs.values())}
+    line_hashes = _anchored_lines(group)
+    hashed = {content: anchors.hash_content(content) & line_hashes for content in set(blobs.values())}
     return {
         commit.id: {path: hashed[blobs[spec]] for path in paths if (spec := f"{commit.id}:{path}") in blobs}
         for commit in commits
@@ -404,9 +479,24 @@ async def refresh_at_start(db: Database, project_id: int, root: str) -> list[Loo
 
 async def refresh_project(db: Database, project_id: int, root: str) -> int:
     """Look at all files that a project's memories speak of, and at its commits. Return the number of changed states."""
-    if not root or not await asyncio.to_thread(os.path.isdir, root):
-        return 0
     observation_ids = await db.read(store.list_anchored_ids, project_id, limit=MAX_RECORDS)
+    changed = await refresh_observations(db, project_id, root, observation_ids)
+    if about_commands := await db.read(validity.find_command_memories, project_id):
+        await db.write(validity.queue, about_commands)
+    await record_changes(db)
+    return changed
+
+
+async def record_changes(db: Database) -> None:
+    """Record what has changed since the last look, in portions so that other writers wait briefly."""
+    while await db.read(validity.has_queue):
+        await db.write(validity.record_changes, now=ids.now_ms())
+
+
+async def refresh_observations(db: Database, project_id: int, root: str, observation_ids: Sequence[int]) -> int:
+    """Look at the files that these observations speak of, and at the commits. Return the number of changed states."""
+    if not root or not observation_ids or not await asyncio.to_thread(os.path.isdir, root):
+        return 0
     items = await db.read(store.list_anchors, observation_ids, root)
     outcomes = await db.read(store.list_outcomes, observation_ids)
     if not items:
@@ -418,10 +508,32 @@ async def refresh_project(db: Database, project_id: int, root: str) -> int:
     return len(inspection.looks) + len(inspection.verdicts)
 
 
+async def look_at_root_commit(db: Database, project_id: int, root: str, name: str) -> tuple[str, list[Look]]:
+    """Return the id of a commit of the repository at `root`, and what all memories of the project look like there."""
+    observation_ids = await db.read(store.list_anchored_ids, project_id, limit=MAX_RECORDS)
+    items = await db.read(store.list_anchors, observation_ids, "")
+    return await asyncio.to_thread(_look_at_named_commit, root, name, items)
+
+
+def _look_at_named_commit(root: str, name: str, items: Sequence[StoredAnchor]) -> tuple[str, list[Look]]:
+    git = _open_git(root)
+    if git is None or not git.program:
+        hint = "run it inside a repository" if git is None else "install git"
+        raise OperationFailed(f"commits can't be read in {root or 'this project'}", hint=hint)
+    (commit,) = git.resolve(name) if name.isprintable() and len(name) <= MAX_NAME_CHARS else ("",)
+    if not commit:
+        raise NotFound(f"there is no commit {name[:MAX_NAME_CHARS]!r} in {root}", hint="`git log --oneline` lists them")
+    return commit, look_at_commit(git, commit, items)
+
+
+def _open_git(root: str) -> GitObjects | None:
+    tree = git_files.find_work_tree(Path(os.path.realpath(root))) if root else None
+    return GitObjects(str(tree.root)) if tree and tree.git_dir else None
+
+
 def inspect(root: str, items: Sequence[StoredAnchor], outcomes: Sequence[StoredOutcome]) -> Inspection:
     """Look at the files of a work tree and, if there is a trusted repository, at its commits."""
-    tree = git_files.find_work_tree(Path(os.path.realpath(root)))
-    git = GitObjects(str(tree.root)) if tree and tree.git_dir else None
+    git = _open_git(root)
     head, branch = git.head() if git else ("", "")
     files = _Tree(root)
     is_missing = any(not files.stamp(item.path) for item in items)

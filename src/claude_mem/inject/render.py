@@ -40,9 +40,9 @@ async def write_briefs(project_id: int, *, db: Database, config: Config, icons: 
 
     Delete it where memory is switched off: the hook would still inject it.
     """
-    project = await db.read(projects.find_project_row, project_id)
+    project = await db.read(projects.find_project, project_id)
     if project is not None:
-        await freshness.refresh_project(db, project_id, project["root"] or "")
+        await freshness.refresh_project(db, project_id, project.root or "")
     memory = await db.read(brief.gather_memory, [project_id], limit=config.context_observations)
     folders = await db.read(projects.list_project_folders, project_id)
     failpoint("render.read")

@@ -521,7 +521,7 @@ def choose_work(pieces: Sequence[PieceOfWork], *, most: int) -> list[PieceOfWork
 # --- choice of decisions and traps -----------------------------------------------------------------------------------
 
 
-def choose_knowledge(rows: Sequence[Row], turns: Sequence[Row], *, since: int, most: int) -> list[Row]:
+def choose_knowledge(rows: Sequence[Row], turns: Sequence[Row], *, since: int, most: int) -> list[dict[str, object]]:
     """Return decisions and traps that matter for the files in use, newest first.
 
     Going back in time, each one made since `since` adds itself, and each turn adds the newest one about the files it
@@ -539,7 +539,7 @@ def choose_knowledge(rows: Sequence[Row], turns: Sequence[Row], *, since: int, m
     return sorted(chosen_rows.values(), key=time_and_id, reverse=True)
 
 
-def drop_single_failures(rows: Sequence[Row]) -> list[Row]:
+def drop_single_failures(rows: Sequence[Row]) -> list[dict[str, object]]:
     """Return the decisions and traps without failures that occurred in a single session: a lasting one occurs again."""
     failures = [
         (row["session_id"], time_and_id(row), subject_terms(row["title"] or "")) for row in rows if is_failure(row)
@@ -558,7 +558,7 @@ def drop_single_failures(rows: Sequence[Row]) -> list[Row]:
 # --- where the last sessions left off --------------------------------------------------------------------------------
 
 
-def find_main_request(turns: Sequence[Row]) -> Row | None:
+def find_main_request(turns: Sequence[Row]) -> dict[str, object] | None:
     """Return the turn whose request describes the last session best: the first that asks for work, else a question.
 
     Requests such as "yes" and "commit this" describe nothing.
@@ -594,7 +594,9 @@ def session_outcome(turns: Sequence[Row]) -> str:
     return next((candidate for candidate in outcomes if candidate in _WORK_OUTCOMES), next(filter(None, outcomes), ""))
 
 
-def find_open_steps(turns: Sequence[Row], observations: Sequence[Row], *, sessions: int) -> Iterator[tuple[Row, str]]:
+def find_open_steps(
+    turns: Sequence[Row], observations: Sequence[Row], *, sessions: int
+) -> Iterator[tuple[dict[str, object], str]]:
     """Yield the open steps of the last sessions that nothing later covers, each with its turn.
 
     `turns` and `observations` have the newest first.

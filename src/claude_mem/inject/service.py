@@ -15,6 +15,7 @@ from claude_mem.agents.payload import Trigger
 from claude_mem.config import Config
 from claude_mem.digest import modes
 from claude_mem.domain import ids
+from claude_mem.domain.project_reports import Project
 from claude_mem.domain.records import Session
 from claude_mem.domain.text import estimate_tokens
 from claude_mem.inject import at_command, brief, freshness, triggers
@@ -22,7 +23,7 @@ from claude_mem.inject.brief import ComposedContext
 from claude_mem.inject.triggers import Injection
 from claude_mem.maintain.audit import AuditRecorder
 from claude_mem.recall.matrix import Indexer
-from claude_mem.storage.sqlite.engine import Connection, Database, Row
+from claude_mem.storage.sqlite.engine import Connection, Database
 from claude_mem.storage.sqlite.journal import accounting, injections, notices
 from claude_mem.storage.sqlite.journal.injections import InjectionRecord
 from claude_mem.storage.sqlite.memory import observations, projects, sessions
@@ -147,6 +148,15 @@ class ContextService:
         memory = memory or brief.ProjectMemory(name)
         return await asyncio.to_thread(brief.compose_brief, memory, budget_tokens=budget, icons=self.icons)
 
+    async def compose_at_commit(self, project_id: int, root: str, name: str) -> tuple[str, ComposedContext]:
+        """Return the id of a commit, and the start context of a session whose work tree is at that commit."""
+        commit, looks = await freshness.look_at_root_commit(self.db, project_id, root, name)
+        limit, budget = self.config.context_observations, self.config.context_tokens
+        gather = partial(brief.gather_memory, limit=limit, root=f"commit {commit}", looks=looks)
+        memory = await self.db.read(gather, [project_id])
+        assert memory is not None  # the project exists: its memories were just looked at
+        return commit, await asyncio.to_thread(brief.compose_brief, memory, budget_tokens=budget, icons=self.icons)
+
     # --- during a session ------------------------------------------------------------------------------------
 
     async def inject(self, trigger: Trigger) -> Injection:
@@ -168,20 +178,20 @@ class ContextService:
         """
         project = await identify_project_in_thread(trigger.cwd, excluded=self.config.excluded_projects)
         project_id = await self.db.read(projects.find_project_id, project) if project.enabled else None
-        row = await self.db.read(projects.find_project_row, project_id) if project_id else None
+        row = await self.db.read(projects.find_project, project_id) if project_id else None
         if row is None or not trigger.text.strip():
             return triggers.NO_INJECTION
         entry = self.injection_cache.get(trigger.host, trigger.content_session_id)
         async with entry.lock:
             injection = await self._compose(
-                trigger, row, frozenset(await self._injected_ids(trigger, row["id"], entry)), project.root
+                trigger, row, frozenset(await self._injected_ids(trigger, row.id, entry)), project.root
             )
             entry.injected_ids.update(injection.item_names)
         return injection
 
-    async def _compose(self, trigger: Trigger, project: Row, seen_ids: frozenset[str], root: str) -> Injection:
+    async def _compose(self, trigger: Trigger, project: Project, seen_ids: frozenset[str], root: str) -> Injection:
         if trigger.kind == "permission":
-            hint = await self.db.read(at_command.permission_hint, trigger, project["id"])
+            hint = await self.db.read(at_command.permission_hint, trigger, project.id)
             return Injection(hint)
         if trigger.kind == "file":
             at_file = partial(triggers.inject_at_file, injected_names=seen_ids, icons=self.icons, root=root)
@@ -190,12 +200,12 @@ class ContextService:
         own = session.id if session else 0
         if trigger.kind == "command":
             about_call = partial(at_command.inject_at_command, injected_names=seen_ids, session_id=own)
-            return await self.db.read(about_call, trigger, project["id"])
+            return await self.db.read(about_call, trigger, project.id)
         if trigger.kind == "failure":
             at_failure = partial(at_command.inject_at_failure, injected_names=seen_ids, icons=self.icons)
             hints = self.config.command_hints
-            return await self.db.read(at_failure, trigger, project["id"], session_id=own, hints=hints)
-        return await self.at_prompt(trigger, project["id"], seen_ids, session_id=own, root=root)
+            return await self.db.read(at_failure, trigger, project.id, session_id=own, hints=hints)
+        return await self.at_prompt(trigger, project.id, seen_ids, session_id=own, root=root)
 
     async def at_prompt(
         self,
@@ -265,7 +275,7 @@ class ContextService:
         pending = await self.db.read(notices.list_unshown_notices)
         messages = list(pending.values())
         account = await self.db.read(accounting.count_event_account, in_spool=0)
-        if dead_count := account["set_aside_by"].get("dead_job"):
+        if dead_count := account.set_aside_by.get("dead_job"):
             messages.append(f"claude-mem could not process {dead_count} events. `claude-mem doctor` shows why.")
         return " ".join(messages), list(pending)
 

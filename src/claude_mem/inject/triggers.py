@@ -19,6 +19,7 @@ from claude_mem.digest.evidence import error_line, is_specific
 from claude_mem.digest.modes import Icons
 from claude_mem.domain import words
 from claude_mem.domain.anchors import NOT_DONE, STALE, hash_line
+from claude_mem.domain.project_reports import Project
 from claude_mem.domain.text import estimate_tokens, local_time, shorten
 from claude_mem.inject.brief import fenced, is_user_approved, state_note, which_may_be_injected, with_states
 from claude_mem.privacy.display import defuse_links
@@ -150,7 +151,7 @@ def compose(head: str, lines: Iterable[Line], budget: int) -> Injection:
 def inject_at_file(
     conn: Connection,
     trigger: Trigger,
-    project: Row,
+    project: Project,
     *,
     injected_names: frozenset[str],
     icons: Icons,
@@ -161,10 +162,10 @@ def inject_at_file(
 
     Memories whose code is gone are left out. Work that was dropped, reverted or failed is only a warning.
     """
-    path = _relative_path(trigger.text, (project["root"], trigger.cwd))
+    path = _relative_path(trigger.text, (project.root, trigger.cwd))
     if not path:
         return NO_INJECTION
-    repeated = _repeated_lines(conn, trigger, project["id"], path, injected_names=injected_names) if hints else []
+    repeated = _repeated_lines(conn, trigger, project, path, injected_names=injected_names, root=root) if hints else []
     repeated_ids = {int(names[0].removeprefix(REPEATED_PREFIX)) for _, names, _ in repeated}
     is_new = f"{FILE_PREFIX}{path}" not in injected_names
     rows = _rows_about(conn, trigger, project, path, injected_names=injected_names, root=root) if is_new else []
@@ -178,27 +179,31 @@ def inject_at_file(
 
 
 def _rows_about(
-    conn: Connection, trigger: Trigger, project: Row, path: str, *, injected_names: frozenset[str], root: str
+    conn: Connection, trigger: Trigger, project: Project, path: str, *, injected_names: frozenset[str], root: str
 ) -> list[Row]:
     """Return the observations about a file that the session was not given and whose code is not gone."""
     rows = observations.list_observations_by_file(
-        conn, project["id"], path, exclude_content_session_id=trigger.content_session_id, limit=3 * FILE_ITEMS
+        conn, project.id, path, exclude_content_session_id=trigger.content_session_id, limit=3 * FILE_ITEMS
     )
     new_rows = [row for row in rows if item_name("observation", row["id"]) not in injected_names]
-    states = anchors.load_states(conn, [row["id"] for row in new_rows], root or project["root"] or "")
-    return [row for row in with_states(new_rows, states) if row["state"].freshness not in STALE]
+    states = anchors.load_states(conn, [row["id"] for row in new_rows], root or project.root or "")
+    return [
+        row for row in with_states(new_rows, states) if row["state"].is_confirmed or row["state"].freshness not in STALE
+    ]
 
 
 def _repeated_lines(
-    conn: Connection, trigger: Trigger, project_id: int, path: str, *, injected_names: frozenset[str]
+    conn: Connection, trigger: Trigger, project: Project, path: str, *, injected_names: frozenset[str], root: str
 ) -> list[Line]:
     """Return a line for earlier work that was dropped or reverted, if the edit that is about to be made repeats it."""
     added = _added_lines(trigger.tool.input) if trigger.tool else frozenset()
-    row_ids = anchors.find_undone_work(conn, project_id, path, added) if added else []
+    row_ids = anchors.find_undone_work(conn, project.id, path, added) if added else []
     new_ids = [row_id for row_id in row_ids if f"{REPEATED_PREFIX}{row_id}" not in injected_names][:1]
-    states = anchors.load_states(conn, new_ids, "")
+    states = anchors.load_states(conn, new_ids, root or project.root or "")
     lines: list[Line] = []
     for row in with_states(observations.load_observations(conn, new_ids), states):
+        if row["state"].is_confirmed:
+            continue
         title = defuse_links(shorten(row["title"] or "", 140))
         text = f"This edit repeats {row['id']}, {_warning(row)}{title}"
         lines.append((text, [f"{REPEATED_PREFIX}{row['id']}"], is_user_approved(row)))
@@ -240,8 +245,9 @@ def _row_line(row: Row, icons: Icons) -> str:
 
 def _warning(row: Row) -> str:
     """Return how a line begins whose work did not last: `tried on 3 Feb, reverted: `."""
-    outcome = row.get("state", UNKNOWN_STATE).outcome
-    if outcome not in NOT_DONE:
+    state = row.get("state", UNKNOWN_STATE)
+    outcome = state.outcome
+    if state.is_confirmed or outcome not in NOT_DONE:
         return ""
     at = local_time(row["created_at"])
     return f"tried on {at.day} {at:%b}, {outcome}: "
@@ -263,11 +269,9 @@ def inject_at_failure(
     """Return what solved the same error before, after the first lines. A solution that did not last is a warning."""
     where = SearchFilter(project_ids=(project_id,), exclude_session_id=session_id)
     hits = search.find_by_signal(conn, where, kinds=("error",), values=_signatures(trigger.text))
-    solved = observations.list_solutions(
-        conn, sorted({row["group"] for row in hits if row["group"] > 0}, reverse=True)[:50]
-    )
-    project = projects.find_project_row(conn, project_id)
-    states = anchors.load_states(conn, [row["id"] for row in solved], (project or {}).get("root") or "")
+    solved = observations.list_solutions(conn, sorted({hit.group for hit in hits if hit.group > 0}, reverse=True)[:50])
+    project = projects.find_project(conn, project_id)
+    states = anchors.load_states(conn, [row["id"] for row in solved], project.root if project else "")
     fresh = [
         row
         for row in with_states(solved, states)

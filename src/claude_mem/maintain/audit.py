@@ -15,8 +15,9 @@ from pathlib import Path
 from claude_mem.config import Config
 from claude_mem.domain import ids
 from claude_mem.domain.errors import ClaudeMemError
+from claude_mem.domain.reports import AuditState
 from claude_mem.storage.sqlite import self_check
-from claude_mem.storage.sqlite.engine import Database, Row
+from claude_mem.storage.sqlite.engine import Database
 from claude_mem.storage.sqlite.self_check import CheckResult
 from claude_mem.system import audit_log
 from claude_mem.system.audit_log import AuditLog, AuditValue
@@ -116,9 +117,10 @@ class SelfCheck:
             return []
         return [CheckResult("audit log", False, f"{path.name} is missing", "the file was removed outside claude-mem")]
 
-    def as_row(self) -> Row:
+    def state(self) -> AuditState:
         """Return the last result for the API."""
-        return {"at": self.at or None, "ok": not self.problems, "wrong": [item.as_json() for item in self.problems]}
+        wrong = [item.as_finding() for item in self.problems]
+        return AuditState(at=self.at or None, ok=not self.problems, wrong=wrong)
 
     def line(self) -> str:
         """Return the result as one line for the user."""

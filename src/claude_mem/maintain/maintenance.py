@@ -122,7 +122,7 @@ class Maintenance:
 
     async def _is_due(self, name: str, now: int) -> bool:
         last = await self.db.read(notices.find_check, name)
-        return last is None or now - last["at"] >= DAY
+        return last is None or now - last.at >= DAY
 
     # --- damage ----------------------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class Maintenance:
             return False
         last = await self.db.read(notices.find_check, "backup")
         state = await self.db.read(accounting.get_content_state)
-        if last is not None and last["ok"] and (now - last["at"] < BACKUP_INTERVAL_MS or last["text"] == state):
+        if last is not None and last.ok and (now - last.at < BACKUP_INTERVAL_MS or last.text == state):
             return False
         return bool(state)
 

@@ -16,6 +16,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from claude_mem.domain.records import Body, SubagentStopped, ToolUsed
 from claude_mem.domain.text import clip, iter_strings
@@ -46,7 +47,7 @@ _TASK_TOOLS = re.compile(
 _AGENT_TOOLS = ("Task", "Agent")
 _OWN_TOOLS = (
     "TodoWrite", "TodoRead", "TaskCreate", "TaskUpdate", "TaskList", "TaskGet", "ExitPlanMode", "EnterPlanMode",
-    "Skill", "AskUserQuestion", "LSP", "ToolSearch",
+    "Skill", "AskUserQuestion",
 )  # fmt: skip
 
 # Branches that belong to the project itself, even on a remote.
@@ -60,6 +61,11 @@ _SHOWS_COMMITS = (
     "notes", "for-each-ref", "ls-remote", "grep", "cat-file", "branch", "tag",
 )  # fmt: skip
 _GIT_OPTIONS_WITH_VALUE = ("-C", "-c", "--git-dir", "--work-tree")
+_DOWNLOADERS = ("curl", "wget", "wget2", "aria2c", "http", "https", "xh", "yt-dlp", "gh", "glab")
+_COPIERS = ("scp", "rsync", "sftp")
+_CLOUDS = ("rclone", "aws", "gsutil", "gcloud", "s3cmd", "mc", "kubectl", "docker", "podman")
+_COPY_WORDS = frozenset(("cp", "copy", "copyto", "sync", "mv", "get"))
+_OUTPUT_OPTION = re.compile(r"-[a-zA-Z]{0,6}o|-O|--output(?:-document)?|--out|--dir|-D")
 _ARCHIVES = ("tar", "bsdtar", "unzip", "7z", "7za", "unrar", "gunzip", "bunzip2", "unxz", "zstd", "cpio", "ditto")
 
 
@@ -76,6 +82,8 @@ def foreign_kind(body: Body, here: Workspace) -> str:
     """Return the kind of foreign text that a tool result carries; "" if it carries none."""
     if isinstance(body, SubagentStopped):
         return SUBAGENT if body.message else ""
+    if isinstance(body, ToolUsed) and body.name == "mcp__ide__executeCode":
+        return BUILD
     if not isinstance(body, ToolUsed) or body.name in (*_WRITE_TOOLS, *_OWN_TOOLS) or body.name.startswith("mcp__"):
         return ""
     if body.name == "Bash":
@@ -88,12 +96,14 @@ def foreign_kind(body: Body, here: Workspace) -> str:
 
 
 def find_fetched(bodies: Iterable[Body]) -> frozenset[str]:
-    """Return the directories that these calls cloned or unpacked, and the names of the remotes they added."""
+    """Return the directories that these calls cloned or unpacked, the files they downloaded, and the names of the
+    remotes they added."""
     fetched_names: dict[str, None] = {}
     for body in bodies:
         if isinstance(body, ToolUsed) and (command := _command(body)) and _MAY_FETCH.search(command):
-            for call in shell.parse_calls(command):
-                fetched_names.update(dict.fromkeys(_fetched_by(call)))
+            for line in shell.parse_lines(command):
+                fetched_names.update(dict.fromkeys(name for call in line for name in _fetched_by(call)))
+                fetched_names.update(dict.fromkeys(_saved_by(line)))
     return frozenset(list(fetched_names)[:MAX_FETCHED])
 
 
@@ -112,7 +122,10 @@ def foreign_texts(body: Body, *, whole: bool = False) -> Iterator[str]:
         yield from phrases.without_echoes(output_texts, "\n".join(iter_strings(body.input)))
 
 
-_MAY_FETCH = re.compile(r"clone|remote|checkout|tar|unzip|7z|degit|create|init|submodule|worktree|fetch|pull")
+_MAY_FETCH = re.compile(
+    r"clone|remote|checkout|tar|unzip|7z|degit|create|init|submodule|worktree|fetch|pull|restore|>|tee|curl|wget|aria2"
+    r"|scp|rsync|sftp|rclone|aws|gsutil|gcloud|\baz\b|s3cmd|\bmc\b|(?:kubectl|docker|podman)\s+cp|download"
+)
 
 
 def _command(body: ToolUsed) -> str:
@@ -128,8 +141,10 @@ def _kind_of_files(body: ToolUsed, here: Workspace) -> str:
     for path in paths:
         if isinstance(path, str) and (kind := kind_of_path(path, here)):
             return kind
-    listing = (text[:MAX_CHARS] for text in iter_strings(body.output)) if body.name != "Read" else ()
-    return PACKAGES if any(map(_PACKAGE.search, listing)) else ""
+    listing = [text[:MAX_CHARS] for text in iter_strings(body.output)] if body.name != "Read" else []
+    if any(map(_PACKAGE.search, listing)):
+        return PACKAGES
+    return CLONE if any(f"{name}:" in text for text in listing for name in here.fetched) else ""
 
 
 def kind_of_path(path: str, here: Workspace) -> str:
@@ -140,12 +155,27 @@ def kind_of_path(path: str, here: Workspace) -> str:
         return CLONE
     if _LOG_FILE.search(path):
         return LOG
+    if path.endswith(".git/FETCH_HEAD"):
+        return BRANCH
     if not path.startswith(("/", "~", "..")):
         return ""
     own_folders = [folder.rstrip("/") for folder in (here.root, here.cwd) if folder.rstrip("/")]
     if not own_folders or path.startswith(("/dev/", "/proc/")) or "/.claude/" in path:
         return ""
     return "" if any(path == folder or path.startswith(f"{folder}/") for folder in own_folders) else ELSEWHERE
+
+
+def reads_files(body: Body) -> bool:
+    """Return whether this is a call of a tool that reads files."""
+    return isinstance(body, ToolUsed) and body.name in _READ_TOOLS
+
+
+def known_output(body: ToolUsed) -> Any:
+    """Return the output of a call without the content of files: the agent may have written into them what it had read
+    elsewhere."""
+    if not reads_files(body) or not isinstance(body.output, dict):
+        return body.output
+    return {name: item for name, item in body.output.items() if name not in ("content", "file")}
 
 
 def reads_nested_repository(body: ToolUsed, cwd: str) -> bool:
@@ -162,7 +192,10 @@ def _is_below(path: str, folders: Iterable[str], here: Workspace) -> bool:
     bare = path.removeprefix("./")
     for folder in (here.root, here.cwd):
         bare = bare.removeprefix(f"{folder.rstrip('/')}/") if folder else bare
-    return any(bare == folder or bare.startswith(f"{folder}/") or f"/{folder}/" in bare for folder in folders)
+    return any(
+        bare == folder or bare.startswith(f"{folder}/") or f"/{folder}/" in bare or bare.endswith(f"/{folder}")
+        for folder in folders
+    )
 
 
 # --- commands --------------------------------------------------------------------------------------------------------
@@ -178,8 +211,10 @@ def _kind_of_command(command: str, here: Workspace) -> str:
 
 
 def _kind_of_call(call: Call, here: Workspace) -> str:
+    if kind := next((kind for path in call.reads if (kind := kind_of_path(path, here))), ""):
+        return kind  # also of `while read line; do …; done < file`
     words = [word for word in call.words if not word.startswith("-")]
-    paths = [*words, *call.reads, *(word.partition("=")[2] for word in call.words if "=" in word)]
+    paths = [*words, *(word.partition("=")[2] for word in call.words if "=" in word)]
     if call.program in ("cd", "pushd"):
         return next((kind for word in words[:1] if (kind := kind_of_path(word, here))), "")
     if not call.program or call.program in _SILENT:
@@ -219,6 +254,10 @@ def _kind_of_git(call: Call, here: Workspace) -> str:
     remotes = tuple(f"{remote}/" for remote in here.fetched)
     if any(_REMOTE.match(ref) or (remotes and ref.startswith(remotes)) for ref in refs):
         return BRANCH
+    if sub in ("blame", "show", "grep", "cat-file") and (
+        kind := next((kind for word in arguments if (kind := kind_of_path(word.partition(":")[2] or word, here))), "")
+    ):
+        return kind
     if sub in _SHOWS_COMMITS and ("HEAD" in here.fetched or any(word in ("--all", "--remotes") for word in arguments)):
         return BRANCH
     return (
@@ -256,12 +295,17 @@ def _fetched_by(call: Call) -> Iterator[str]:
         plain = [word for word in rest if not word.startswith("-")]
         if sub == "clone" or plain[:1] == ["add"]:
             yield from _fetch_target(plain[sub != "clone" :], sub)
-        if sub in ("checkout", "switch", "merge", "cherry-pick", "rebase") and any(map(_REMOTE.match, plain)):
+        is_foreign = any(_REMOTE.match(word.partition("=")[2] or word) for word in rest)
+        if sub in ("checkout", "restore") and is_foreign and "--" in rest:
+            yield from (path.removeprefix("./") for path in rest[rest.index("--") + 1 :])
+        elif sub in ("checkout", "switch", "merge", "cherry-pick", "rebase") and is_foreign:
             yield "HEAD"
     elif call.program in ("gh", "glab") and words[:2] in (["repo", "clone"], ["pr", "checkout"], ["mr", "checkout"]):
         yield from _fetch_target(words[2:], "clone") if words[1] == "clone" else ("HEAD",)
     elif call.program in _ARCHIVES:
         yield from _unpack_targets(call)
+    elif call.program in ("npm", "pnpm", "yarn", "bun") and words[:1] in (["create"], ["init"]) and len(words) > 2:
+        yield words[-1].rstrip("/").removeprefix("./")
     elif call.program in ("degit", "tiged", "giget", "cookiecutter", "copier"):
         yield from _fetch_target(words, "clone")
 
@@ -277,6 +321,40 @@ def _fetch_target(words: Sequence[str], sub: str) -> Iterator[str]:
     bare = PurePosixPath(folder.rstrip("/")).name.removesuffix(".git").partition("#")[0]
     if bare and bare not in (".", ".."):
         yield bare if len(words) < 2 else folder.rstrip("/").removeprefix("./")
+
+
+def _saved_by(line: Sequence[Call]) -> Iterator[str]:
+    """Yield the files into which a pipeline writes foreign text."""
+    shows_foreign = any(_kind_of_call(call, Workspace()) not in ("", BUILD) for call in line)
+    for call in line:
+        names = [*call.writes, *(call.words if call.program == "tee" else ())] if shows_foreign else []
+        for name in (*names, *_downloaded_by(call)):
+            bare = name.removeprefix("./").rstrip("/")
+            if (
+                not bare.isdigit()
+                and bare not in ("", ".", "..", "-")
+                and not bare.startswith(("-", "/dev/", "&"))
+                and "$" not in bare
+            ):
+                yield bare
+
+
+def _downloaded_by(call: Call) -> Iterator[str]:
+    """Yield the files that a program was told to write what it downloads to."""
+    plain = [word for word in call.words if not word.startswith("-")]
+    if call.program in _DOWNLOADERS:
+        pairs = list(zip(call.words, call.words[1:], strict=False))
+        yield from (name for option, name in pairs if _OUTPUT_OPTION.fullmatch(option))
+        yield from (word.partition("=")[2] for word in call.words if word.startswith("--output"))
+        if call.program != "curl" or any(re.fullmatch(r"-\w*O\w*|--remote-name(?:-all)?", word) for word in call.words):
+            yield from (PurePosixPath(word.partition("?")[0]).name for word in plain if "/" in word)
+    elif (
+        len(plain) > 1
+        and ":" not in plain[-1]
+        and (call.program in _COPIERS or (call.program in _CLOUDS and _COPY_WORDS.intersection(plain[:-2])))
+    ):
+        source, target = plain[-2:]
+        yield PurePosixPath(source).name if target in (".", "./") else target
 
 
 def _unpack_targets(call: Call) -> Iterator[str]:

@@ -148,7 +148,7 @@ _FILE = tomllib.loads((Path(__file__).parents[1] / "data" / "suspicion.toml").re
 _ADDRESSES_READER = _load("speaks")  # text that addresses its reader
 _GIVES_ADVICE = _load("advises")  # advice, which matters only in text that would be injected
 
-# Name, literals of which one occurs in every match, pattern.
+# Name, literals of which one occurs in every match, pattern. They are searched in folded text.
 _SHAPES: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (
     (
         "tags",
@@ -167,7 +167,7 @@ _SHAPES: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (
         re.compile(
             r"</\s{0,4}(?:observation|untrusted_context|hook_context|private|context|memory|document|data)\s{0,4}>"
             r"|^\s{0,8}(?:human|assistant)\s{0,2}:\s",
-            re.I | re.M,
+            re.M,
         ),
     ),
     (
@@ -178,17 +178,15 @@ _SHAPES: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (
             r"(?:(?:ba|z|da|k)?sh|python\d?|node|perl|ruby|iex)\b"
             r"|\b(?:ba)?sh\s{1,4}(?:-c\s{1,4}[\"']?\$\(|<\()\s{0,4}(?:curl|wget)\b"
             r"|\brm -rf (?:/|~|\$home)(?:\s|$)",
-            re.I,
         ),
     ),
-    ("exfiltration", ("![",), re.compile(r"!\[[^\]\n]{0,200}\]\(\s{0,4}<?(?:https?:)?//", re.I)),
+    ("exfiltration", ("![",), re.compile(r"!\[[^\]\n]{0,200}\]\(\s{0,4}<?(?:https?:)?//")),
     (
         "dependency",
         ("registry", "index-url", "find-links", "trusted-host", "pip config set", "goproxy=http"),
         re.compile(
             r"--(?:registry|index-url|extra-index-url|find-links|trusted-host)[ =]\S|\bnpm config set registry"
             r"|\bpip config set\b|\bgoproxy=http|\bregistry\s{0,2}=\s{0,2}http",
-            re.I,
         ),
     ),
 )
@@ -204,8 +202,7 @@ _UNSAFE_LITERALS = (
 _UNSAFE = re.compile(
     r"node_tls_reject_unauthorized\s{0,2}=\s{0,2}[\"']?0|http\.sslverify[ =]{1,3}false|strict-ssl[ =]{1,3}false"
     r"|--no-check-certificate|\bverify\s{0,2}=\s{0,2}false|stricthostkeychecking[ =]{1,3}no"
-    r"|chmod (?:-r )?(?:0?777|a\+rwx)|\bgit \w{1,12}[^\n]{0,60}--no-verify",
-    re.I,
+    r"|chmod (?:-r )?(?:0?777|a\+rwx)|\bgit \w{1,12}[^\n]{0,60}--no-verify"
 )
 _WARNS = re.compile(
     r"\b(?:never|not|don't|avoid\w*|remov\w+|without|stop\w*|forbid\w*|refus\w+|vulnerab\w*|unsafe|insecure|instead of"
@@ -328,13 +325,13 @@ def _possible_chains(rules: Mapping[str, Sequence[WordChain]], keys: Set[str]) -
 
 
 def _advice_rule(text: str, keys: Set[str]) -> str:
-    without_mentions = _without_mentions(text)
-    searched = text.replace("ı", "i")  # a pattern that ignores case takes one for the other
+    dotted = text.replace("ı", "i")  # case folding keeps the Turkish letter
+    without_mentions = _without_mentions(dotted)
     for name, literals, shape in _SHAPES:
-        if _has_any(searched, literals) and shape.search(without_mentions if name == "tags" else text):
+        if _has_any(dotted, literals) and shape.search(without_mentions if name == "tags" else dotted):
             return name
-    unsafe = _UNSAFE.finditer(text) if _has_any(searched, _UNSAFE_LITERALS) else ()
-    if any(not _WARNS.search(text, max(0, match.start() - 60), match.end() + 40) for match in unsafe):
+    unsafe = _UNSAFE.finditer(dotted) if _has_any(dotted, _UNSAFE_LITERALS) else ()
+    if any(not _WARNS.search(dotted, max(0, match.start() - 60), match.end() + 40) for match in unsafe):
         return "procedure"
     for name, chains in _possible_chains(_GIVES_ADVICE, keys):
         if any(_matches_chain(chain, text, negatable=name in _NEGATABLE) for chain in chains):

@@ -195,28 +195,28 @@ class Name(NamedTuple):
 
 def _name_of(text: str, start: int) -> Name | None:
     """Return the noun that names the value at `start`; None if another word does, or none."""
-    preceding = text[max(0, start - _MAX_LEFT) : start]
-    if _NO_NAME.search(preceding) or is_user(text, start):
+    head = text[max(0, start - _MAX_LEFT) : start]
+    if _NO_NAME.search(head) or is_user(text, start):
         return None
-    if _PASSWORD_OPTION.search(preceding):
+    if _PASSWORD_OPTION.search(head):
         line = text[max(0, start - _CHARS_AFTER) : start].rpartition("\n")[2]
         return Name(_STRENGTH["password"] if _LOGS_IN.search(line) else _STRENGTH["key"] + _DISTANCE)
-    return _tag_name(preceding) if preceding.endswith(">") else _nearest_noun(preceding)
+    return _tag_name(head) if head.endswith(">") else _nearest_noun(head)
 
 
-def _nearest_noun(preceding: str) -> Name | None:
+def _nearest_noun(head: str) -> Name | None:
     """Return the noun nearest to the end of a text, if it names what follows."""
-    words = list(_WORD.finditer(preceding))[-_MAX_WORDS:]
-    tail = preceding[words[-1].end() :] if words else "("
+    words = list(_WORD.finditer(head))[-_MAX_WORDS:]
+    tail = head[words[-1].end() :] if words else "("
     is_default = _DEFAULT.match(tail) is not None
-    if tail.endswith("(") or ("|" in tail and not is_default and not _is_table_row(preceding)):
+    if tail.endswith("(") or ("|" in tail and not is_default and not _is_table_row(head)):
         return None  # an argument in code, or another command
     bound = is_default or _TIGHT.match(tail) is not None
     copula = not bound and tail.isspace() and words[-1][0].lower() in _COPULAS
     cost = elsewhere = 0.0
-    end, after = len(preceding), ""
+    end, after = len(head), ""
     for number, word in enumerate(reversed(words)):
-        gap = preceding[word.end() : end]
+        gap = head[word.end() : end]
         if (number or not bound or "\x00" in gap) and _STOP.search(gap):
             return None
         if number and elsewhere and "\n" not in tail and gap.strip() != "(" and _LIST.search(gap):
@@ -226,14 +226,12 @@ def _nearest_noun(preceding: str) -> Name | None:
         if strength is None:
             return None
         if strength:
-            if elsewhere and (after in _PREPOSITIONS or gap.strip() == "(" or _begins_phrase(preceding, word.start())):
+            if elsewhere and (after in _PREPOSITIONS or gap.strip() == "(" or _begins_phrase(head, word.start())):
                 cost -= elsewhere  # `Password for staging: …`, `Password (staging): …`
-            bound = (
-                bound or copula or (number > 0 and _TIGHT.match(gap) is not None) or _is_set(preceding, word, before)
-            )
-            return _named(preceding, word, strength, cost=cost, bound=bound)
+            bound = bound or copula or (number > 0 and _TIGHT.match(gap) is not None) or _is_set(head, word, before)
+            return _named(head, word, strength, cost=cost, bound=bound)
         if number == 0 and bound and not is_default and word[0].lower() not in _CARRIERS and not word[0].isdigit():
-            is_pair = " / " in tail or _is_user_of_pair(preceding, word, before)
+            is_pair = " / " in tail or _is_user_of_pair(head, word, before)
             elsewhere = 0.0 if is_pair else _BOUND_ELSEWHERE
             cost = -2 * _DISTANCE if is_pair else elsewhere
         is_free = word[0].lower() in _FREE or len(word[0]) == 1 or word[0][0].isdigit()
@@ -242,8 +240,8 @@ def _nearest_noun(preceding: str) -> Name | None:
     return None
 
 
-def _named(preceding: str, noun: re.Match[str], strength: float, *, cost: float, bound: bool) -> Name:
-    between = preceding[noun.end() :]
+def _named(head: str, noun: re.Match[str], strength: float, *, cost: float, bound: bool) -> Name:
+    between = head[noun.end() :]
     same_line = "\n" not in between
     return Name(
         strength,
@@ -255,33 +253,33 @@ def _named(preceding: str, noun: re.Match[str], strength: float, *, cost: float,
     )
 
 
-def _is_table_row(preceding: str) -> bool:
-    return preceding.rpartition("\n")[2].lstrip().startswith("|")
+def _is_table_row(head: str) -> bool:
+    return head.rpartition("\n")[2].lstrip().startswith("|")
 
 
-def _begins_phrase(preceding: str, noun: int) -> bool:
+def _begins_phrase(head: str, noun: int) -> bool:
     """Return whether a noun begins its line and only words follow it: `Passwort fürs WLAN: …`."""
-    words = preceding[noun:].rpartition(":")[0]
-    return words.replace(" ", "").isalpha() and _LINE_BEGIN.search(preceding, 0, noun) is not None
+    words = head[noun:].rpartition(":")[0]
+    return words.replace(" ", "").isalpha() and _LINE_BEGIN.search(head, 0, noun) is not None
 
 
-def _is_set(preceding: str, noun: re.Match[str], before: re.Match[str] | None) -> bool:
+def _is_set(head: str, noun: re.Match[str], before: re.Match[str] | None) -> bool:
     """Return whether the value follows its name as an argument: `--token …`, `setenv TOKEN …`."""
-    between = preceding[noun.end() :]
+    between = head[noun.end() :]
     if not between.isspace() or "\n" in between:
         return False
-    return preceding.startswith("-", noun.start() - 1) or (before is not None and before[0] in _SETS)
+    return head.startswith("-", noun.start() - 1) or (before is not None and before[0] in _SETS)
 
 
-def _is_user_of_pair(preceding: str, word: re.Match[str], before: re.Match[str] | None) -> bool:
+def _is_user_of_pair(head: str, word: re.Match[str], before: re.Match[str] | None) -> bool:
     r"""Return whether a word is the user in `creds: admin:…` or `creds: OFFICE\jane:…`."""
     start = word.start()
-    if before is not None and preceding[before.end() : start] in ("\\", "@", "/"):
+    if before is not None and head[before.end() : start] in ("\\", "@", "/"):
         start = before.start()
-        before = next(reversed(list(_WORD.finditer(preceding, 0, start))), None)
-    if before is None or _TIGHT.match(preceding[before.end() : start]) is None:
+        before = next(reversed(list(_WORD.finditer(head, 0, start))), None)
+    if before is None or _TIGHT.match(head[before.end() : start]) is None:
         return False
-    return bool(_phrase_strength(preceding, before.end()) or noun_strength(before[0]))
+    return bool(_phrase_strength(head, before.end()) or noun_strength(before[0]))
 
 
 # --- names of options, elements, and behind the value ----------------------------------------------------------------
@@ -312,14 +310,14 @@ def is_user(text: str, start: int) -> bool:
     return _USER_OPTION.search(text, max(0, start - 24), start) is not None
 
 
-def _tag_name(preceding: str) -> Name | None:
+def _tag_name(head: str) -> Name | None:
     """Return the name of an element's text: `<password>…`, `<string name="api_key">…`, `<key>Secret</key><string>…`."""
-    if match := _TEXT_ELEMENT.search(preceding):
+    if match := _TEXT_ELEMENT.search(head):
         names = [match["name"]]
-    elif match := _TAG.search(preceding):
+    elif match := _TAG.search(head):
         tag = match["tag"].rpartition(":")[2]
         names = [tag, *(each["name"] for each in _ATTRIBUTE.finditer(match["rest"]))]
-        if tag.lower() in _CARRIERS and (outer := _TAG.search(preceding, 0, match.start())):
+        if tag.lower() in _CARRIERS and (outer := _TAG.search(head, 0, match.start())):
             names.append(outer["tag"].rpartition(":")[2])
     else:
         return None

@@ -380,7 +380,7 @@ class _ArchiveMember:
     def __init__(self, archive: Path, name: str) -> None:
         self._archive, self._name = archive, name
 
-    def __enter__(self) -> tuple[Any, int]:
+    def __enter__(self) -> tuple[object, int]:
         if self._archive.suffix == ".whl":
             self._outer: Any = zipfile.ZipFile(self._archive)
             self._inner: Any = self._outer.open(self._name)

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from claude_mem.domain.errors import OperationFailed
+from claude_mem.domain.reports import IndexState
 from claude_mem.recall import documents
 from claude_mem.recall.embed import Embedder
-from claude_mem.storage.sqlite.engine import Connection, Database, Row
+from claude_mem.storage.sqlite.engine import Connection, Database
 from claude_mem.storage.sqlite.memory import search
 from claude_mem.system.failpoints import failpoint
 
@@ -45,11 +46,11 @@ _BLOCK = 4_096
 # --- texts -----------------------------------------------------------------------------------------------------------
 
 
-def embedding_text(row: Row) -> str:
+def embedding_text(passage: search.PendingPassage) -> str:
     """Return the text to embed for a passage. The date is left out: with it, the embeddings group days instead of work
     (measured: commit → session MRR .845 without the date, .827 with it)."""
-    title, body = row["title"], row["body"]
-    if row["kind"] == "turn":  # never split: its beginning says what it is about
+    title, body = passage.title, passage.body
+    if passage.kind == "turn":  # never split: its beginning says what it is about
         title, body = title[:TURN_PROMPT], body[:TURN_CLOSING]
     return f"{title}\n{body}".strip()
 
@@ -108,9 +109,9 @@ class VectorMatrix:
     def __len__(self) -> int:
         return self._size
 
-    def add(self, rows: Iterable[tuple[Any, ...]]) -> None:
+    def add(self, rows: Iterable[search.StoredVector]) -> None:
         """Add rows in the format of `search.load_vectors`. Vectors of another length are ignored."""
-        np, valid_rows = self._np, [row for row in rows if len(row[7]) == self._dimensions + 4]
+        np, valid_rows = self._np, [row for row in rows if len(row.vector) == self._dimensions + 4]
         if not valid_rows:
             return
         with self._lock:
@@ -258,16 +259,18 @@ class Indexer:
         """Whether vectors can be searched. During loading, an arbitrary part of them would be missing."""
         return self._loaded and self.matrix is not None and len(self.matrix) > 0
 
-    async def counts(self) -> Row:
+    async def counts(self) -> IndexState:
         """Return the state of the index; `owed` tells whether vectors are still to be computed."""
         name = self.embedder.name if self.embedder else ""
         totals = await self.db.read(search.count_index, name)
-        return {
-            **totals,
-            "model": name or None,
-            "ready": self.ready,
-            "owed": bool(name) and self._checked_changes != self._changes,
-        }
+        return IndexState(
+            documents=totals.documents,
+            stale=totals.stale,
+            vectors=totals.vectors,
+            model=name or None,
+            ready=self.ready,
+            owed=bool(name) and self._checked_changes != self._changes,
+        )
 
     async def step(self) -> bool:
         """Do one unit of work. Returns False if there was none."""
@@ -306,7 +309,7 @@ class Indexer:
         after = (0, -1)
         while page := await self.db.read(search.load_vectors, self.embedder.name, after=after, limit=PAGE):
             await asyncio.to_thread(self.matrix.add, page)
-            after = (page[-1][0], page[-1][1])
+            after = (page[-1].document, page[-1].part)
         self._loaded = True
 
     async def _step_vectors(self) -> bool:
@@ -332,24 +335,27 @@ class Indexer:
         return True
 
 
-def _embed(embedder: Embedder, rows: Sequence[Row]) -> list[bytes]:
+def _embed(embedder: Embedder, rows: Sequence[search.PendingPassage]) -> list[bytes]:
     return [quantize(vector) for vector in embedder.embed([embedding_text(row) for row in rows])]
 
 
-def _store_vectors(conn: Connection, model: str, rows: Sequence[Row], blobs: Sequence[bytes]) -> list[tuple[Any, ...]]:
+def _store_vectors(
+    conn: Connection, model: str, rows: Sequence[search.PendingPassage], blobs: Sequence[bytes]
+) -> list[search.StoredVector]:
     """Store vectors, except of texts that were changed or deleted since. Return the rows for `VectorMatrix.add`."""
-    stored_rows: list[tuple[Any, ...]] = []
+    stored_rows: list[search.StoredVector] = []
     for row, blob in zip(rows, blobs, strict=True):
-        if search.get_passage_text(conn, row["id"], row["part"]) != (row["title"], row["body"]):
+        if search.get_passage_text(conn, row.id, row.part) != (row.title, row.body):
             continue
         failpoint("index.vectors")
-        search.store_vector(conn, row["id"], row["part"], model=model, hash_=_hash(row), vector=blob)
-        group, thread = row["turn_id"] or -row["id"], row["session_id"] or -row["project_id"]
-        length = len(row["title"]) + len(row["body"])
-        stored_rows.append((row["id"], row["part"], row["project_id"], group, thread, row["created_at"], length, blob))
+        search.store_vector(conn, row.id, row.part, model=model, hash_=_hash(row), vector=blob)
+        group, thread = row.turn_id or -row.id, row.session_id or -row.project_id
+        length = len(row.title) + len(row.body)
+        vector = search.StoredVector(row.id, row.part, row.project_id, group, thread, row.created_at, length, blob)
+        stored_rows.append(vector)
     return stored_rows
 
 
-def _hash(row: Row) -> str:
-    content = f"{row['title']}\0{row['body']}".encode("utf-8", "replace")
+def _hash(passage: search.PendingPassage) -> str:
+    content = f"{passage.title}\0{passage.body}".encode("utf-8", "replace")
     return hashlib.blake2b(content, digest_size=12).hexdigest()

@@ -24,7 +24,7 @@ from claude_mem.domain.text import estimate_tokens, make_storable, shorten
 from claude_mem.privacy.display import safe_line, trust_suffix, with_external_note
 from claude_mem.recall.matrix import Indexer, Nearness
 from claude_mem.storage.sqlite.engine import Connection, Database, Row
-from claude_mem.storage.sqlite.memory import search
+from claude_mem.storage.sqlite.memory import anchors, search
 from claude_mem.storage.sqlite.memory.search import SearchFilter, WordScores
 
 # One set of weights, chosen on the development sets (bench/results/recall.md); similar values work as well.
@@ -81,7 +81,7 @@ class SearchEvidence:
 
     words: WordScores
     groups: Mapping[int, float]  # the best word score of each group
-    signals: Sequence[Row]
+    signals: Sequence[search.SignalMatch]
     scope: Sequence[int] | None  # ids of the documents in scope, if the filter has more than projects
 
 
@@ -94,12 +94,13 @@ class Hit:
     row: Row
     explanation: dict[str, Any]
 
-    def as_item(self, *, explain: bool = False) -> Row:
+    def as_item(self, *, explain: bool = False) -> dict[str, object]:
         """Return the hit as the API, the CLI and the tools show it."""
         columns = ("content_session_id", "host", "project", "prompt_number", "type", "created_at", "files", "tokens")
         item = {"id": self.id, "kind": self.kind, "title": self.title, "score": round(self.score, 4)}
         state_columns = ("session_id", "project_id", "trust", "verdict", "superseded_by")
         item |= {name: self.row[name] for name in (*columns, *state_columns)}
+        item |= {name: self.row[name] for name in anchors.STATE_FIELDS if name in self.row}
         if not explain:
             return item
         return item | {
@@ -135,6 +136,13 @@ async def find_hits(db: Database, indexer: Indexer, question: SearchQuery) -> li
     return hits
 
 
+async def find_marked_hits(db: Database, indexer: Indexer, question: SearchQuery) -> list[Hit]:
+    """Like `find_hits`, for people and agents who search: each observation with its validity."""
+    hits = await find_hits(db, indexer, question)
+    rows = await db.read(anchors.add_states, [hit.row for hit in hits])
+    return [replace(hit, row=row) for hit, row in zip(hits, rows, strict=True)]
+
+
 async def rank_candidates(
     db: Database, indexer: Indexer, question: SearchQuery
 ) -> tuple[SearchEvidence, list[SearchCandidate]]:
@@ -167,8 +175,8 @@ def gather_evidence(conn: Connection, text: str, where: SearchFilter, *, with_sc
     return SearchEvidence(word_scores, groups, _signals(conn, text, where), document_ids)
 
 
-def _signals(conn: Connection, text: str, where: SearchFilter) -> list[Row]:
-    rows: list[Row] = []
+def _signals(conn: Connection, text: str, where: SearchFilter) -> list[search.SignalMatch]:
+    rows: list[search.SignalMatch] = []
     if paths := words.find_paths(text)[:20]:
         files = search.find_paths_by_suffix(conn, paths)
         rows += search.find_by_signal(conn, where, kinds=("edited", "read"), values=files)
@@ -227,13 +235,13 @@ def _add_meaning(candidates: dict[int, SearchCandidate], near: Nearness | None, 
         candidate.evidence = max(candidate.evidence, (near.raw[group] - unrelated) / (related - unrelated))
 
 
-def _add_signals(candidates: dict[int, SearchCandidate], signals: Sequence[Row]) -> None:
+def _add_signals(candidates: dict[int, SearchCandidate], signals: Sequence[search.SignalMatch]) -> None:
     for row in signals:
-        candidate = candidates.setdefault(row["group"], SearchCandidate(row["group"]))
-        candidate.thread = row["thread"]
-        candidate.exact = max(candidate.exact, SIGNAL_WEIGHTS[row["kind"]])
+        candidate = candidates.setdefault(row.group, SearchCandidate(row.group))
+        candidate.thread = row.thread
+        candidate.exact = max(candidate.exact, SIGNAL_WEIGHTS[row.kind])
         candidate.evidence = 1.0
-        candidate.signals.add(f"{row['kind']} {row['value']}")
+        candidate.signals.add(f"{row.kind} {row.value}")
 
 
 def _lend_session_scores(candidates: Mapping[int, SearchCandidate]) -> None:
@@ -329,7 +337,9 @@ async def find_likely_files(
     return await asyncio.to_thread(_rank_files, prompt[:MAX_PROMPT_CHARS], ranked, touches, limit)
 
 
-def _rank_files(prompt: str, ranked: Sequence[SearchCandidate], touches: Sequence[Row], limit: int) -> list[str]:
+def _rank_files(
+    prompt: str, ranked: Sequence[SearchCandidate], touches: Sequence[search.FileTouch], limit: int
+) -> list[str]:
     scores = score_files(prompt, ranked, touches)
     prompt_paths = words.find_paths(prompt)
     named_paths = [path for path in scores if any(path == name or path.endswith("/" + name) for name in prompt_paths)]
@@ -348,13 +358,15 @@ async def find_for_prompt(
     return hits, await find_likely_files(db, text, ranked, where, limit=files)
 
 
-def score_files(prompt: str, ranked: Sequence[SearchCandidate], touches: Sequence[Row]) -> dict[str, float]:
+def score_files(
+    prompt: str, ranked: Sequence[SearchCandidate], touches: Sequence[search.FileTouch]
+) -> dict[str, float]:
     """Score files by the sum of four views: files of similar sessions, files of similar turns, files of turns with the
     same words, and paths with the prompt's words. Frequency and recency of work on a file are not used: they made the
     list worse (data sets in bench/results/recall.md)."""
     scores = _relative({candidate.group: candidate.score for candidate in ranked})
     word_scores = _relative({candidate.group: candidate.words for candidate in ranked})
-    paths = list(dict.fromkeys(row["value"] for row in touches))
+    paths = list(dict.fromkeys(row.value for row in touches))
     total: defaultdict[str, float] = defaultdict(float)
     for weight, view in (
         (WEIGHT_BY_SESSION, _files_of_sessions(scores, touches, _by_session(touches))),
@@ -373,37 +385,37 @@ def _relative(scores: Mapping[Key, float]) -> dict[Key, float]:
     return {key: score / max_score for key, score in scores.items()}
 
 
-def _by_session(touches: Sequence[Row]) -> dict[int, dict[str, float]]:
+def _by_session(touches: Sequence[search.FileTouch]) -> dict[int, dict[str, float]]:
     """Return the weight of each file by session; sessions in the order of their last work."""
     files: dict[int, dict[str, float]] = {}
     edits: defaultdict[tuple[int, str], int] = defaultdict(int)
     for row in touches:
-        of_session = files.setdefault(row["session_id"], {})
-        if row["kind"] == "edited":
-            edits[row["session_id"], row["value"]] += row["times"]
-            of_session[row["value"]] = 1 + 0.3 * math.log1p(edits[row["session_id"], row["value"]])
+        of_session = files.setdefault(row.session_id, {})
+        if row.kind == "edited":
+            edits[row.session_id, row.value] += row.times
+            of_session[row.value] = 1 + 0.3 * math.log1p(edits[row.session_id, row.value])
         else:
-            of_session.setdefault(row["value"], READ_SHARE)
+            of_session.setdefault(row.value, READ_SHARE)
     return files
 
 
-def _files_of_turns(close: Mapping[int, float], touches: Sequence[Row]) -> dict[str, float]:
+def _files_of_turns(close: Mapping[int, float], touches: Sequence[search.FileTouch]) -> dict[str, float]:
     best = set(sorted(close, key=lambda turn: -close[turn])[:FILES_TURNS])
     totals: defaultdict[str, float] = defaultdict(float)
     for row in touches:
-        if row["turn_id"] in best:
-            totals[row["value"]] += close[row["turn_id"]] ** 5 * (1.0 if row["kind"] == "edited" else READ_SHARE)
+        if row.turn_id in best:
+            totals[row.value] += close[row.turn_id] ** 5 * (1.0 if row.kind == "edited" else READ_SHARE)
     return totals
 
 
 def _files_of_sessions(
-    close: Mapping[int, float], touches: Sequence[Row], files: Mapping[int, Mapping[str, float]]
+    close: Mapping[int, float], touches: Sequence[search.FileTouch], files: Mapping[int, Mapping[str, float]]
 ) -> dict[str, float]:
     """Score the files of the nearest sessions. Whole sessions predict better than turns, because a first prompt rarely
     names what the session will touch."""
     nearest: defaultdict[int, float] = defaultdict(float)
     for row in touches:
-        nearest[row["session_id"]] = max(nearest[row["session_id"]], close.get(row["turn_id"], 0.0))
+        nearest[row.session_id] = max(nearest[row.session_id], close.get(row.turn_id, 0.0))
     totals: defaultdict[str, float] = defaultdict(float)
     for session in sorted(nearest, key=lambda session: -nearest[session])[:FILES_SESSIONS]:
         for path, share in files[session].items():
@@ -411,12 +423,10 @@ def _files_of_sessions(
     return totals
 
 
-def _files_by_words(word_scores: Mapping[int, float], touches: Sequence[Row]) -> dict[str, float]:
+def _files_by_words(word_scores: Mapping[int, float], touches: Sequence[search.FileTouch]) -> dict[str, float]:
     turns: defaultdict[str, list[float]] = defaultdict(list)
     for row in touches:
-        turns[row["value"]].append(
-            word_scores.get(row["turn_id"], 0.0) * (1.0 if row["kind"] == "edited" else READ_SHARE)
-        )
+        turns[row.value].append(word_scores.get(row.turn_id, 0.0) * (1.0 if row.kind == "edited" else READ_SHARE))
     return {path: sum(sorted(scores)[-FILE_TURNS:]) for path, scores in turns.items()}
 
 

@@ -12,16 +12,35 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypedDict
+
+from msgspec import UNSET
 
 from claude_mem.digest import evidence
 from claude_mem.digest.evidence import Command, Evidence
 from claude_mem.domain.records import ENDED_STATUSES, Body, Status, ToolUsed
+from claude_mem.domain.session_reports import (
+    FixPoint,
+    InjectedItem,
+    Story,
+    StoryCommit,
+    StoryFailure,
+    StoryFile,
+    StoryInjection,
+    StoryObservation,
+    StoryPrompt,
+    StorySession,
+    StorySummary,
+    StoryTurn,
+    StoryTurnRow,
+    TurnUsage,
+)
 from claude_mem.domain.text import shorten
-from claude_mem.privacy.trust import held_closing_origin
 from claude_mem.recall.documents import FRAGMENT
-from claude_mem.storage.sqlite.engine import Connection, Row
-from claude_mem.storage.sqlite.journal.injections import list_session_injections
+from claude_mem.storage.sqlite.engine import Connection
+from claude_mem.storage.sqlite.journal.injections import SessionInjection, list_session_injections
 from claude_mem.storage.sqlite.memory import stories
+from claude_mem.storage.sqlite.memory.stories import NamedItem, StoryHeader, TurnSummary
 
 MAX_LATER_TURNS = 5  # turns beyond the page that are searched for a command that passed in the end
 COMMAND_CHARS = 300
@@ -34,7 +53,7 @@ _ID = re.compile(r"([#S]?)(\d{1,18})$")
 class TurnEvidence:
     """The evidence of one turn. `whole` says that all its events were read."""
 
-    turn: Row
+    turn: StoryTurnRow
     evidence: Evidence
     times: Mapping[int, int]
     events: int
@@ -47,43 +66,64 @@ class TurnEvidence:
 PassedCommand = tuple[tuple[int, int], TurnEvidence, Command]  # (time, event), the turn, the command
 
 
-def build_story(conn: Connection, session_id: int, *, start: int, limit: int) -> Row:
+def build_story(conn: Connection, session_id: int, *, start: int, limit: int) -> Story:
     """Return the session and `limit` of its turns, beginning with turn `start`."""
     session = stories.get_story_header(conn, session_id)
     turns = stories.list_story_turns(conn, session_id)
     page = turns[start : start + limit]
-    evidence_by_turn = {turn["id"]: _load_turn(conn, session, turn) for turn in page if not turn["private"]}
+    evidence_by_turn = {turn.id: _load_turn(conn, session, turn) for turn in page if not turn.private}
     injections = _injections_by_turn(conn, session, turns, page, evidence_by_turn, first=start == 0)
-    visible_turns = [turn for turn in page if not turn["private"]]
+    visible_turns = [turn for turn in page if not turn.private]
     details = _describe_turns(conn, visible_turns, evidence_by_turn, _failures(conn, session, turns, evidence_by_turn))
-    answer: Row = {
-        "session": {name: item for name, item in session.items() if name != "root"},
-        "told_at_start": injections.get(0, []),
-        "turns": [
-            {**_turn_fields(turn), "told": injections.get(turn["id"], []), **details.get(turn["id"], {})}
-            for turn in page
-        ],
-        "from": start,
-        "limit": limit,
-        "hasMore": len(turns) > start + limit,
-    }
-    return {**answer, "outline": stories.list_story_outline(conn, session_id)} if start == 0 else answer
-
-
-def _load_turn(conn: Connection, session: Row, turn: Row) -> TurnEvidence:
-    turn_input, times = stories.load_turn_evidence(conn, session, turn)
-    return TurnEvidence(
-        turn, evidence.gather_evidence(turn_input, symbols=False), times, stories.count_turn_events(conn, turn["id"])
+    return Story(
+        session=StorySession(**{name: getattr(session, name) for name in StorySession.__struct_fields__}),
+        told_at_start=injections.get(0, []),
+        turns=[_turn(turn, injections.get(turn.id, []), details.get(turn.id, _NO_DETAILS)) for turn in page],
+        from_=start,
+        limit=limit,
+        has_more=len(turns) > start + limit,
+        outline=stories.list_story_outline(conn, session_id) if start == 0 else UNSET,
     )
 
 
-def _turn_fields(turn: Row) -> Row:
-    columns = ("id", "number", "opened_at", "last_at", "closed_at", "closed_by")
-    return {
-        **{name: turn[name] for name in columns},
-        "private": bool(turn["private"]),
-        "digested": turn["digested_at"] is not None,
-    }
+def _load_turn(conn: Connection, session: StoryHeader, turn: StoryTurnRow) -> TurnEvidence:
+    turn_input, times = stories.load_turn_evidence(conn, session, turn)
+    return TurnEvidence(
+        turn, evidence.gather_evidence(turn_input, symbols=False), times, stories.count_turn_events(conn, turn.id)
+    )
+
+
+class TurnDetails(TypedDict, total=False):
+    """The fields of a turn that is not private."""
+
+    prompt: StoryPrompt | None
+    summary: StorySummary | None
+    observations: list[StoryObservation]
+    files: list[StoryFile]
+    commits: list[StoryCommit]
+    failures: list[StoryFailure]
+    spent: TurnUsage
+    events: int
+    events_gone: int
+    whole: bool
+
+
+_NO_DETAILS: TurnDetails = {}
+
+
+def _turn(turn: StoryTurnRow, injections: list[StoryInjection], details: TurnDetails) -> StoryTurn:
+    return StoryTurn(
+        id=turn.id,
+        number=turn.number,
+        opened_at=turn.opened_at,
+        last_at=turn.last_at,
+        closed_at=turn.closed_at,
+        closed_by=turn.closed_by,
+        private=bool(turn.private),
+        digested=turn.digested_at is not None,
+        told=injections,
+        **details,
+    )
 
 
 # --- what was done ---------------------------------------------------------------------------------------------------
@@ -91,62 +131,54 @@ def _turn_fields(turn: Row) -> Row:
 
 def _describe_turns(
     conn: Connection,
-    turns: Sequence[Row],
+    turns: Sequence[StoryTurnRow],
     evidence_by_turn: Mapping[int, TurnEvidence],
-    failures: Mapping[int, list[Row]],
-) -> dict[int, Row]:
+    failures: Mapping[int, list[StoryFailure]],
+) -> dict[int, TurnDetails]:
     """Return the details of turns that are not private, by turn id."""
-    ids = [turn["id"] for turn in turns]
+    ids = [turn.id for turn in turns]
     prompts, summaries = stories.load_turn_prompts(conn, ids), stories.load_turn_summaries(conn, ids)
     observations, costs = stories.load_turn_observations(conn, ids), stories.load_turn_usage(conn, ids)
     return {
         turn_id: {
             "prompt": prompts.get(turn_id),
-            "summary": _summary_fields(summaries.get(turn_id)),
+            "summary": summaries[turn_id].summary if turn_id in summaries else None,
             "observations": observations.get(turn_id, []),
             "files": _files(evidence_by_turn[turn_id].evidence, summaries.get(turn_id)),
             "commits": _commits(evidence_by_turn[turn_id].evidence, observations.get(turn_id, [])),
             "failures": failures.get(turn_id, []),
-            "spent": costs.get(turn_id, {"requests": 0, "tokens": 0, "cost": 0}),
+            "spent": costs.get(turn_id, TurnUsage(requests=0, tokens=0, cost=0)),
             "events": evidence_by_turn[turn_id].events,
-            "events_gone": evidence_by_turn[turn_id].turn["events_gone"],  # deleted after their retention period
+            "events_gone": evidence_by_turn[turn_id].turn.events_gone,  # deleted after their retention period
             "whole": evidence_by_turn[turn_id].whole,
         }
         for turn_id in ids
     }
 
 
-def _summary_fields(summary: Row | None) -> Row | None:
-    """Return the texts of a summary. `closing_held` is the trust of a closing message that is not injected."""
-    if summary is None:
-        return None
-    words = {name: item for name, item in summary.items() if not name.startswith("files_")}
-    return {**words, "closing_held": held_closing_origin(summary)}
-
-
-def _files(turn_evidence: Evidence, summary: Row | None) -> list[Row]:
+def _files(turn_evidence: Evidence, summary: TurnSummary | None) -> list[StoryFile]:
     """Return how often each file was edited and read. Imported turns have no events and therefore no counts."""
     edited, read = (
         Counter(edit.path for edit in turn_evidence.edits),
         Counter(item.text for item in turn_evidence.reads),
     )
     if not edited and not read and summary:
-        only_read = [path for path in summary["files_read"] if path not in summary["files_edited"]]
-        counts = [(path, None, 0) for path in summary["files_edited"]] + [(path, 0, None) for path in only_read]
-        return [{"path": path, "edited": changed, "read": opened} for path, changed, opened in counts]
+        only_read = [path for path in summary.files_read if path not in summary.files_edited]
+        counts = [(path, None, 0) for path in summary.files_edited] + [(path, 0, None) for path in only_read]
+        return [StoryFile(path=path, edited=changed, read=opened) for path, changed, opened in counts]
     paths = evidence.unique([*edited, *read])
-    return [{"path": path, "edited": edited[path], "read": read[path]} for path in paths]
+    return [StoryFile(path=path, edited=edited[path], read=read[path]) for path in paths]
 
 
-def _commits(turn_evidence: Evidence, observations: Sequence[Row]) -> list[Row]:
+def _commits(turn_evidence: Evidence, observations: Sequence[StoryObservation]) -> list[StoryCommit]:
     unique_commits = {(commit.id, commit.subject): commit for commit in turn_evidence.commits}
     items = [
-        {"id": commit.id, "subject": commit.subject, "branch": commit.branch} for commit in unique_commits.values()
+        StoryCommit(id=commit.id, subject=commit.subject, branch=commit.branch) for commit in unique_commits.values()
     ]
     seen_ids = {commit.id for commit in turn_evidence.commits}
-    commit_ids = evidence.unique(row["commit_id"] or "" for row in observations)
+    commit_ids = evidence.unique(row.commit_id or "" for row in observations)
     return items + [
-        {"id": commit_id, "subject": "", "branch": ""} for commit_id in commit_ids if commit_id not in seen_ids
+        StoryCommit(id=commit_id, subject="", branch="") for commit_id in commit_ids if commit_id not in seen_ids
     ]
 
 
@@ -154,10 +186,10 @@ def _commits(turn_evidence: Evidence, observations: Sequence[Row]) -> list[Row]:
 
 
 def _failures(
-    conn: Connection, session: Row, turns: Sequence[Row], evidence_by_turn: Mapping[int, TurnEvidence]
-) -> dict[int, list[Row]]:
+    conn: Connection, session: StoryHeader, turns: Sequence[StoryTurnRow], evidence_by_turn: Mapping[int, TurnEvidence]
+) -> dict[int, list[StoryFailure]]:
     passes = _passes_by_command(conn, session, turns, evidence_by_turn)
-    failures_by_turn: dict[int, list[Row]] = {}
+    failures_by_turn: dict[int, list[StoryFailure]] = {}
     for turn in evidence_by_turn.values():
         items = [_failure(turn, fix.failed, turn, fix.passed) for fix in turn.evidence.fixes]
         for failed in turn.evidence.unsolved:
@@ -171,22 +203,26 @@ def _failures(
                 (None, None),
             )
             items.append(_failure(turn, failed, *passed))
-        failures_by_turn[turn.turn["id"]] = sorted(items, key=lambda item: item["at"])
+        failures_by_turn[turn.turn.id] = sorted(items, key=lambda item: item.at)
     return failures_by_turn
 
 
-def _failure(turn: TurnEvidence, failed: Command, later_turn: TurnEvidence | None, passed: Command | None) -> Row:
-    fixed = later_turn and passed and {"turn": later_turn.turn["number"], "at": later_turn.times[passed.seq]}
-    return {
-        "command": shorten(failed.text, COMMAND_CHARS),
-        "error": evidence.error_line(failed.output),
-        "at": turn.times[failed.seq],
-        "fixed": fixed,
-    }
+def _failure(
+    turn: TurnEvidence, failed: Command, later_turn: TurnEvidence | None, passed: Command | None
+) -> StoryFailure:
+    fixed = None
+    if later_turn is not None and passed is not None:
+        fixed = FixPoint(turn=later_turn.turn.number, at=later_turn.times[passed.seq])
+    return StoryFailure(
+        command=shorten(failed.text, COMMAND_CHARS),
+        error=evidence.error_line(failed.output),
+        at=turn.times[failed.seq],
+        fixed=fixed,
+    )
 
 
 def _passes_by_command(
-    conn: Connection, session: Row, turns: Sequence[Row], evidence_by_turn: Mapping[int, TurnEvidence]
+    conn: Connection, session: StoryHeader, turns: Sequence[StoryTurnRow], evidence_by_turn: Mapping[int, TurnEvidence]
 ) -> dict[str, list[PassedCommand]]:
     """Return, in order, when and where each command passed that was still failing at the end of its turn."""
     failing_keys = {command.key for turn in evidence_by_turn.values() for command in turn.evidence.unsolved}
@@ -204,19 +240,17 @@ def _passes_by_command(
 
 def _turns_beyond_page(
     conn: Connection,
-    session: Row,
-    turns: Sequence[Row],
+    session: StoryHeader,
+    turns: Sequence[StoryTurnRow],
     evidence_by_turn: Mapping[int, TurnEvidence],
     commands: Iterable[str],
 ) -> Iterator[TurnEvidence]:
     """Return the next turns beyond the page in which one of these commands was run again."""
-    newest_opened_at = max(evidence.turn["opened_at"] for evidence in evidence_by_turn.values())
+    newest_opened_at = max(evidence.turn.opened_at for evidence in evidence_by_turn.values())
     rerun_ids = stories.find_turns_running(
-        conn, session["id"], [command[:FRAGMENT] for command in commands], after=newest_opened_at
+        conn, session.id, [command[:FRAGMENT] for command in commands], after=newest_opened_at
     )
-    beyond = [
-        turn for turn in turns if turn["id"] in rerun_ids and turn["id"] not in evidence_by_turn and not turn["private"]
-    ]
+    beyond = [turn for turn in turns if turn.id in rerun_ids and turn.id not in evidence_by_turn and not turn.private]
     return (_load_turn(conn, session, turn) for turn in beyond[:MAX_LATER_TURNS])
 
 
@@ -225,23 +259,23 @@ def _turns_beyond_page(
 
 def _injections_by_turn(
     conn: Connection,
-    session: Row,
-    turns: Sequence[Row],
-    page: Sequence[Row],
+    session: StoryHeader,
+    turns: Sequence[StoryTurnRow],
+    page: Sequence[StoryTurnRow],
     evidence_by_turn: Mapping[int, TurnEvidence],
     *,
     first: bool,
-) -> dict[int, list[Row]]:
+) -> dict[int, list[StoryInjection]]:
     """Return the injections of each turn of the page, by turn id; those before the first turn are under 0."""
-    turn_ids = {turn["id"] for turn in page if not turn["private"]} | ({0} if first else set())
+    turn_ids = {turn.id for turn in page if not turn.private} | ({0} if first else set())
     injections = [
         (turn_id, injection)
-        for injection in list_session_injections(conn, session["id"])
+        for injection in list_session_injections(conn, session.id)
         if (turn_id := _turn_of(injection, turns)) in turn_ids
     ]
     if not injections:
         return {}
-    rows_by_name = stories.load_named_items(conn, {name for _, injection in injections for name in injection["names"]})
+    rows_by_name = stories.load_named_items(conn, {name for _, injection in injections for name in injection.names})
     uses = ItemUses.of(
         conn,
         session,
@@ -250,27 +284,31 @@ def _injections_by_turn(
         rows=rows_by_name.values(),
         injections=[injection for _, injection in injections],
     )
-    by_turn: defaultdict[int, list[Row]] = defaultdict(list)
+    by_turn: defaultdict[int, list[StoryInjection]] = defaultdict(list)
     for turn_id, injection in injections:
-        items = [_item(name, injection, rows_by_name, uses) for name in injection.pop("names")]
-        by_turn[turn_id].append({**injection, "items": items})
+        items = [_item(name, injection, rows_by_name, uses) for name in injection.names]
+        by_turn[turn_id].append(
+            StoryInjection(
+                id=injection.id,
+                moment=injection.moment,
+                about=injection.about,
+                at=injection.at,
+                tokens=injection.tokens,
+                items=items,
+            )
+        )
     return by_turn
 
 
-def _turn_of(injection: Row, turns: Sequence[Row]) -> int:
+def _turn_of(injection: SessionInjection, turns: Sequence[StoryTurnRow]) -> int:
     """Return the id of the turn an injection belongs to. The brief of a resumed session belongs to the next turn."""
-    index = bisect_right(turns, injection["at"], key=lambda turn: turn["opened_at"]) - 1
+    index = bisect_right(turns, injection.at, key=lambda turn: turn.opened_at) - 1
     if index < 0:
         return 0
-    closed_at = turns[index]["closed_at"]
-    if (
-        injection["moment"] == "start"
-        and closed_at is not None
-        and closed_at <= injection["at"]
-        and index + 1 < len(turns)
-    ):
+    closed_at = turns[index].closed_at
+    if injection.moment == "start" and closed_at is not None and closed_at <= injection.at and index + 1 < len(turns):
         index += 1
-    return int(turns[index]["id"])
+    return int(turns[index].id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,23 +324,23 @@ class ItemUses:
     def of(
         cls,
         conn: Connection,
-        session: Row,
-        turns: Sequence[Row],
+        session: StoryHeader,
+        turns: Sequence[StoryTurnRow],
         evidence_by_turn: Mapping[int, TurnEvidence],
         *,
-        rows: Iterable[Row],
-        injections: Sequence[Row],
+        rows: Iterable[NamedItem],
+        injections: Sequence[SessionInjection],
     ) -> ItemUses:
         """Collect the uses of the injected items."""
-        since = injections[0]["at"]
-        files = {path for row in rows for path in row["files"]}
-        files |= {name.removeprefix("file:") for injection in injections for name in injection["names"]}
-        touched_at = stories.find_last_touched(conn, session["id"], sorted(files), after=since)
-        last_action_at = stories.find_last_work(conn, session["id"])
+        since = injections[0].at
+        files = {path for row in rows for path in row.files}
+        files |= {name.removeprefix("file:") for injection in injections for name in injection.names}
+        touched_at = stories.find_last_touched(conn, session.id, sorted(files), after=since)
+        last_action_at = stories.find_last_work(conn, session.id)
         for at, path in (item for turn in evidence_by_turn.values() for item in _file_uses(turn)):
             touched_at[path], last_action_at = max(at, touched_at.get(path, 0)), max(at, last_action_at)
         fetched_at: dict[str, int] = {}
-        for at, body in stories.list_recalls(conn, session["id"], after=since):
+        for at, body in stories.list_recalls(conn, session.id, after=since):
             fetched_at |= {name: max(at, fetched_at.get(name, 0)) for name in fetched_names(body)}
         return cls(
             touched_at,
@@ -311,9 +349,9 @@ class ItemUses:
             _unknown_until(session, turns, evidence_by_turn),
         )
 
-    def used(self, name: str, files: Sequence[str], injection: Row) -> tuple[bool | None, str]:
+    def used(self, name: str, files: Sequence[str], injection: SessionInjection) -> tuple[bool | None, str]:
         """Return whether an injected item was used (`None` if unknown), and by which kind of use."""
-        at, about = injection["at"], injection["about"]
+        at, about = injection.at, injection.about
         if self.fetched_at.get(name, 0) >= at:
             return True, "fetched"
         if any(self.touched_at.get(path, 0) >= at for path in files if path != about):
@@ -329,13 +367,15 @@ def _file_uses(turn: TurnEvidence) -> Iterator[tuple[int, str]]:
     yield from ((turn.times[command.seq], "") for command in turn.evidence.commands)
 
 
-def _unknown_until(session: Row, turns: Sequence[Row], evidence_by_turn: Mapping[int, TurnEvidence]) -> float:
+def _unknown_until(
+    session: StoryHeader, turns: Sequence[StoryTurnRow], evidence_by_turn: Mapping[int, TurnEvidence]
+) -> float:
     """Return the time until which uses are unknown: no limit for a running session, otherwise the end of the last turn
     that is private or too long to be read completely."""
-    if session["status"] not in (*ENDED_STATUSES, Status.INTERRUPTED):
+    if session.status not in (*ENDED_STATUSES, Status.INTERRUPTED):
         return float("inf")
-    cut = {turn_evidence.turn["id"] for turn_evidence in evidence_by_turn.values() if not turn_evidence.whole}
-    return max((turn["last_at"] for turn in turns if turn["private"] or turn["id"] in cut), default=0)
+    cut = {turn_evidence.turn.id for turn_evidence in evidence_by_turn.values() if not turn_evidence.whole}
+    return max((turn.last_at for turn in turns if turn.private or turn.id in cut), default=0)
 
 
 def fetched_names(body: Body | None) -> Iterator[str]:
@@ -352,21 +392,19 @@ def fetched_names(body: Body | None) -> Iterator[str]:
             yield f"{'s' if match[1] == 'S' else 'o'}{match[2]}"
 
 
-def _item(name: str, injection: Row, rows_by_name: Mapping[str, Row], uses: ItemUses) -> Row:
+def _item(
+    name: str, injection: SessionInjection, rows_by_name: Mapping[str, NamedItem], uses: ItemUses
+) -> InjectedItem:
     if name.startswith("file:"):
         path = name.removeprefix("file:")
         used, how = uses.used(name, [path], injection)
-        return {"kind": "file", "path": path, "used": used, "how": how}
+        return InjectedItem(kind="file", path=path, used=used, how=how)
     kind = "observation" if name[0] == "o" else "summary"
     row = rows_by_name.get(name)
-    if row is None or row["forgotten"]:
-        return {"kind": kind, "id": None, "title": DELETED_TITLE if row else PURGED_TITLE, "used": None, "how": ""}
-    used, how = uses.used(name, row["files"], injection)
-    return {
-        "kind": kind,
-        "id": row["id"],
-        "type": row["type"],
-        "title": shorten(row["title"] or "Untitled", 200),
-        "used": used,
-        "how": how,
-    }
+    if row is None or row.forgotten:
+        title = DELETED_TITLE if row else PURGED_TITLE
+        return InjectedItem(kind=kind, id=None, title=title, used=None, how="")
+    used, how = uses.used(name, row.files, injection)
+    return InjectedItem(
+        kind=kind, id=row.id, type=row.type, title=shorten(row.title or "Untitled", 200), used=used, how=how
+    )

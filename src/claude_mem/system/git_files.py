@@ -27,6 +27,7 @@ from claude_mem.system.untrusted_files import is_owned_by_user
 MAX_PARENTS = 64  # parent directories to search; deeper than any real tree
 MAX_LOOSE_COMMITS, MAX_GRAPH_COMMITS, MAX_PACKS, MAX_PACK_FILES = 1_000, 200_000, 64, 1_000
 MAX_REFS_BYTES = 4 << 20
+MAX_INDEX_BYTES = 16 << 20
 _CACHE_SIZE = 1_000
 _NO_PARENT = 0x7000_0000  # in a commit-graph
 _WRITTEN_AT_CREATION = (
@@ -226,6 +227,19 @@ def _all_owned(*paths: Path) -> bool:
 def _line(text: str) -> str:
     """Return a line without its line ending, as git reads it: a name may end with a space."""
     return text.lstrip(" ").rstrip("\r\n").replace("\0", "\ufffd")
+
+
+def is_tracked(git_dir: Path, path: str) -> bool:
+    """Return whether git's index contains a path, relative to the work tree. True if that cannot be told."""
+    try:
+        index = untrusted_files.read(git_dir / "index", most=MAX_INDEX_BYTES)
+    except FileNotFoundError:
+        return False  # nothing was added yet
+    except OSError:
+        return True
+    if index[:4] != b"DIRC" or index[4:8] not in (b"\0\0\0\x02", b"\0\0\0\x03"):
+        return True  # version 4 compresses paths
+    return os.fsencode(path) + b"\0" in index
 
 
 # --- settings of a repository ----------------------------------------------------------------------------------------

@@ -129,7 +129,7 @@ def read_worker_info(data_dir: Path) -> WorkerInfo | None:
             if not data_directory.is_owned_by_user(os.fstat(file.fileno())):
                 return None  # another user's file would lead to that user's port
             return msgspec.json.decode(file.read(), type=WorkerInfo)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, RecursionError):
         return None
 
 
@@ -166,7 +166,10 @@ def running_worker(data_dir: Path) -> WorkerInfo | None:
     """Return the worker that holds the lock, once it has written its address to `worker.json`."""
     pid = lock_holder(data_dir)
     worker = read_worker_info(data_dir)
-    return worker if pid is not None and worker is not None and worker.pid == pid else None
+    if pid is None or worker is None or worker.pid != pid:
+        return None
+    # A new worker holds the lock for a moment before it writes its pid; until then both files name its predecessor.
+    return worker if _has_open(pid, data_dir / data_directory.LOCK_FILE) else None
 
 
 def ensure_worker(data_dir: Path, *, seconds: float = START_SECONDS, by_user: bool = False) -> WorkerInfo:
@@ -496,13 +499,14 @@ def _open_pidfd(pid: int) -> int | None:
 
 def _has_open(pid: int, path: Path) -> bool:
     """Return whether the process has the file open. Without `/proc` this cannot be checked and counts as true."""
-    target, listing = path.stat(), Path(f"/proc/{pid}/fd")
+    listing = Path(f"/proc/{pid}/fd")
     if not Path("/proc/self/fd").exists():
         return True
     try:
+        target = path.stat()
         return any(os.path.samestat(target, status) for fd in listing.iterdir() if (status := _stat_or_none(fd)))
     except OSError:
-        return False  # the process has ended, or belongs to another user
+        return False  # the process has ended or belongs to another user, or the file was removed
 
 
 def _stat_or_none(path: Path) -> os.stat_result | None:

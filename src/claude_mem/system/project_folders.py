@@ -106,14 +106,16 @@ def identify_project(folder: str, *, excluded: tuple[str, ...] = ()) -> Resolved
     former = f"{GIT_PREFIX}{tree.former}" if tree and tree.former else ""
     if repository:
         repository = replace(repository, git_dir=_as_text(repository.git_dir))
+    group = _as_text(str(override.get("group", "")))
     return ResolvedProject(
         _as_text(name), _as_text(str(root)), tuple(map(_as_text, identities)), enabled, skip_tools, subagents,
-        _as_text(default_name), repository=repository, former=_as_text(former), group=_as_text(str(override.get("group", ""))),
+        _as_text(default_name), repository=repository, former=_as_text(former),
+        group=group,
     )  # fmt: skip
 
 
 def _as_text(path: str) -> str:
-    """Return a path that can be stored: bytes that are not UTF-8 become `\\xff`, so that different paths stay different.
+    """Return a storable path. Bytes that are not UTF-8 become `\\xff`, so that different paths stay different.
 
     The path that an agent reports may be valid and a link to one that is not.
     """
@@ -165,7 +167,7 @@ def _default_name(root: Path, git_dir: Path | None) -> str:
     return (str(folder) if short.casefold() in ("", GENERAL_PROJECT) else short)[:100]
 
 
-def _override_of(folder: str) -> dict[str, Any]:
+def _override_of(folder: str) -> dict[str, object]:
     start = Path(os.path.realpath(folder))
     tree = git_files.find_work_tree(start)
     return _merged_override(start, tree.root if tree else start)
@@ -196,7 +198,7 @@ def _merged_override(start: Path, top: Path) -> dict[str, Any]:
     return merged
 
 
-def _read_override(path: Path, owner: int) -> dict[str, Any]:
+def _read_override(path: Path, owner: int) -> dict[str, object]:
     """Return the content of one override file.
 
     Empty if it does not exist, or belongs to neither this user, root nor `owner`: anyone may put a file into /tmp.
@@ -217,7 +219,7 @@ def _read_override(path: Path, owner: int) -> dict[str, Any]:
         return _problem(path, " is not valid TOML")
 
 
-def _problem(path: Path, text: str) -> dict[str, Any]:
+def _problem(path: Path, text: str) -> dict[str, object]:
     return {"enabled": False, "problem": f"{path}{text}"}
 
 

@@ -293,7 +293,7 @@ def _would_be_injected(fields: Mapping[str, Any]) -> bool:
     return fields.get("trust") in TRUSTED or fields.get("verdict") == "approved"
 
 
-def _approval_reset(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _approval_reset(fields: Mapping[str, Any]) -> dict[str, object]:
     """Return the fields that put a suspect record into the approval queue. Anyone can write an approval into a file, so
     a user of this machine must approve such text again."""
     approved = fields.get("verdict") == "approved"

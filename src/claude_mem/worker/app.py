@@ -22,7 +22,7 @@ from claude_mem.capture.backfill import backfill
 from claude_mem.capture.transcripts import UnfinishedReads, reconcile
 from claude_mem.config import Config
 from claude_mem.curate import erasure, saving
-from claude_mem.curate.deletion import DeletionProgress, DeletionService
+from claude_mem.curate.deletion import DeletionService
 from claude_mem.curate.redaction import Scrubber
 from claude_mem.curate.reprocess import TranscriptReader, count_reprocessable, fill_anchors, reprocess_turn
 from claude_mem.digest import modes
@@ -32,7 +32,9 @@ from claude_mem.digest.models.chain import ProviderChain
 from claude_mem.digest.refine import Refiner
 from claude_mem.digest.writer import LocalCompressor
 from claude_mem.domain import ids
+from claude_mem.domain.project_reports import MergePreview
 from claude_mem.domain.records import Job, ObservationType, Receipt, StreamEvent
+from claude_mem.domain.reports import BackfillRequested, DeletionProgress, EventAccount, ReprocessCounts
 from claude_mem.inject.render import render
 from claude_mem.inject.service import ContextService
 from claude_mem.maintain.audit import AuditRecorder, SelfCheck
@@ -45,7 +47,7 @@ from claude_mem.recall.matrix import Indexer
 from claude_mem.storage.sqlite import backup, damage, external_db
 from claude_mem.storage.sqlite.deletion import tombstones
 from claude_mem.storage.sqlite.deletion.scopes import DeletionScope
-from claude_mem.storage.sqlite.engine import Connection, Database, Row, resolve_database_path
+from claude_mem.storage.sqlite.engine import Connection, Database, resolve_database_path
 from claude_mem.storage.sqlite.journal import accounting, backfills, events, jobs, notices, reprocessing
 from claude_mem.storage.sqlite.journal.jobs import ClaimOrder
 from claude_mem.storage.sqlite.memory import edits, projects, sessions
@@ -484,7 +486,7 @@ class Service:
         self.stream.publish([StreamEvent("corrected", {"kind": kind, "id": row_id, "project_id": project_id})])
         await self.enqueue_renders([project_id])
 
-    async def merge_projects(self, source: int, target: int) -> Row:
+    async def merge_projects(self, source: int, target: int) -> MergePreview:
         """Merge two projects in the database, the index and the start contexts on disk."""
         result = await self.db.write(projects.merge_project_into, source, target)
         await self.indexer.moved(source, target)
@@ -500,29 +502,27 @@ class Service:
 
     # --- back-fill, reprocessing and status --------------------------------------------------------------------------
 
-    async def backfill(self, paths: Sequence[Path]) -> Row:
+    async def backfill(self, paths: Sequence[Path]) -> BackfillRequested:
         """Enqueue old transcripts for reading, except those that were read before and have not changed."""
         files = await asyncio.to_thread(lambda: list(backfills.stat_transcripts(paths)))
-        result: Row = {"backfill": None, "unchanged": 0}
+        result = BackfillRequested(backfill=None, unchanged=0)
         for start in range(0, len(files), BACKFILL_BATCH_FILES):
             batch = files[start : start + BACKFILL_BATCH_FILES]
             enqueued = await self.db.write(backfills.enqueue_transcripts, batch, now=ids.now_ms())
-            result = {**enqueued, "unchanged": result["unchanged"] + enqueued["unchanged"]}
+            unchanged = result.unchanged + enqueued.unchanged
+            result = BackfillRequested(backfill=enqueued.backfill, unchanged=unchanged)
         for runner in self.backfill_runners:
             runner.wake.set()
         return result
 
-    async def reprocess(self, selection: reprocessing.ReprocessFilter) -> Row:
-        """Enqueue memories of earlier versions for reprocessing.
-
-        Return the counts of `count_reprocessable` and, as `asked`, the number of jobs.
-        """
+    async def reprocess(self, selection: reprocessing.ReprocessFilter) -> tuple[ReprocessCounts, int]:
+        """Enqueue memories of earlier versions for reprocessing. Return the counts and the number of jobs."""
         counts = await count_reprocessable(self.db, selection)
         enqueued = await self.db.write(reprocessing.enqueue_reprocessing, selection, now=ids.now_ms())
         self.reprocess_runner.wake.set()
-        return {**counts, "asked": enqueued}
+        return counts, enqueued
 
-    async def event_account(self) -> Row:
+    async def event_account(self) -> EventAccount:
         """Return how many events were captured, and how many of them are in each state."""
         return await self.db.read(accounting.count_event_account, in_spool=len(self.spool.pending()))
 

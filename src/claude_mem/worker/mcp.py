@@ -81,7 +81,7 @@ class _Exchange(Response):
             await manager.handle_request(scope, receive, send)
 
 
-def _server(tools: Tools) -> Server[Any]:
+def _server(tools: Tools) -> Server[object]:
     from mcp import types
     from mcp.server.lowlevel import Server
 

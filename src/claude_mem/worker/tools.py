@@ -191,7 +191,7 @@ class Tools:
         )
         await self.service.indexer.catch_up()
         question = rank.SearchQuery(text=make_storable(args.query[:MAX_QUERY_CHARS]), where=where, limit=args.limit + 1)
-        hits = await rank.find_hits(self.service.db, self.service.indexer, question)
+        hits = await rank.find_marked_hits(self.service.db, self.service.indexer, question)
         page = hits[: args.limit]
         return with_external_note(
             fenced(_hit_lines(page, icons, more=len(hits) > args.limit)), [hit.row for hit in page]
@@ -285,7 +285,7 @@ class Tools:
 def _find_project_ids(conn: Connection, name: str) -> list[int]:
     if project_ids := projects.list_project_ids_by_name(conn, name.strip()):
         return project_ids
-    names = ", ".join(safe_line(shorten(row["name"], 60)) for row in projects.list_projects_with_counts(conn)[:20])
+    names = ", ".join(safe_line(shorten(row.name, 60)) for row in projects.list_projects_with_counts(conn)[:20])
     raise NotFound(f"there is no project {name!r}", hint=f"projects: {names or 'none yet'}")
 
 
@@ -296,7 +296,7 @@ def _select_project_ids(conn: Connection, name: str, place: ResolvedProject | No
     if place:
         project_id = projects.find_project_id(conn, place)
         return [project_id] if project_id else []
-    return [row["id"] for row in projects.list_projects_with_counts(conn)[:1]]
+    return [row.id for row in projects.list_projects_with_counts(conn)[:1]]
 
 
 def _date(name: str, text: str, *, end: bool = False) -> int | None:
@@ -333,7 +333,7 @@ def _turn_documents(conn: Connection, turn_id: int) -> list[Row]:
     return list(search.load_hits(conn, [document_id for document_id, _ in siblings]).values())
 
 
-def _read_records(conn: Connection, identities: Sequence[tuple[str, int]]) -> dict[str, Row]:
+def _read_records(conn: Connection, identities: Sequence[tuple[str, int]]) -> dict[str, dict[str, object]]:
     """Return the records that exist, by ID."""
     records: dict[str, Row] = {}
     for kind, row_id in identities:
@@ -345,7 +345,7 @@ def _read_records(conn: Connection, identities: Sequence[tuple[str, int]]) -> di
     return records
 
 
-def _turn(conn: Connection, turn_id: int) -> Row:
+def _turn(conn: Connection, turn_id: int) -> dict[str, object]:
     row = next((row for row in _turn_documents(conn, turn_id) if row["kind"] == "turn"), None)
     if row is None:
         raise NotFound(f"there is no turn {turn_id}")

@@ -94,6 +94,9 @@ npm test
 pytest -q tests/test_totals.py
 make check
 cargo build
+git blame vendor/kit/rounding.py
+cat target/doc/kit.txt
+while read l; do echo $l; done < ~/notes.txt
 """
 
 
@@ -175,6 +178,33 @@ def _name(spool: Spool, text: str, folder: Path) -> None:
     spool("PostToolUse", tool_name="Edit", tool_input=edit, tool_response={})
 
 
+def _saved(first: str, then: Carrier) -> Carrier:
+    """Saved to a file in one turn, read from it in the next."""
+
+    def carry(spool: Spool, text: str, folder: Path) -> None:
+        run = {"tool_name": "Bash", "tool_input": {"command": first}}
+        spool("PostToolUse", **run, tool_response={"stdout": ""})
+        _next_turn(spool)
+        then(spool, text, folder)
+
+    return carry
+
+
+def _grep_saved(spool: Spool, text: str, folder: Path) -> None:
+    given = {"pattern": "totals", "path": str(folder / "docs")}
+    shown = {"mode": "content", "content": f"docs/kit.md:3:{text}"}
+    spool("PostToolUse", tool_name="Grep", tool_input=given, tool_response=shown)
+
+
+def _noted(spool: Spool, text: str, folder: Path) -> None:
+    """The agent writes down what a stranger said, and reads its own notes later."""
+    _bash("kubectl logs deploy/shop")(spool, text, folder)
+    notes = {"file_path": str(folder / "NOTES.md"), "content": text}
+    spool("PostToolUse", tool_name="Write", tool_input=notes, tool_response={"type": "create"})
+    _next_turn(spool)
+    _read("NOTES.md")(spool, text, folder)
+
+
 def _split(spool: Spool, text: str, _: Path) -> None:
     """A sentence over the subjects of three commits of a branch that was fetched."""
     words = text.split() if " " in text else [text[at : at + 6] for at in range(0, len(text), 6)]
@@ -195,6 +225,21 @@ CARRIERS: dict[str, Carrier] = {
     "BashOutput": _tool("BashOutput", bash_id="b1"),
     "TaskOutput": _tool("TaskOutput", task_id="t1"),
     "Monitor": _tool("Monitor", task_id="t1"),
+    "LSP": _tool("LSP", operation="hover"),
+    "ToolSearch": _tool("ToolSearch", query="kit"),
+    "cell of a notebook": _tool("mcp__ide__executeCode", code="print(kit.__doc__)"),
+    "download, read a turn later": _saved("curl -sSo docs/kit.md https://x.example/kit.md", _read("docs/kit.md")),
+    "download by name": _saved("wget https://x.example/notes.json", _bash("jq -r .body notes.json")),
+    "redirected": _saved("psql -c 'select body from comments' > out.txt", _bash("head -5 out.txt")),
+    "redirected logs": _saved("kubectl logs deploy/shop > pod.txt", _read("pod.txt")),
+    "tee": _saved("curl -s https://x.example/kit.md | tee docs/kit.md", _bash("cat docs/kit.md")),
+    "copied from a bucket": _saved("aws s3 cp s3://bucket/notes.txt notes.txt", _read("notes.txt")),
+    "copied from a host": _saved("scp -q build:/srv/notes.txt .", _read("notes.txt")),
+    "unpacked": _saved("unzip -q kit.zip -d extern", _read("extern/README")),
+    "made from a template": _saved("npm create vite@latest app", _read("app/README.md")),
+    "file of another branch": _saved("git checkout origin/pr-7 -- docs/kit.md", _read("docs/kit.md")),
+    "download, searched": _saved("curl -so docs/kit.md https://x.example/kit.md", _grep_saved),
+    "noted by the agent": _noted,
     "Task": _tool("Task", prompt="Look at the kit", description="Look"),
     "unknown tool": _tool("query_ledger", q="notice"),
     "subagent": _subagent,

@@ -84,7 +84,7 @@ def translate(fields: Fields) -> Fields:
     return translated
 
 
-def _root(fields: Fields) -> Any:
+def _root(fields: Fields) -> object:
     roots = fields.get("workspace_roots")
     first = next((root for root in roots if isinstance(root, str)), "") if isinstance(roots, list) else ""
     return first or fields.get("cwd")
@@ -120,7 +120,7 @@ def _output_text(output: Fields) -> str:
     return "\n".join(text for key in ("stdout", "stderr", "output") if (text := string_or_empty(output.get(key))))
 
 
-def _decode_json(value: Any) -> Any:
+def _decode_json(value: Any) -> object:
     """Decode JSON text: some versions pass it instead of an object."""
     if not isinstance(value, str) or not value.lstrip().startswith(("{", "[")):
         return value

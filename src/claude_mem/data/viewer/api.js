@@ -123,9 +123,10 @@ addEventListener("storage", (event) => {
 // --- requests --------------------------------------------------------------------------------------------------------
 
 /**
- * @param {string} path
+ * @template {string} Path
+ * @param {Path} path
  * @param {Record<string, any>} [params] empty ones are left out
- * @returns {Promise<any>}
+ * @returns {Promise<Api.Get<Path>>}
  */
 export function get(path, params = {}) {
   const isPresent = ([, value]) => value !== "" && value !== null && value !== undefined;
@@ -134,10 +135,12 @@ export function get(path, params = {}) {
 }
 
 /**
- * @param {"POST" | "PATCH" | "DELETE"} method
- * @param {string} path
+ * @template {"POST" | "PATCH" | "DELETE"} Method
+ * @template {string} Path
+ * @param {Method} method
+ * @param {Path} path
  * @param {any} [body]
- * @returns {Promise<any>}
+ * @returns {Promise<Api.Send<Method, Path>>}
  */
 export const send = (method, path, body = {}) => request(method, path, JSON.stringify(body));
 

@@ -20,6 +20,7 @@ const VIEWS = [
   [/^\/logs$/, "logs"],
   [/^\/settings$/, "settings"],
   [/^\/quarantine$/, "quarantine"],
+  [/^\/changes$/, "changes"],
 ];
 
 /** @param {string} id */
@@ -239,8 +240,9 @@ function handleEvent(event) {
 }
 
 const showApprovalCount = debounce(async () => {
-  const { total = 0 } = await get("/api/quarantine", { limit: 1 }).catch(() => ({}));
-  byId("approval-count").textContent = total;
+  const queue = await get("/api/quarantine", { limit: 1 }).catch(() => null);
+  const total = queue?.total ?? 0;
+  byId("approval-count").textContent = String(total);
   byId("approval-count").hidden = !total;
 }, 1000);
 

@@ -166,7 +166,7 @@ export async function chooseMerged({ observation: item }) {
 
 /**
  * Title and text of the dialog that confirms a deletion: what is deleted, and what remains.
- * @param {any} preview the answer of GET /api/observation/{id}/forget
+ * @param {Api.DeletionOfOne} preview the answer of GET /api/observation/{id}/forget
  */
 export function deletionQuestion(preview) {
   const remaining = preview.stays.length
@@ -193,18 +193,19 @@ export function deletionQuestion(preview) {
 }
 
 /**
- * @param {any} preview
+ * @param {Api.DeletionOfOne} preview
  * @returns {string[]}
  */
 function deletedParts({ forgotten, goes }) {
   const entries = /** @type {number[]} */ (Object.values(goes.index)).reduce((sum, count) => sum + count, 0);
-  return [
+  const parts = [
     forgotten ? "The copy from which it could be restored" : "The observation: title, text, facts, files and sources",
     entries && `${formatCount(entries, "entry", "entries")} of the search index`,
     ...goes.starts.map((folder) => `Its line in the context of sessions in ${folder}`),
     ...goes.merged.map((other) => `Observation ${other}, which was merged into it (only when erased now)`),
     goes.history && "Its earlier versions (only when erased now)",
   ].filter(Boolean);
+  return /** @type {string[]} */ (parts);
 }
 
 /** @type {(copy: { kind: string, id: number, shared: number, words: number }) => Child[]} */

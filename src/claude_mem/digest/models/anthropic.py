@@ -35,7 +35,7 @@ class Anthropic:
         answer = await self.http.ask(f"{self.base_url}/v1/messages", headers, self._body(request), key=self.key)
         return answer if isinstance(answer, Reply) else _parse_answer(answer, self.model)
 
-    def _body(self, request: Request) -> dict[str, Any]:
+    def _body(self, request: Request) -> dict[str, object]:
         return {
             "model": self.model,
             "max_tokens": request.max_tokens,

@@ -313,7 +313,7 @@ def _reply_to_error(run: ProgramRun, error: Exception, errors: deque[str]) -> Re
             return Reply(verdict=Verdict.PERMANENT, message=failed_reply.message) if missing else failed_reply
 
 
-async def program_lines(ask: ProgramRequest) -> AsyncGenerator[Any]:
+async def program_lines(ask: ProgramRequest) -> AsyncGenerator[object]:
     """Run the program and yield its output line by line, decoded; None for a line that is not JSON.
 
     Always raises `ProgramExited` when the program exits. The caller ignores that if a result was printed before.
@@ -367,7 +367,7 @@ async def _tail(process: Process) -> str:
     return " ".join(strip_invisible(tail.decode("utf-8", "replace")).split())
 
 
-def _decode(raw: bytes) -> Any:
+def _decode(raw: bytes) -> object:
     try:
         return msgspec.json.decode(raw)
     except (msgspec.MsgspecError, RecursionError):

@@ -17,18 +17,18 @@ INSTALL_HINT = (
 )
 
 
-async def sdk_lines(ask: ProgramRequest, stderr: Callable[[str], None]) -> AsyncGenerator[dict[str, Any]]:
+async def sdk_lines(ask: ProgramRequest, stderr: Callable[[str], None]) -> AsyncGenerator[dict[str, object]]:
     """Send the question and yield the program's lines. Raises ImportError without the SDK, and any error of the SDK."""
     sdk = importlib.import_module("claude_agent_sdk")
     async for message in sdk.query(prompt=_prompts(ask.prompt), options=sdk_options(sdk, ask, stderr)):
         yield as_line(message)
 
 
-async def _prompts(text: str) -> AsyncGenerator[dict[str, Any]]:
+async def _prompts(text: str) -> AsyncGenerator[dict[str, object]]:
     yield {"type": "user", "message": {"role": "user", "content": text}, "parent_tool_use_id": None, "session_id": ""}
 
 
-def as_line(message: Any) -> dict[str, Any]:
+def as_line(message: Any) -> dict[str, object]:
     """Convert an SDK message to the line that the program printed."""
     match type(message).__name__:
         case "SystemMessage":
@@ -56,7 +56,7 @@ def as_line(message: Any) -> dict[str, Any]:
             return {"type": name}
 
 
-def sdk_options(sdk: Any, ask: ProgramRequest, stderr: Callable[[str], None]) -> Any:
+def sdk_options(sdk: Any, ask: ProgramRequest, stderr: Callable[[str], None]) -> object:
     """Return the options equivalent to `claude_program.command`."""
     return sdk.ClaudeAgentOptions(
         tools=[],

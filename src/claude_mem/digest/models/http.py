@@ -64,14 +64,14 @@ class HttpClient:
 
     async def ask(
         self, url: str, headers: Mapping[str, str], body: Any = None, *, key: str = ""
-    ) -> dict[str, Any] | Reply:
+    ) -> dict[str, object] | Reply:
         """Return the decoded answer (POST with a body, else GET), or an error reply without the key in its message."""
         answer = await self._ask(url, headers, body)
         if len(key) >= 8 and isinstance(answer, Reply):
             return replace(answer, message=answer.message.replace(key, "[key]"))
         return answer
 
-    async def _ask(self, url: str, headers: Mapping[str, str], body: Any) -> dict[str, Any] | Reply:
+    async def _ask(self, url: str, headers: Mapping[str, str], body: Any) -> dict[str, object] | Reply:
         try:
             async with asyncio.timeout(self.seconds):
                 status, answered, raw = await self._exchange(url, headers, body)
@@ -139,7 +139,7 @@ def error_reply(verdict: Verdict, message: str, *, wait_seconds: float | None = 
     return Reply(verdict=verdict, message=shorten(redact(message), MESSAGE_CHARS), retry_seconds=wait_seconds)
 
 
-def _decode(raw: bytes) -> dict[str, Any] | Reply:
+def _decode(raw: bytes) -> dict[str, object] | Reply:
     if not raw.strip():
         return error_reply(Verdict.UNPARSEABLE, "the answer was empty")
     try:

@@ -72,7 +72,7 @@ class OpenAI:
         self.model = model_ids[0]
         return None
 
-    def _body(self, request: Request) -> dict[str, Any]:
+    def _body(self, request: Request) -> dict[str, object]:
         # OpenAI's newer models reject the older parameter name; most other servers know only the older one.
         limit = "max_completion_tokens" if "//api.openai.com" in self.base_url else "max_tokens"
         messages = [{"role": "system", "content": request.system}, {"role": "user", "content": request.prompt}]

@@ -14,17 +14,19 @@ import re
 import shutil
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import apsw
+from msgspec import UNSET, UnsetType
 
 from claude_mem import hook
 from claude_mem.domain import export_format, ids
 from claude_mem.domain.errors import ClaudeMemError, DatabaseTooNew, InvalidRequest, NotFound, OperationFailed
+from claude_mem.domain.reports import BackupCheck, BackupCopy, BackupFile
 from claude_mem.storage.sqlite import checksums, damage, engine, export, external_db, former_names
 from claude_mem.storage.sqlite.deletion import tombstones
 from claude_mem.storage.sqlite.engine import (
@@ -58,27 +60,6 @@ _FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI
 _SELECT_COLUMNS = "select name from pragma_table_xinfo(?, ?) where not hidden order by cid"
 _COMMENTS = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 _HINT = "use another backup"
-
-
-@dataclass(frozen=True, slots=True)
-class BackupCopy:
-    """A backup, with the row counts of the database at the time it was made."""
-
-    path: str
-    size: int
-    counts: dict[str, int]
-    digest: str = ""  # of all memory, see `digest_memory`
-
-
-@dataclass(frozen=True, slots=True)
-class BackupCheck:
-    """The result of checking an intact backup."""
-
-    path: str
-    size: int
-    version: int
-    counts: dict[str, int] = field(default_factory=dict)
-    strange: list[str] = field(default_factory=list)  # schema objects that our migrations do not create; never restored
 
 
 def never_stop() -> bool:
@@ -230,28 +211,30 @@ def find_all_checksum_mismatches(conn: Connection) -> list[str]:
 # --- listing ---------------------------------------------------------------------------------------------------------
 
 
-def list_backup_files(folder: Path) -> list[dict[str, Any]]:
+def list_backup_files(folder: Path) -> list[BackupFile]:
     """Describe all backups, newest first, including those made by older versions."""
     paths = [path for path in folder.glob("*.db") if path.name.startswith(OWN_PREFIXES) and path.is_file()]
-    entries = [
-        {
-            "name": path.name,
-            "made_at": int(modified_at(path) * 1000),
-            "size": path.stat().st_size,
-            **_describe_copy(path),
-        }
-        for path in paths
-    ]
-    return sorted(entries, key=lambda row: (-row["made_at"], row["name"]))
+    return sorted((_describe_copy(path) for path in paths), key=lambda file: (-file.made_at, file.name))
 
 
-def _describe_copy(path: Path) -> dict[str, Any]:
+def _describe_copy(path: Path) -> BackupFile:
+    version: int | None = None
+    observation_count: int | None = None
+    problem: str | UnsetType = UNSET
     try:
         with external_db.open_read_only(path) as conn:
-            observation_count = fetch_value(conn, "select count(*) from observations where not forgotten")
-            return {"version": engine.read_schema_version(conn), "observations": int(observation_count)}
-    except OperationFailed as problem:
-        return {"version": None, "observations": None, "problem": str(problem)}
+            observation_count = int(fetch_value(conn, "select count(*) from observations where not forgotten"))
+            version = engine.read_schema_version(conn)
+    except OperationFailed as error:
+        observation_count, problem = None, str(error)
+    return BackupFile(
+        name=path.name,
+        made_at=int(modified_at(path) * 1000),
+        size=path.stat().st_size,
+        version=version,
+        observations=observation_count,
+        problem=problem,
+    )
 
 
 # --- rewriting -------------------------------------------------------------------------------------------------------

@@ -459,6 +459,17 @@ def fetch_all(conn: Connection, sql: str, params: Any = ()) -> list[Row]:
     return list(conn.execute(sql, params))
 
 
+def fetch_record(conn: Connection, record: Callable[..., T], sql: str, params: Any = ()) -> T | None:
+    """Return the first row as a record with these columns, or None."""
+    row = fetch_one(conn, sql, params)
+    return record(**row) if row else None
+
+
+def fetch_records(conn: Connection, record: Callable[..., T], sql: str, params: Any = ()) -> list[T]:
+    """Return all rows as records with these columns."""
+    return [record(**row) for row in conn.execute(sql, params)]
+
+
 def fetch_value(conn: Connection, sql: str, params: Any = ()) -> Any:
     """Return the first column of the first row, or None if there is no row."""
     row = fetch_one(conn, sql, params)

@@ -159,7 +159,7 @@ def _item_condition(kind: str, alias: str, project: str, export: ExportScope) ->
     return " and ".join(conditions)
 
 
-def _scope_params(export: ExportScope) -> Row:
+def _scope_params(export: ExportScope) -> dict[str, object]:
     item_ids = export.item_ids or {}
     return {
         "projects": encode_json(export.project_ids or ()),
@@ -202,7 +202,7 @@ def read_export_page(
     return [(row["id"], _CONVERTERS[kind](_clamp_times(row), identities)) for row in page_rows]
 
 
-def _clamp_times(row: Row) -> Row:
+def _clamp_times(row: Row) -> dict[str, object]:
     """Clamp times to the valid range: a wrong clock must not produce a record that an import rejects."""
     times = {name: at for name, at in row.items() if name.endswith("_at") and at is not None}
     return {**row, **{name: min(max(at, 0), MAX_TIME_MS) for name, at in times.items()}}
@@ -431,11 +431,11 @@ def find_project_folders(conn: Connection, records: Sequence[ProjectRecord]) -> 
     """Return the root folders of those projects that are known here, by their identity in the import file."""
     project_ids = {record.project: _find_project(conn, record, _identities(record)) for record in records}
     projects_by_ref = {
-        ref: projects.find_project_row(conn, project_id)
+        ref: projects.find_project(conn, project_id)
         for ref, project_id in project_ids.items()
         if project_id is not None
     }
-    return {ref: row["root"] for ref, row in projects_by_ref.items() if row}
+    return {ref: row.root for ref, row in projects_by_ref.items() if row}
 
 
 # --- importing sessions and turns ------------------------------------------------------------------------------------
@@ -649,7 +649,7 @@ def _should_replace(record: ObservationRecord | SummaryRecord, existing: Row) ->
     )
 
 
-def _standing(record: ObservationRecord | SummaryRecord) -> Row:
+def _standing(record: ObservationRecord | SummaryRecord) -> dict[str, object]:
     return {"trust": record.trust, "verdict": record.verdict}
 
 
@@ -658,7 +658,7 @@ def _is_decided_by_user(row: Row) -> bool:
     return bool(row["trust"] == "user" or row["verdict"])
 
 
-def _observation_params(record: ObservationRecord) -> Row:
+def _observation_params(record: ObservationRecord) -> dict[str, object]:
     lists = {name: encode_json(getattr(record, name)) for name in _LIST_COLUMNS}
     content = {**_fields(record, "key", *_CONTENT_COLUMNS, *_TIME_COLUMNS), **lists, "pinned": int(record.pinned)}
     return {
@@ -669,7 +669,7 @@ def _observation_params(record: ObservationRecord) -> Row:
     }
 
 
-def _place_params(conn: Connection, session_id: int | None, turn_id: int | None, project_id: int) -> Row:
+def _place_params(conn: Connection, session_id: int | None, turn_id: int | None, project_id: int) -> dict[str, object]:
     number = fetch_value(conn, "select number from turns where id = ?", (turn_id,))
     return {"session_id": session_id, "turn_id": turn_id, "project_id": project_id, "prompt_number": number}
 
@@ -718,5 +718,5 @@ def _update_expression(name: str) -> str:
     return f"iif(excluded.closing = '', {name}, excluded.{name})" if name in _CLOSING_COLUMNS else f"excluded.{name}"
 
 
-def _fields(record: ContentRecord, *names: str) -> Row:
+def _fields(record: ContentRecord, *names: str) -> dict[str, object]:
     return {name: getattr(record, name) for name in names}

@@ -237,7 +237,7 @@ def sqlite_file_name(path: Path) -> str:
     return text
 
 
-def row_to_dict(cursor: apsw.Cursor, row: tuple[Any, ...]) -> Row:
+def row_to_dict(cursor: apsw.Cursor, row: tuple[Any, ...]) -> dict[str, object]:
     """Convert a row to a dict by column name. For use as a row trace."""
     return {column[0]: value for column, value in zip(cursor.get_description(), row, strict=True)}
 
@@ -365,7 +365,7 @@ class LegacyDatabase:
         number = self._rowid_name("user_prompts") if where else ""
         return self._count("user_prompts", f"({where}) and {number} > ?", value, after) if where else 0
 
-    def _prompts_condition(self, session: Row) -> tuple[str, Any]:
+    def _prompts_condition(self, session: Row) -> tuple[str, object]:
         """Return the SQL condition on a session's prompts, and its parameter."""
         existing = self.tables.get("user_prompts", frozenset())
         if "session_db_id" in existing:
@@ -439,7 +439,7 @@ class LegacyDatabase:
         )
         return [row["name"] for row in name_rows]
 
-    def list_files(self, project: str, limit: int = 200) -> list[Any]:
+    def list_files(self, project: str, limit: int = 200) -> list[object]:
         """Return the values of the file columns of a project's newest observations."""
         existing = self.tables.get("observations", frozenset())
         file_columns = [name for name in ("files_modified", "files_read") if name in existing]

@@ -38,7 +38,7 @@ _SALVAGE_PREFIX = ".salvaging-"
 # Rebuilt by the indexer, by triggers and by checks; `words` and its shadow tables are the index itself.
 _DERIVED_TABLES = (
     "documents", "passages", "signals", "vectors", "deleted_vectors", "index_queue", "known_files", "sightings", "checksums",
-    "checksum_queue", "checks",
+    "checksum_queue", "checks", "validity_queue",
 )  # fmt: skip
 _APPEND_ONLY_TABLES = ("events", "ledger", "injections")  # rarely updated, so only newer rows are read
 # The id column of a table, and the column with the name that its origin gave the row.
@@ -90,7 +90,7 @@ def list_repairs(quarantine: Path) -> list[RepairRecord]:
             record = msgspec.json.decode(path.read_bytes(), type=RepairRecord)
         except OSError:
             continue
-        except msgspec.MsgspecError:  # damaged by a power cut; the quarantined files are not affected
+        except (msgspec.MsgspecError, RecursionError):  # damaged by a power cut; the quarantined files are not affected
             record = RepairRecord(problem="the record of the repair was lost", started_at=int(modified_at(path) * 1000))
         record.folder = str(path.parent)
         repairs.append(record)
@@ -521,7 +521,7 @@ class _TableReader:
         if self.gaps:
             yield from self._beyond(last)
 
-    def _beyond(self, last: int) -> Iterator[Row]:
+    def _beyond(self, last: int) -> Iterator[dict[str, object]]:
         self.gaps = 0
         first = 0
         for row in self._numbered(f"{self.shape.number} > ? order by {self.shape.number} desc", last):
@@ -542,7 +542,7 @@ class _TableReader:
             reverse = ", ".join(f"{name} desc" for name in self.shape.key)
             yield from self._try(f"select {columns} from {self.source} order by {reverse}")
 
-    def _try(self, sql: str, values: tuple[object, ...] = ()) -> Iterator[Row]:
+    def _try(self, sql: str, values: tuple[object, ...] = ()) -> Iterator[dict[str, object]]:
         """Yield rows until an error occurs, which counts as a gap."""
         try:
             for fields in _tuples(self.conn, sql, values):

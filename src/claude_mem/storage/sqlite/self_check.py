@@ -6,10 +6,10 @@ The quick checks use indexes and run regularly; the thorough checks read every r
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import apsw
 
+from claude_mem.domain.reports import Finding
 from claude_mem.storage.sqlite import backup
 from claude_mem.storage.sqlite.deletion import deletions, tombstones
 from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_one, fetch_value, savepoint
@@ -35,9 +35,9 @@ class CheckResult:
     detail: str
     hint: str = ""
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the result as the API and the CLI show it."""
-        return {"name": self.name, "ok": self.ok, "found": self.detail, "hint": self.hint}
+    def as_finding(self) -> Finding:
+        """Return the result as the API shows it."""
+        return Finding(name=self.name, ok=self.ok, found=self.detail, hint=self.hint)
 
 
 # --- quick checks ----------------------------------------------------------------------------------------------------
@@ -56,10 +56,10 @@ def run_quick_checks(conn: Connection, *, in_spool: int) -> list[CheckResult]:
 
 def _check_event_accounting(conn: Connection, in_spool: int) -> CheckResult:
     totals = accounting.count_event_account(conn, in_spool=in_spool)
-    parts = " + ".join(f"{totals[name]:,} {name.replace('_', ' ')}" for name in _OUTCOMES)
-    ok = totals["captured"] == sum(totals[name] for name in _OUTCOMES)
+    parts = " + ".join(f"{getattr(totals, name):,} {name.replace('_', ' ')}" for name in _OUTCOMES)
+    ok = totals.captured == sum(getattr(totals, name) for name in _OUTCOMES)
     hint = "" if ok else "events were lost or duplicated; please report this"
-    return CheckResult("events", ok, f"{totals['captured']:,} captured {'=' if ok else '≠'} {parts}", hint)
+    return CheckResult("events", ok, f"{totals.captured:,} captured {'=' if ok else '≠'} {parts}", hint)
 
 
 def _check_turns(conn: Connection) -> CheckResult:

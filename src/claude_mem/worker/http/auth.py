@@ -27,6 +27,7 @@ from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from claude_mem.worker.http import limits
+from claude_mem.worker.http.schemas.viewer import Admission, Renewal, RenewedLogin
 
 log = logging.getLogger(__name__)
 
@@ -237,30 +238,6 @@ class BrowserLogin:
 
     browser: str  # the same for all logins of one browser
     until: float
-
-
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """The credential of a browser that has logged in, and the page it asked for."""
-
-    credential: str
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class Renewal:
-    """What an open page needs to log in by itself after a restart of the worker."""
-
-    id: str  # its expiry time and a random part
-    key: str
-
-
-@dataclass(frozen=True, slots=True)
-class RenewedLogin:
-    """The credential of a page that has logged in by its renewal."""
-
-    credential: str
-    proof: str  # that this worker issued the credential
 
 
 @dataclass(frozen=True, slots=True)

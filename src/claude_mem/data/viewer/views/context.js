@@ -14,8 +14,7 @@ const CONTROLS = {
 const NAMES = /** @type {(keyof typeof CONTROLS)[]} */ (Object.keys(CONTROLS));
 
 /** @typedef {Record<keyof typeof CONTROLS, number>} Settings */
-/** @typedef {{ text: string, tokens: number, settings: Settings, stored: Settings, switch: { on: boolean },
- * told: { kind: string, id: number, session_id: number }[] }} Preview */
+/** @typedef {Api.NextContext} Preview */
 
 /**
  * @param {Route} route

@@ -67,7 +67,7 @@ const choice = (name, label, options, selected) => {
 
 // --- budget ----------------------------------------------------------------------------------------------------------
 
-/** @param {any} cost */
+/** @param {Api.DailyCost} cost */
 function budgetPanels(cost) {
   const pauses = cost.paused.filter((row) => row.until > Date.now());
   const pause = (row) =>
@@ -151,7 +151,7 @@ const groupKey = (row) => `${row.id} ${row.name}`;
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 
 /**
- * @param {any} cost
+ * @param {Api.DailyCost} cost
  * @param {string} by
  */
 function charts({ items, days, daily_tokens: limit }, by) {

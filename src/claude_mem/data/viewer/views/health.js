@@ -69,7 +69,7 @@ export async function show() {
 
 /** @typedef {() => Promise<void>} Reload */
 
-/** @param {any} health */
+/** @param {Api.HealthPage} health */
 function verdictContent({ concerns, account }) {
   if (!concerns.length) {
     const events = formatCount(account.captured, "event");
@@ -80,8 +80,8 @@ function verdictContent({ concerns, account }) {
 }
 
 /**
- * @param {any} health
- * @param {any} index
+ * @param {Api.HealthPage} health
+ * @param {Api.IndexProgress} index
  * @param {Reload} reload
  */
 const healthPanels = (health, index, reload) => [
@@ -94,7 +94,7 @@ const healthPanels = (health, index, reload) => [
 
 // --- events and jobs -------------------------------------------------------------------------------------------------
 
-/** @param {any} health */
+/** @param {Api.HealthPage} health */
 function accountPanel({ account, audit }) {
   const term = (name, label, sign) =>
     h("div", {}, h("dt", {}, label), h("dd", { "data-sign": sign }, formatNumber(account[name])));
@@ -128,14 +128,14 @@ function ruleField(title, counts) {
 /** @param {string} rule */
 const ruleLabel = (rule) => (Object.hasOwn(RULE_LABELS, rule) ? RULE_LABELS[rule] : rule.replaceAll("_", " "));
 
-/** @param {{ at: number, ok: boolean }} audit */
+/** @param {Api.AuditState} audit */
 function auditNote({ at, ok }) {
   const result = ok ? "no errors. " : "errors. ";
   return h(
     "p",
     { class: "muted" },
     "The worker checks itself continuously. The check ",
-    timeAgo(at),
+    timeAgo(at ?? 0),
     ` found ${result}`,
     h("code", {}, "claude-mem audit"),
     " checks everything.",
@@ -143,7 +143,7 @@ function auditNote({ at, ok }) {
 }
 
 /**
- * @param {any} health
+ * @param {Api.HealthPage} health
  * @param {Reload} reload
  */
 function queuePanel({ queue, jobs, spool }, reload) {
@@ -221,7 +221,7 @@ async function dropJob(job, reload) {
   await reload();
 }
 
-/** @param {any} setAside */
+/** @param {Api.SetAside} setAside */
 function setAsidePanel({ count, folder, newest }) {
   if (!count) return null;
   const row = (file) => [h("code", {}, file.name), ruleLabel(file.reason), formatBytes(file.size), timeAgo(file.at)];
@@ -241,8 +241,8 @@ function setAsidePanel({ count, folder, newest }) {
 // --- worker, backups, disk -------------------------------------------------------------------------------------------
 
 /**
- * @param {any} health
- * @param {any} index
+ * @param {Api.HealthPage} health
+ * @param {Api.IndexProgress} index
  */
 function workerPanel({ process, refining, settings }, index) {
   const pull = h("span", {}, "off; ", h("code", {}, "claude-mem model pull"), " turns it on");
@@ -265,7 +265,7 @@ function workerPanel({ process, refining, settings }, index) {
 }
 
 /**
- * @param {any} backup
+ * @param {Api.BackupsState} backup
  * @param {Reload} reload
  */
 function backupPanel({ newest, count, size }, reload) {
@@ -287,6 +287,7 @@ function backupPanel({ newest, count, size }, reload) {
     " restores one.",
   );
   const newestFields = () =>
+    newest &&
     fields(
       field("newest", timeAgo(newest.made_at), `, ${formatBytes(newest.size)}`),
       field("file", h("code", {}, newest.name)),
@@ -304,7 +305,7 @@ function backupPanel({ newest, count, size }, reload) {
   );
 }
 
-/** @param {any} health */
+/** @param {Api.HealthPage} health */
 function diskPanel({ disk, process }) {
   const free = `${formatBytes(disk.free)} of ${formatBytes(disk.total)} free`;
   const rows = Object.entries(disk.parts).map(([name, size]) => [name, formatBytes(size)]);

@@ -8,7 +8,7 @@ import { formatDay } from "../format.js";
 import { card, emptyState, groupedByDay, pager, startingWith, withErrorToast } from "../parts.js";
 import { nowPanels } from "./now.js";
 
-const FILTERS = ["project", "kind", "type", "concept", "host", "since", "until"];
+const FILTERS = ["project", "kind", "type", "concept", "validity", "host", "since", "until"];
 const NEW_MEMORY = ["new_observation", "new_summary", "new_prompt", "backfilled"];
 const BATCH_SIZE = 200; // observations per request
 const POLL_MS = 5_000;
@@ -195,7 +195,7 @@ class Activity {
   }
 }
 
-/** @param {any} now */
+/** @param {NowPage} now */
 const comparable = (now) => ({ ...now, at: 0 }); // the time of the answer always differs
 
 /** @param {boolean} hasProjects */

@@ -7,7 +7,7 @@ import { h, setContent } from "../dom.js";
 import { formatCount } from "../format.js";
 import { button, confirmDialog, field, fields, panel, richText, toast, withErrorToast } from "../parts.js";
 
-/** @param {{ project: any }} state */
+/** @param {{ project: Api.ProjectPage }} state */
 export async function manage(state) {
   const { projects } = await facets(true);
   const others = projects.filter(({ id }) => id !== state.project.id);
@@ -31,7 +31,7 @@ const SWITCH_HELP =
   "Switching off adds its directories to `excluded_projects` in config.toml. Existing memory stays and can be " +
   "searched; a copy of the repository in another directory is not covered.";
 
-/** @param {any} project */
+/** @param {Api.ProjectPage} project */
 function switchPanel(project) {
   const section = h("section", { class: "panel" });
   const turn = (/** @type {"on" | "off"} */ target) => async () => {
@@ -72,7 +72,7 @@ function switchPanel(project) {
   return section;
 }
 
-/** @param {{ on: boolean, off: any[], folders: number }} state */
+/** @param {Api.Switch} state */
 function switchState({ on, off, folders }) {
   if (!folders) return "It is identified by its name only; there is no directory to switch off.";
   if (!on) return "Off: nothing is stored, and nothing is injected.";
@@ -81,7 +81,7 @@ function switchState({ on, off, folders }) {
 
 // --- name and identifiers --------------------------------------------------------------------------------------------
 
-/** @param {any} project */
+/** @param {Api.ProjectPage} project */
 function namePanel(project) {
   const path = `/api/project/${project.id}`;
   const page = `/project/${project.id}?tab=manage`;
@@ -106,7 +106,7 @@ function namePanel(project) {
   );
 }
 
-/** @param {any} project */
+/** @param {Api.ProjectPage} project */
 function identifierPanel({ aliases, folders }) {
   const folderList = h(
     "ul",
@@ -134,7 +134,7 @@ const MOVED_ROWS = [
 ];
 
 /**
- * @param {any} project
+ * @param {Api.ProjectPage} project
  * @param {ProjectRow[]} others
  */
 function mergePanel(project, others) {

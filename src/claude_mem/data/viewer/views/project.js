@@ -26,7 +26,7 @@ import { manage } from "./manage.js";
 const DAY_MS = 86_400_000;
 const isNarrow = () => matchMedia("(max-width: 40rem)").matches;
 
-/** @typedef {{ project: any, day: string | null }} State `day`: the day at which the timeline opens */
+/** @typedef {{ project: Api.ProjectPage, day: string | null }} State `day`: the day at which the timeline opens */
 
 /**
  * @param {Route} route
@@ -58,7 +58,7 @@ export async function show(route) {
   return { title: project.name, body: h("div", {}, projectHeader(project), tabList, content) };
 }
 
-/** @param {any} project */
+/** @param {Api.ProjectPage} project */
 const projectHeader = (project) =>
   h(
     "p",
@@ -68,6 +68,7 @@ const projectHeader = (project) =>
     project.agents.map(({ host }) => agentTag(host)),
     h("span", {}, "last event ", timeAgo(project.last_at)),
     h("a", { href: `/context?project=${project.id}` }, "context of the next session"),
+    h("a", { href: `/changes?project=${project.id}` }, "what changed under its memories"),
   );
 
 // --- overview --------------------------------------------------------------------------------------------------------
@@ -75,7 +76,7 @@ const projectHeader = (project) =>
 const FIGURES = ["observations", "pinned", "sessions", "turns", "summaries", "files"];
 
 /**
- * @param {any} project
+ * @param {Api.ProjectPage} project
  * @param {(day: string) => void} openDay
  */
 function overview(project, openDay) {
@@ -96,7 +97,7 @@ function overview(project, openDay) {
 
 /**
  * Twelve months as a calendar; a click on a day shows its sessions.
- * @param {any} project
+ * @param {Api.ProjectPage} project
  * @param {(day: string) => void} openDay
  */
 function activityPanel(project, openDay) {
@@ -116,7 +117,7 @@ function activityPanel(project, openDay) {
     const activeDays = days.filter((day) => day.observations).length;
     const counts = `${formatCount(total, "observation")} on ${formatCount(activeDays, "day")}`;
     const label = `${counts} from ${isoDate(begin)} to ${isoDate(end)}`;
-    earlier.disabled = project.first_at >= begin.getTime();
+    earlier.disabled = (project.first_at ?? 0) >= begin.getTime();
     later.disabled = end.getTime() > Date.now() - DAY_MS;
     setContent(title, label);
     setContent(content, dayCalendar(label, days, end, openDay), days.length ? dayTable(label, days) : null);
@@ -280,7 +281,7 @@ function timeline(state) {
   return panel("Sessions over time", controls, content);
 }
 
-/** @type {(label: string, sessions: any[], from: number, to: number) => SVGElement} */
+/** @type {(label: string, sessions: Api.SessionLane[], from: number, to: number) => SVGElement} */
 function sessionLanes(label, sessions, from, to) {
   const spans = sessions.map((item) => ({
     ...item,
@@ -293,7 +294,7 @@ function sessionLanes(label, sessions, from, to) {
   return lanes(label, spans, { from, to, width: isNarrow() ? 400 : 1000, onPick: (item) => go(`/session/${item.id}`) });
 }
 
-/** @type {(label: string, sessions: any[]) => HTMLElement} */
+/** @type {(label: string, sessions: Api.SessionLane[]) => HTMLElement} */
 function sessionTable(label, sessions) {
   const rows = sessions.map((item) => [
     h("a", { href: `/session/${item.id}` }, item.title || "Untitled"),

@@ -80,7 +80,8 @@ class Story {
    * @returns {Promise<StoryPage>}
    */
   load(from, limit = PAGE_SIZE) {
-    return get(`/api/session/${this.id}/story`, { from, limit });
+    const story = get(`/api/session/${this.id}/story`, { from, limit });
+    return /** @type {Promise<StoryPage>} */ (story);
   }
 
   /** Load the session and show it from its first turn. */
@@ -148,7 +149,7 @@ class Story {
   /** Go to the turn that the address names, and load it if necessary. */
   async jumpToAddress() {
     const number = Number(/^#turn-(\d+)$/.exec(location.hash)?.[1]);
-    const index = this.page?.outline.findIndex((turn) => turn.number === number) ?? -1;
+    const index = this.page?.outline?.findIndex((turn) => turn.number === number) ?? -1;
     if (index < 0) return;
     if (!this.shown.has(number)) await this.showFrom(await this.load(index));
     this.shown.get(number)?.node.scrollIntoView();
@@ -158,7 +159,7 @@ class Story {
   /** Update the last turns and append new ones. Turns that did not change are left alone. */
   async refresh() {
     const shown = this.shown;
-    const showsEnd = this.next >= (this.page?.outline.length ?? 0);
+    const showsEnd = this.next >= (this.page?.outline?.length ?? 0);
     this.showFrame(await this.load(0, 1));
     let from = Math.max(this.first, this.next - TAIL);
     for (let hasMore = true; hasMore; ) {
@@ -230,7 +231,7 @@ function startInjections(injections) {
 }
 
 /** @param {StoryPage["outline"]} turns */
-function outlineLinks(turns) {
+function outlineLinks(turns = []) {
   const label = (turn) => (turn.private ? "private" : turn.text || "no prompt");
   const line = (turn) => h("li", { value: turn.number }, h("a", { href: `#turn-${turn.number}` }, label(turn)));
   return [h("h2", {}, "Turns"), h("ol", {}, turns.map(line))];

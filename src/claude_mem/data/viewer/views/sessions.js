@@ -132,7 +132,7 @@ function sessionCard(item) {
 
 /**
  * A badge for every status but the usual one, completed.
- * @param {SessionRow} session
+ * @param {{ status: string, last_event_at: number }} session
  */
 export function statusBadge({ status, last_event_at: lastEventAt }) {
   if (status === "active" || status === "initialized") {

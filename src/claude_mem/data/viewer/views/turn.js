@@ -5,7 +5,7 @@ import { get } from "../api.js";
 import { h, setContent } from "../dom.js";
 import { formatCount, formatDay, formatDuration, formatMoney, formatNumber } from "../format.js";
 import { markdown } from "../markdown.js";
-import { badge, button, clockTime, outcomeBadge, richText, showError, typeIcon } from "../parts.js";
+import { badge, button, clockTime, outcomeBadge, richText, showError, typeIcon, validityBadge } from "../parts.js";
 
 const VISIBLE_ITEMS = 8; // of a list; the rest is folded
 const VISIBLE_PROMPT = 900; // characters
@@ -52,7 +52,7 @@ export function turnContent(turn, sessionId) {
 
 /** @param {Turn} turn */
 function turnHeading(turn) {
-  const end = END_LABELS[turn.closed_by];
+  const end = END_LABELS[turn.closed_by ?? ""];
   return h(
     "h2",
     {},
@@ -110,13 +110,17 @@ function closingMessage(summary) {
 }
 
 /**
- * @param {Item} item
+ * @param {Api.StoryObservation} item
  * @param {string} prompt
  */
 function observationCard(item, prompt) {
   const isWrong = item.verdict === "wrong";
   const repeatsPrompt = item.subtitle && prompt.startsWith(item.subtitle.replace(/…$/, ""));
-  const badges = [item.pinned ? badge("pinned", "good") : null, isWrong ? badge("marked wrong", "bad") : null];
+  const badges = [
+    item.pinned ? badge("pinned", "good") : null,
+    isWrong ? badge("marked wrong", "bad") : null,
+    validityBadge(item),
+  ];
   return h(
     "article",
     { class: `card${isWrong ? " wrong" : ""}` },
@@ -230,7 +234,7 @@ function injectedName(item) {
   if (item.kind === "file") return h("span", { class: "mono" }, item.path);
   const hasPage = item.kind === "observation" && item.id;
   const title = hasPage ? h("a", { href: `/observation/${item.id}` }, item.title) : h("span", {}, item.title);
-  return [typeIcon(item.type, item.kind), title];
+  return [typeIcon(item.type ?? "", item.kind), title];
 }
 
 // --- raw events ------------------------------------------------------------------------------------------------------

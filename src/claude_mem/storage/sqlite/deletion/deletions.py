@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from claude_mem.domain.errors import NotFound, OperationFailed
+from claude_mem.domain.reports import Restored
 from claude_mem.domain.text import first_sentence, shorten
 from claude_mem.domain.text_pattern import TextPattern
 from claude_mem.storage.sqlite import external_db, former_names
@@ -214,7 +215,9 @@ def _restorable_hashes(conn: Connection, scope: DeletionScope, affected: Affecte
     yield from _restorable_title_hashes(conn, scope, affected)
 
 
-def _restorable_title_hashes(conn: Connection, scope: DeletionScope, affected: AffectedRows) -> Iterator[Row]:
+def _restorable_title_hashes(
+    conn: Connection, scope: DeletionScope, affected: AffectedRows
+) -> Iterator[dict[str, object]]:
     pattern = TextPattern(scope.matching) if scope.matching else None
     params = {"restorable": encode_json([item for item in affected.restorable if item[0] == "session"])}
     for name in SESSION_TEXT_COLUMNS:
@@ -350,7 +353,7 @@ def _sessions_losing_first_prompt(conn: Connection, affected: AffectedRows) -> l
     return [row["session_id"] for row in fetch_all(conn, sql, (encode_json(affected.prompts),))]
 
 
-def _id_params(affected: AffectedRows) -> Row:
+def _id_params(affected: AffectedRows) -> dict[str, object]:
     return {
         name: encode_json(getattr(affected, name))
         for name in ("whole_sessions", "events", "prompts", "observations", "summaries")
@@ -406,7 +409,8 @@ def _remove_dangling_rows(conn: Connection, tables: Any, session_ids: Sequence[i
     for table in ("turns", "user_prompts", "events", "observations", "session_summaries", "memory_sessions"):
         if table in tables:
             conn.execute(f"delete from {table} where session_id not in (select id from sdk_sessions)")
-    for table in (former_names.stored_table(conn, "deleted_observations"), "history", "anchors", "outcomes"):
+    of_observations = ("history", "anchors", "outcomes", "confirmations", "validity_changes")
+    for table in (former_names.stored_table(conn, "deleted_observations"), *of_observations):
         if table in tables:
             conn.execute(f"delete from {table} where observation_id not in (select id from observations)")
     if "sightings" in tables:
@@ -741,8 +745,8 @@ def get_restorable_rows(conn: Connection, deletion_id: int) -> list[Row]:
     return items
 
 
-def restore_deletion(conn: Connection, deletion_id: int, *, now: int) -> Row:
-    """Restore everything the deletion removed. Return `{counts, projects}`."""
+def restore_deletion(conn: Connection, deletion_id: int, *, now: int) -> Restored:
+    """Restore everything the deletion removed."""
     items = get_restorable_rows(conn, deletion_id)
     tombstones.delete_tombstones_of_deletion(conn, deletion_id)
     counts: dict[str, int] = {}
@@ -760,7 +764,7 @@ def restore_deletion(conn: Connection, deletion_id: int, *, now: int) -> Row:
     project_ids = sorted({item["project_id"] for item in items if item["project_id"]})
     for project_id in project_ids:
         observations.link_statements(conn, project_id)
-    return {"counts": counts, "projects": project_ids}
+    return Restored(counts=counts, projects=project_ids)
 
 
 def _restore_item(conn: Connection, item: Row, *, now: int) -> bool:
@@ -844,7 +848,7 @@ def build_tombstone_revocations(conn: Connection, row_id: int) -> list[Tombstone
 
 def undo_observation_change(
     conn: Connection, row_id: int, revocations: Sequence[Tombstone], *, now: int, by: str
-) -> Row:
+) -> dict[str, object]:
     """Undo the last change to an observation. If that was a deletion, remove its tombstones too."""
     result = edits.undo_last_change(conn, row_id, now=now, by=by)
     if result["undone"] == "forgotten":

@@ -178,7 +178,7 @@ def _clean_record(text: str, clean: TextCleaner) -> str:
     return text if new == columns else encode_json(new)
 
 
-def _clean_column(name: str, item: Any, clean: TextCleaner) -> Any:
+def _clean_column(name: str, item: Any, clean: TextCleaner) -> object:
     if not isinstance(item, str) or name == "hash":
         return item
     return _clean_list(item, clean) if name in JSON_LIST_COLUMNS else clean.text(item)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from claude_mem.domain.errors import InvalidRequest, NotFound
+from claude_mem.domain.reports import AffectedSummary, AffectedTitle
 from claude_mem.domain.text_pattern import MIN_CHARS, TextPattern
 from claude_mem.storage.sqlite import external_db, former_names
 from claude_mem.storage.sqlite.deletion.tombstones import (
@@ -19,7 +20,7 @@ from claude_mem.storage.sqlite.deletion.tombstones import (
     SESSION_TEXT_COLUMNS,
     item_from_clause,
 )
-from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
+from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_one, fetch_value
 from claude_mem.storage.sqlite.memory import projects, sessions
 from claude_mem.storage.sqlite.memory.observations import MACHINE_OWNED, TRUSTED, encode_json
 
@@ -343,7 +344,7 @@ def _matching_indexed_turns(conn: Connection, scope: DeletionScope, tables: Any)
     return [row["turn_id"] for row in fetch_all(conn, sql, _scope_params(scope))]
 
 
-def _scope_params(scope: DeletionScope) -> Row:
+def _scope_params(scope: DeletionScope) -> dict[str, object]:
     return {
         "ids": encode_json(scope.ids),
         "sessions": encode_json(["\x1f".join(name) for name in scope.sessions]),
@@ -417,7 +418,7 @@ def _ids_of_turns(
 # --- preview ---------------------------------------------------------------------------------------------------------
 
 
-def summarize_affected_rows(conn: Connection, affected: AffectedRows, *, first: int = 10) -> Row:
+def summarize_affected_rows(conn: Connection, affected: AffectedRows, *, first: int = 10) -> AffectedSummary:
     """Return the number of rows of each kind, and the titles of the `first` rows of each kind."""
     counts = {
         "observations": len(affected.observations) + len(affected.derived_observations),
@@ -429,11 +430,11 @@ def summarize_affected_rows(conn: Connection, affected: AffectedRows, *, first: 
         "tellings": len(affected.injections),
         "kept from before": len(affected.restorable),
     }
-    return {
-        "counts": counts,
-        "made_again": len(affected.turns_to_redigest),
-        "first": list(_first_titles(conn, affected, first)),
-    }
+    return AffectedSummary(
+        counts=counts,
+        made_again=len(affected.turns_to_redigest),
+        first=list(_first_titles(conn, affected, first)),
+    )
 
 
 def _count_turns(conn: Connection, affected: AffectedRows) -> int:
@@ -445,7 +446,7 @@ def _count_turns(conn: Connection, affected: AffectedRows) -> int:
     return int(turns_of_whole_sessions) + len(affected.turns) - len(affected.turns_to_redigest)
 
 
-def _first_titles(conn: Connection, affected: AffectedRows, limit: int) -> Iterator[Row]:
+def _first_titles(conn: Connection, affected: AffectedRows, limit: int) -> Iterator[AffectedTitle]:
     row_ids_by_kind = {
         "session": affected.whole_sessions,
         "observation": [*affected.observations, *affected.derived_observations],
@@ -457,4 +458,4 @@ def _first_titles(conn: Connection, affected: AffectedRows, limit: int) -> Itera
         for row_id in row_ids[:limit]:
             row = fetch_one(conn, f"select {title} as title, {at} as at from {table} where id = ?", (row_id,))
             if row is not None:
-                yield {"kind": kind, "id": row_id, "title": (row["title"] or "")[:120], "at": row["at"]}
+                yield AffectedTitle(kind=kind, id=row_id, title=(row["title"] or "")[:120], at=row["at"])

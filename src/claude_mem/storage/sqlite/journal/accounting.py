@@ -7,7 +7,8 @@ were deleted.
 
 from __future__ import annotations
 
-from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value, savepoint
+from claude_mem.domain.reports import EventAccount, RowCounts
+from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_one, fetch_value, savepoint
 
 # Events of a turn that is closed but not digested wait for a job; if that job is a dead letter, they count as set
 # aside. Only such turns are examined one by one; the events of all others, up to a million, are only counted.
@@ -36,13 +37,13 @@ _NOT_STORED = """
 """
 
 
-def count_event_account(conn: Connection, *, in_spool: int) -> Row:
+def count_event_account(conn: Connection, *, in_spool: int) -> EventAccount:
     """Return the account from one snapshot; a commit between two queries would be counted by only one of them."""
     with savepoint(conn):
         return _totals(conn, in_spool=in_spool)
 
 
-def _totals(conn: Connection, *, in_spool: int) -> Row:
+def _totals(conn: Connection, *, in_spool: int) -> EventAccount:
     receipts = fetch_all(conn, _NOT_STORED)
     places = fetch_one(conn, _PLACES)
     assert places is not None
@@ -55,16 +56,16 @@ def _totals(conn: Connection, *, in_spool: int) -> Row:
     assert purged is not None
     if places["dead"]:
         set_aside["dead_job"] = places["dead"]
-    return {
-        "captured": fetch_value(conn, "select count(*) from receipts") + purged["n"] + in_spool,
-        "stored": places["stored"] + purged["stored"],
-        "queued": places["queued"] + in_spool,
-        "set_aside": sum(set_aside.values()),
-        "filtered": sum(filtered.values()),
-        "filtered_by": filtered,
-        "set_aside_by": set_aside,
-        "faded": purged["stored"],
-    }
+    return EventAccount(
+        captured=fetch_value(conn, "select count(*) from receipts") + purged["n"] + in_spool,
+        stored=places["stored"] + purged["stored"],
+        queued=places["queued"] + in_spool,
+        set_aside=sum(set_aside.values()),
+        filtered=sum(filtered.values()),
+        filtered_by=filtered,
+        set_aside_by=set_aside,
+        faded=purged["stored"],
+    )
 
 
 def get_content_state(conn: Connection) -> str:
@@ -75,12 +76,13 @@ def get_content_state(conn: Connection) -> str:
     return " ".join(f"{row['name']}:{row['seq']}" for row in sequences)
 
 
-def count_all_rows(conn: Connection) -> Row:
+def count_all_rows(conn: Connection) -> RowCounts:
     """Return how many rows there are of each kind."""
     tables = ("projects", "sdk_sessions", "turns", "user_prompts", "events", "session_summaries")
-    totals_by_table = {name: fetch_value(conn, f"select count(*) from {name}") for name in tables}
-    totals_by_table["observations"] = fetch_value(conn, "select count(*) from observations where not forgotten")
-    totals_by_table["jobs"] = fetch_value(conn, "select count(*) from jobs where not dead")
-    totals_by_table["dead_jobs"] = fetch_value(conn, "select count(*) from jobs where dead")
-    totals_by_table["last_event_at"] = fetch_value(conn, "select max(last_event_at) from sdk_sessions")
-    return totals_by_table
+    return RowCounts(
+        **{name: fetch_value(conn, f"select count(*) from {name}") for name in tables},
+        observations=fetch_value(conn, "select count(*) from observations where not forgotten"),
+        jobs=fetch_value(conn, "select count(*) from jobs where not dead"),
+        dead_jobs=fetch_value(conn, "select count(*) from jobs where dead"),
+        last_event_at=fetch_value(conn, "select max(last_event_at) from sdk_sessions"),
+    )

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from claude_mem.storage.sqlite.engine import Row
 
 # The columns of an event that `order_events` needs.
+E = TypeVar("E", bound=Row)
 ORDER_COLUMNS = "seq, at, source, iif(json_valid(body), json_extract(body, '$.agent_id'), '') as agent_id"
 
 
-def order_events(events: Iterable[Row]) -> list[Row]:
+def order_events(events: Iterable[E]) -> list[E]:
     """Return events in the order in which they happened: live events by arrival, the others between them by time.
 
     If a session was only read from transcripts, its main transcript is the base, and subagent events are placed by
@@ -27,7 +29,7 @@ def order_events(events: Iterable[Row]) -> list[Row]:
         row for row in by_arrival if not row["agent_id"]
     ]
     base_seqs = {row["seq"] for row in base}
-    placed: dict[int, list[Row]] = {}
+    placed: dict[int, list[E]] = {}
     epochs = _epochs([row["at"] for row in base])
     for row in sorted(
         (row for row in by_arrival if row["seq"] not in base_seqs), key=lambda row: (row["at"], row["seq"])

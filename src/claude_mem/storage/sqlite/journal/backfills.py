@@ -11,7 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
+from claude_mem.domain.reports import BackfillFileProblem, BackfillProgress, BackfillRequested, BackfillRows
+from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_records, fetch_value
 from claude_mem.storage.sqlite.journal import jobs
 
 _ID_COLUMNS = {
@@ -61,7 +62,7 @@ def stat_transcripts(paths: Iterable[Path]) -> Iterator[TranscriptFile]:
             yield TranscriptFile(str(path), status.st_size, status.st_mtime_ns)
 
 
-def enqueue_transcripts(conn: Connection, files: Iterable[TranscriptFile], *, now: int) -> Row:
+def enqueue_transcripts(conn: Connection, files: Iterable[TranscriptFile], *, now: int) -> BackfillRequested:
     """Enqueue each file for reading once. Return the id of the back-fill and the number of files that are unchanged."""
     backfill_id, unchanged_count = 0, 0
     conn.execute(  # the user asked again: retry digests that are dead letters
@@ -81,7 +82,7 @@ def enqueue_transcripts(conn: Connection, files: Iterable[TranscriptFile], *, no
             _continue_reading(conn, file_row, backfill_id, now=now)
         else:
             _start_reading(conn, file, backfill_id, now=now)
-    return {"backfill": backfill_id or None, "unchanged": unchanged_count}
+    return BackfillRequested(backfill=backfill_id or None, unchanged=unchanged_count)
 
 
 def _get_or_create_current(conn: Connection, *, now: int) -> int:
@@ -215,10 +216,19 @@ def cancel_unread_transcripts(conn: Connection) -> int:
     return dropped
 
 
+@dataclass(frozen=True, slots=True)
+class _DeadFileJob:
+    """The job of a file that was given up."""
+
+    backfill_id: int
+    path: str
+    error: str
+
+
 # --- progress --------------------------------------------------------------------------------------------------------
 
 
-def get_backfill_progress(conn: Connection) -> Row:
+def get_backfill_progress(conn: Connection) -> BackfillProgress:
     """Return the state of the latest back-fill: files and bytes, new rows, remaining work and problems."""
     run = fetch_one(conn, "select * from backfills order by id desc limit 1")
     if run is None:
@@ -235,24 +245,24 @@ def get_backfill_progress(conn: Connection) -> Row:
     )
     assert files is not None
     dead = _dead_file_jobs(conn)
-    waiting = files["files"] - files["read"] - files["skipped"] - sum(row["backfill_id"] == run["id"] for row in dead)
+    waiting = files["files"] - files["read"] - files["skipped"] - sum(job.backfill_id == run["id"] for job in dead)
     digesting = jobs.count_jobs(conn, jobs.DIGEST_BACKFILLED_JOB)
-    return {
-        "backfill": run["id"] or None,
-        "asked_at": run["requested_at"],
+    return BackfillProgress(
+        backfill=run["id"] or None,
+        asked_at=run["requested_at"],
         **files,
-        "waiting": waiting,
-        "digesting": digesting,
-        "busy": waiting > 0 or digesting > 0,
-        "new": _count_new(conn, run),
-        "problems": [
+        waiting=waiting,
+        digesting=digesting,
+        busy=waiting > 0 or digesting > 0,
+        new=_count_new(conn, run),
+        problems=[
             *_problems(conn, run["id"]),
-            *({"path": r["path"], "problem": "failed", "error": r["error"]} for r in dead),
+            *(BackfillFileProblem(path=job.path, problem="failed", error=job.error) for job in dead),
         ],
-    }
+    )
 
 
-def _count_new(conn: Connection, run: Row) -> Row:
+def _count_new(conn: Connection, run: Row) -> BackfillRows:
     """Count what the back-fill's sessions have that did not exist when it was requested."""
     in_sessions = "in (select session_id from backfill_files where backfill_id = :id)"
     tables = {
@@ -261,12 +271,14 @@ def _count_new(conn: Connection, run: Row) -> Row:
         "events": f"events where seq > :events and source = 'transcript' and session_id {in_sessions}",
         "observations": f"observations where id > :observations and not forgotten and session_id {in_sessions}",
     }
-    return {name: fetch_value(conn, f"select count(*) from {where}", run) for name, where in tables.items()}
+    counts = {name: fetch_value(conn, f"select count(*) from {where}", run) for name, where in tables.items()}
+    return BackfillRows(**counts)
 
 
-def _problems(conn: Connection, backfill_id: int) -> list[Row]:
-    return fetch_all(
+def _problems(conn: Connection, backfill_id: int) -> list[BackfillFileProblem]:
+    return fetch_records(
         conn,
+        BackfillFileProblem,
         """
         select path, state, problem, bad_lines from backfill_files
          where backfill_id = ? and state != 'waiting' and (problem != '' or bad_lines > 0)
@@ -276,9 +288,10 @@ def _problems(conn: Connection, backfill_id: int) -> list[Row]:
     )
 
 
-def _dead_file_jobs(conn: Connection) -> list[Row]:
-    return fetch_all(
+def _dead_file_jobs(conn: Connection) -> list[_DeadFileJob]:
+    return fetch_records(
         conn,
+        _DeadFileJob,
         """
         select f.backfill_id, f.path, j.error from jobs j join backfill_files f on j.subject = f.id || '.' || f.parts
          where j.kind = ? and j.dead order by f.path

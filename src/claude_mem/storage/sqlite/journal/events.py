@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from claude_mem.domain.records import STORED, Body, Event, Receipt, Stopped, ToolUsed, body_kind
+from claude_mem.domain.session_reports import EventLine
 from claude_mem.privacy import trust
-from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
+from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_one, fetch_records, fetch_value
 from claude_mem.storage.sqlite.journal import arrival_order, retention
 from claude_mem.storage.sqlite.memory import trusted_sources
 from claude_mem.system.failpoints import failpoint
@@ -159,10 +161,21 @@ def has_closing_message(conn: Connection, turn_id: int) -> bool:
     return bool(fetch_value(conn, f"{query} union all select 1 from turns where id = ?1 and events_purged", (turn_id,)))
 
 
-def list_live_stops(conn: Connection, session_id: int) -> list[Row]:
-    """Return the stop events that hooks and clients reported, by time: `seq`, `turn_id`, `at`, `message`."""
-    return fetch_all(
+@dataclass(frozen=True, slots=True)
+class LiveStop:
+    """A stop event that a hook or a client reported."""
+
+    seq: int
+    turn_id: int | None
+    at: int
+    message: str
+
+
+def list_live_stops(conn: Connection, session_id: int) -> list[LiveStop]:
+    """Return the stop events that hooks and clients reported, by time."""
+    return fetch_records(
         conn,
+        LiveStop,
         """
         select seq, turn_id, at, body ->> 'message' as message from events
          where session_id = ? and kind = 'stop' and source != 'transcript' order by at, seq
@@ -217,7 +230,7 @@ def get_newest_seq(conn: Connection, session_id: int) -> int:
     return int(fetch_value(conn, "select coalesce(max(seq), 0) from events where session_id = ?", (session_id,)))
 
 
-def list_session_events(conn: Connection, session_id: int) -> list[Row]:
+def list_session_events(conn: Connection, session_id: int) -> list[EventLine]:
     """Return the events of a session in the order in which they happened."""
     event_rows = fetch_all(
         conn,
@@ -228,4 +241,5 @@ def list_session_events(conn: Connection, session_id: int) -> list[Row]:
         """,
         (session_id,),
     )
-    return [{name: row[name] for name in row if name != "agent_id"} for row in arrival_order.order_events(event_rows)]
+    ordered = arrival_order.order_events(event_rows)
+    return [EventLine(**{name: row[name] for name in row if name != "agent_id"}) for row in ordered]

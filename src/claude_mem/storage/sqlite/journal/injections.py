@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all
+from claude_mem.storage.sqlite.engine import Connection, fetch_all
 
 # Names of observations, summaries and files. Other names, such as `start`, only prevent a second injection.
 _RECORDED_NAME = re.compile(r"[os]\d+$|file:")
@@ -79,7 +79,19 @@ def add_injection_record(conn: Connection, host: str, content_session_id: str, i
     )
 
 
-def list_session_injections(conn: Connection, session_id: int) -> list[Row]:
+@dataclass(frozen=True, slots=True)
+class SessionInjection:
+    """One injection into a session, with the names of its items."""
+
+    id: int
+    moment: str
+    about: str
+    at: int
+    tokens: int
+    names: list[str]
+
+
+def list_session_injections(conn: Connection, session_id: int) -> list[SessionInjection]:
     """Return a session's injections in chronological order."""
     injection_rows = fetch_all(
         conn,
@@ -90,4 +102,7 @@ def list_session_injections(conn: Connection, session_id: int) -> list[Row]:
         """,
         (session_id,),
     )
-    return [{**row, "names": msgspec.json.decode(row["names"], type=list[str])} for row in injection_rows]
+    return [
+        SessionInjection(**{**row, "names": msgspec.json.decode(row["names"], type=list[str])})
+        for row in injection_rows
+    ]

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from claude_mem.domain.errors import InvalidRequest, NotFound
-from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
+from claude_mem.domain.reports import DescribedJob, JobStates, QueuedJob
+from claude_mem.storage.sqlite.engine import Connection, fetch_one, fetch_record, fetch_value
 from claude_mem.storage.sqlite.journal import imports, jobs, reprocessing, turns
 
 MAX_LISTED_JOBS = 200
@@ -29,21 +30,16 @@ DROP_CONSEQUENCES = {
 }
 
 
-def list_described_jobs(conn: Connection) -> list[Row]:
+def list_described_jobs(conn: Connection) -> list[DescribedJob]:
     """List the jobs: dead letters first, then by due time."""
-    job_rows = fetch_all(
-        conn,
-        "select id, kind, subject, due_at, attempts, dead, error, created_at from jobs"
-        " order by dead desc, due_at limit ?",
-        (MAX_LISTED_JOBS,),
-    )
-    return [_describe(conn, row) for row in job_rows]
+    return [_describe(conn, job) for job in jobs.list_jobs(conn, limit=MAX_LISTED_JOBS)]
 
 
-def count_jobs_by_state(conn: Connection) -> Row:
+def count_jobs_by_state(conn: Connection) -> JobStates:
     """Return the number of waiting, retrying and dead jobs, and the age of the oldest."""
-    job_counts = fetch_one(
+    states = fetch_record(
         conn,
+        JobStates,
         """
         select count(*) filter (where not dead and error is null) as waiting,
                count(*) filter (where not dead and error is not null) as retrying,
@@ -51,15 +47,24 @@ def count_jobs_by_state(conn: Connection) -> Row:
           from jobs
         """,
     )
-    assert job_counts is not None
-    return job_counts
+    assert states is not None
+    return states
 
 
-def _describe(conn: Connection, row: Row) -> Row:
-    about, session_id = _DESCRIBERS.get(row["kind"], _describe_unknown)(conn, _subject_number(row["subject"]))
-    fields = {name: row[name] for name in ("id", "kind", "due_at", "attempts", "error", "created_at")}
-    dropping = DROP_CONSEQUENCES.get(row["kind"], "") if row["dead"] else ""
-    return {**fields, "dead": bool(row["dead"]), "about": about, "session_id": session_id, "dropping": dropping}
+def _describe(conn: Connection, job: QueuedJob) -> DescribedJob:
+    about, session_id = _DESCRIBERS.get(job.kind, _describe_unknown)(conn, _subject_number(job.subject))
+    return DescribedJob(
+        id=job.id,
+        kind=job.kind,
+        due_at=job.due_at,
+        attempts=job.attempts,
+        error=job.error,
+        created_at=job.created_at,
+        dead=bool(job.dead),
+        about=about,
+        session_id=session_id,
+        dropping=DROP_CONSEQUENCES.get(job.kind, "") if job.dead else "",
+    )
 
 
 def _subject_number(subject: str) -> int:
@@ -146,26 +151,26 @@ def retry_dead_job(conn: Connection, job_id: int, *, now: int) -> None:
 def drop_dead_job(conn: Connection, job_id: int, *, now: int) -> str:
     """Drop a dead letter and return a sentence that explains the consequence."""
     job = _get_dead(conn, job_id)
-    if job["kind"] not in DROP_CONSEQUENCES:
-        raise InvalidRequest(f"a job of kind {job['kind']} cannot be dropped", hint="retry it, or leave it")
+    if job.kind not in DROP_CONSEQUENCES:
+        raise InvalidRequest(f"a job of kind {job.kind} cannot be dropped", hint="retry it, or leave it")
     conn.execute("delete from jobs where id = ?", (job_id,))
-    number = _subject_number(job["subject"])
-    if job["kind"] in ("compress", jobs.DIGEST_BACKFILLED_JOB):
+    number = _subject_number(job.subject)
+    if job.kind in ("compress", jobs.DIGEST_BACKFILLED_JOB):
         turns.mark_turn_skipped(conn, number, now=now)
-    elif job["kind"] == jobs.REPROCESS_JOB:
+    elif job.kind == jobs.REPROCESS_JOB:
         reprocessing.mark_turn_reprocessed(conn, number)
-    elif job["kind"] == "reconcile":
+    elif job.kind == "reconcile":
         for turn_id, seq in turns.list_undigested_turns(conn, number):
             jobs.enqueue_job(conn, "compress", f"{turn_id}.{seq}", now=now)
-    elif job["kind"] == jobs.IMPORT_JOB:
-        imports.fail_import(conn, number, f"dropped: {job['error'] or 'it failed'}", now=now)
-    return DROP_CONSEQUENCES[job["kind"]]
+    elif job.kind == jobs.IMPORT_JOB:
+        imports.fail_import(conn, number, f"dropped: {job.error or 'it failed'}", now=now)
+    return DROP_CONSEQUENCES[job.kind]
 
 
-def _get_dead(conn: Connection, job_id: int) -> Row:
-    job = fetch_one(conn, "select kind, subject, dead, error from jobs where id = ?", (job_id,))
+def _get_dead(conn: Connection, job_id: int) -> QueuedJob:
+    job = jobs.find_job(conn, job_id)
     if job is None:
         raise NotFound(f"there is no job {job_id}", hint="it may have finished in the meantime")
-    if not job["dead"]:
+    if not job.dead:
         raise InvalidRequest(f"job {job_id} is not a dead letter", hint="it runs automatically; there is nothing to do")
     return job

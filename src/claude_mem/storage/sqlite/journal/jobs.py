@@ -10,7 +10,14 @@ import msgspec
 from claude_mem.domain import ids
 from claude_mem.domain.errors import LeaseLost
 from claude_mem.domain.records import Job
-from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
+from claude_mem.domain.reports import QueuedJob
+from claude_mem.storage.sqlite.engine import (
+    Connection,
+    fetch_one,
+    fetch_record,
+    fetch_records,
+    fetch_value,
+)
 from claude_mem.system.failpoints import failpoint
 
 MAX_JOB_ATTEMPTS = 3
@@ -166,11 +173,16 @@ def count_jobs(conn: Connection, kind: str) -> int:
     return int(fetch_value(conn, "select count(*) from jobs where not dead and kind = ?", (kind,)))
 
 
-def list_jobs(conn: Connection, *, limit: int = 200) -> list[Row]:
+_JOB_COLUMNS = "id, kind, subject, due_at, attempts, dead, error, created_at"
+
+
+def list_jobs(conn: Connection, *, limit: int = 200) -> list[QueuedJob]:
     """List the jobs: dead letters first, then by due time."""
-    return fetch_all(
-        conn,
-        "select id, kind, subject, due_at, attempts, dead, error, created_at from jobs"
-        " order by dead desc, due_at limit ?",
-        (limit,),
+    return fetch_records(
+        conn, QueuedJob, f"select {_JOB_COLUMNS} from jobs order by dead desc, due_at limit ?", (limit,)
     )
+
+
+def find_job(conn: Connection, job_id: int) -> QueuedJob | None:
+    """Return a job, or None."""
+    return fetch_record(conn, QueuedJob, f"select {_JOB_COLUMNS} from jobs where id = ?", (job_id,))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one
+from claude_mem.domain.reports import DailyUsage, LedgerGroup, LedgerLine, PausedProvider
+from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_one, fetch_records
 
 MAX_REFINE_ATTEMPTS = 3
 # Verdicts before a model saw the request: no cost, and no attempt counted.
@@ -150,10 +151,11 @@ _GROUP_SQL = {
 LEDGER_GROUPINGS = tuple(_GROUP_SQL)
 
 
-def summarize_ledger(conn: Connection, *, by: str, since: int) -> list[Row]:
+def summarize_ledger(conn: Connection, *, by: str, since: int) -> list[LedgerGroup]:
     """Return totals grouped by one of `LEDGER_GROUPINGS`."""
-    return fetch_all(
+    return fetch_records(
         conn,
+        LedgerGroup,
         f"""
         select {_GROUP_SQL[by]} as name, count(*) as requests, sum(l.input_tokens) as input_tokens,
                sum(l.cached_tokens) as cached_tokens, sum(l.output_tokens) as output_tokens, sum(l.cost) as cost,
@@ -171,11 +173,12 @@ LEDGER_SERIES = {
 }
 
 
-def list_daily_usage(conn: Connection, *, by: str, since: int) -> list[Row]:
+def list_daily_usage(conn: Connection, *, by: str, since: int) -> list[DailyUsage]:
     """Return totals by day, split by model or by project. Project names are not unique, so their ids are included."""
     name, key = LEDGER_SERIES[by]
-    return fetch_all(
+    return fetch_records(
         conn,
+        DailyUsage,
         f"""
         select {_GROUP_SQL["day"]} as day, {name} as name, coalesce({key}, 0) as id, count(*) as requests,
                sum(l.input_tokens) as input_tokens, sum(l.cached_tokens) as cached_tokens,
@@ -188,11 +191,12 @@ def list_daily_usage(conn: Connection, *, by: str, since: int) -> list[Row]:
     )
 
 
-def list_ledger_entries(conn: Connection, *, limit: int, offset: int, project: str = "") -> list[Row]:
+def list_ledger_entries(conn: Connection, *, limit: int, offset: int, project: str = "") -> list[LedgerLine]:
     """List requests, newest first."""
     where = "where p.name = :project" if project else ""
-    return fetch_all(
+    return fetch_records(
         conn,
+        LedgerLine,
         f"""
         select l.id, l.at, l.ended_at, l.purpose, l.session_id, l.turn_id, p.name as project, l.provider, l.model,
                l.input_tokens, l.cached_tokens, l.written_tokens, l.output_tokens, l.cost, l.verdict, l.message,
@@ -244,6 +248,7 @@ def shift_breaker_times(conn: Connection, *, by: int) -> None:
     conn.execute("update breakers set until = until - ?", (by,))
 
 
-def list_breakers(conn: Connection) -> list[Row]:
+def list_breakers(conn: Connection) -> list[PausedProvider]:
     """Return the stored circuit breakers, by provider."""
-    return fetch_all(conn, "select provider, failures, until, verdict, message from breakers order by provider")
+    sql = "select provider, failures, until, verdict, message from breakers order by provider"
+    return fetch_records(conn, PausedProvider, sql)

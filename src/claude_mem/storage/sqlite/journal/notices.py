@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
+from claude_mem.domain.reports import CheckRecord, Drill
+from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_record, fetch_value
 
 GREETING = "greeting"  # the key of the daily greeting
 DRILL_PREFIX = "drill:"  # of the check that records the restore drill of a backup
@@ -62,22 +63,25 @@ def record_check(conn: Connection, name: str, *, ok: bool, text: str = "", now: 
     conn.execute("insert or replace into checks values (?, ?, ?, ?)", (name, now, int(ok), text[:2000]))
 
 
-def find_check(conn: Connection, name: str) -> Row | None:
+def find_check(conn: Connection, name: str) -> CheckRecord | None:
     """Return the newest result of a check, or None if it never ran."""
-    return fetch_one(conn, "select at, ok, text from checks where name = ?", (name,))
+    return fetch_record(conn, CheckRecord, "select at, ok, text from checks where name = ?", (name,))
 
 
-def list_drills(conn: Connection) -> dict[str, Row]:
+def list_drills(conn: Connection) -> dict[str, Drill]:
     """Return the results of restore drills, by the backup's name."""
     drill_rows = fetch_all(
         conn, "select name, at, ok, text from checks where substr(name, 1, ?) = ?", (len(DRILL_PREFIX), DRILL_PREFIX)
     )
-    return {row.pop("name").removeprefix(DRILL_PREFIX): {**row, "ok": bool(row["ok"])} for row in drill_rows}
+    return {
+        row["name"].removeprefix(DRILL_PREFIX): Drill(at=row["at"], ok=bool(row["ok"]), text=row["text"])
+        for row in drill_rows
+    }
 
 
 def list_proven_backups(conn: Connection) -> set[str]:
     """Return the names of the backups that passed their restore drill."""
-    return {name for name, drill in list_drills(conn).items() if drill["ok"]}
+    return {name for name, drill in list_drills(conn).items() if drill.ok}
 
 
 def delete_check(conn: Connection, name: str) -> None:

@@ -6,8 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from claude_mem.domain.records import WRITER_VERSION, Draft
+from claude_mem.domain.reports import FailedTurn, ReprocessCounts, ReprocessProgress
 from claude_mem.domain.text import clip_closing
-from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
+from claude_mem.storage.sqlite.engine import (
+    Connection,
+    fetch_all,
+    fetch_one,
+    fetch_record,
+    fetch_records,
+    fetch_value,
+)
 from claude_mem.storage.sqlite.journal import jobs
 from claude_mem.storage.sqlite.memory.observations import MACHINE_OWNED, encode_json
 
@@ -64,7 +72,7 @@ class ReprocessFilter:
 ALL_TURNS = ReprocessFilter()
 
 
-def _filter_sql(turn_filter: ReprocessFilter, condition: str = _OUTDATED) -> tuple[str, Row]:
+def _filter_sql(turn_filter: ReprocessFilter, condition: str = _OUTDATED) -> tuple[str, dict[str, object]]:
     parts = [condition]
     if turn_filter.project_ids is not None:
         in_projects = "select id from sdk_sessions where project_id in (select value from json_each(:projects))"
@@ -77,14 +85,15 @@ def _filter_sql(turn_filter: ReprocessFilter, condition: str = _OUTDATED) -> tup
 # --- selecting -------------------------------------------------------------------------------------------------------
 
 
-def count_reprocessable_turns(conn: Connection, turn_filter: ReprocessFilter = ALL_TURNS) -> Row:
+def count_reprocessable_turns(conn: Connection, turn_filter: ReprocessFilter = ALL_TURNS) -> ReprocessCounts:
     """Count the turns that can be reprocessed from their events, and those that stay unchanged, by reason.
 
     A turn stays unchanged if a person or a model owns its text, or if its events were purged.
     """
     where, params = _filter_sql(turn_filter, _BEHIND)
-    turn_counts = fetch_one(
+    counts = fetch_record(
         conn,
+        ReprocessCounts,
         f"""
         with those as (
             select {_HAS_EVENTS} as has_events, {_OWNED_BY_USER} as persons, {_WRITTEN_BY_MODEL} as models
@@ -97,8 +106,8 @@ def count_reprocessable_turns(conn: Connection, turn_filter: ReprocessFilter = A
         """,
         params,
     )
-    assert turn_counts is not None
-    return turn_counts
+    assert counts is not None
+    return counts
 
 
 def list_transcript_sources(
@@ -150,18 +159,19 @@ def count_outdated_turns(conn: Connection, turn_filter: ReprocessFilter = ALL_TU
     return int(fetch_value(conn, sql, {**params, "kind": jobs.REPROCESS_JOB}))
 
 
-def get_reprocess_progress(conn: Connection, turn_filter: ReprocessFilter = ALL_TURNS) -> Row:
+def get_reprocess_progress(conn: Connection, turn_filter: ReprocessFilter = ALL_TURNS) -> ReprocessProgress:
     """Return how many turns are still to be processed, and which failed and why."""
     where, params = _filter_sql(turn_filter)
-    failed = fetch_all(
+    failed = fetch_records(
         conn,
+        FailedTurn,
         f"""
         select t.id as turn, j.error from jobs j join turns t on t.id = cast(j.subject as integer)
          where j.kind = :kind and j.dead and {where} order by t.id limit {MAX_LISTED_FAILURES}
         """,
         {**params, "kind": jobs.REPROCESS_JOB},
     )
-    return {"left": count_outdated_turns(conn, turn_filter), "failed": failed}
+    return ReprocessProgress(left=count_outdated_turns(conn, turn_filter), failed=failed)
 
 
 # --- enqueueing ------------------------------------------------------------------------------------------------------

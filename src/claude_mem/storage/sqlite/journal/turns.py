@@ -9,10 +9,11 @@ from functools import lru_cache
 import msgspec
 
 from claude_mem.domain.records import WRITER_VERSION, Body, EarlierReads, Event, Exchange, Prompted, Turn
+from claude_mem.domain.session_reports import OpenTurn, TurnRecord
 from claude_mem.domain.text import normalize_title
 from claude_mem.privacy import external, trust
 from claude_mem.storage.sqlite.deletion import tombstones
-from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
+from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_records, fetch_value
 from claude_mem.storage.sqlite.journal import arrival_order, jobs
 from claude_mem.storage.sqlite.memory import sessions
 from claude_mem.storage.sqlite.memory.trusted_sources import (
@@ -135,13 +136,14 @@ def has_later_turn(conn: Connection, turn_id: int) -> bool:
     return bool(fetch_value(conn, query, (turn_id,)))
 
 
-def list_silent_turns(conn: Connection, *, before: int) -> list[Row]:
+def list_silent_turns(conn: Connection, *, before: int) -> list[OpenTurn]:
     """Return open turns without activity since `before`.
 
     Sessions that are being back-filled are excluded: all their events are old, and more are coming.
     """
-    return fetch_all(
+    return fetch_records(
         conn,
+        OpenTurn,
         """
         select id, session_id, last_at from turns where closed_at is null and last_at < ?
            and session_id not in (select f.session_id from backfill_files f
@@ -393,6 +395,8 @@ def _load_carried(conn: Connection, row: Row, trusted_sources: frozenset[str]) -
         source = _foreign_source(event["body"], event["origin"] or "", here)
         if source in trusted_sources or chars_left[kind := _CARRIED_KINDS.get(source, "foreign")] <= 0:
             continue
+        if kind == "own" and _is_reading(event["body"]):
+            continue  # the agent may have written into that file what it had read elsewhere
         event_texts = _foreign_texts(event["body"])
         texts[kind] += event_texts
         chars_left[kind] -= sum(map(len, event_texts))
@@ -408,6 +412,11 @@ def _fetched_by(body: str) -> frozenset[str]:
 def _foreign_source(body: str, origin: str, here: external.Workspace) -> str:
     """Return the external source of an event's text, or an empty string if it has none."""
     return external.foreign_kind(_DECODE.decode(body), here) if origin in trust.TRUSTED else origin
+
+
+@lru_cache(maxsize=512)
+def _is_reading(body: str) -> bool:
+    return external.reads_files(_DECODE.decode(body))
 
 
 @lru_cache(maxsize=512)
@@ -443,10 +452,11 @@ def _load_known_titles(conn: Connection, session_id: int, *, before: int) -> fro
     return frozenset(normalize_title(row["title"]) for row in title_rows)
 
 
-def list_turns(conn: Connection, session_id: int) -> list[Row]:
+def list_turns(conn: Connection, session_id: int) -> list[TurnRecord]:
     """Return the turns of a session by number."""
-    return fetch_all(
+    return fetch_records(
         conn,
+        TurnRecord,
         """
         select id, number, private, opened_at, closed_at, closed_by, digested_at from turns
          where session_id = ? order by number

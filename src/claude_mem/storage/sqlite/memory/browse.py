@@ -13,15 +13,34 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import pairwise, takewhile
+from typing import TypedDict
 
 import msgspec
 
 from claude_mem.domain.errors import InvalidRequest, NotFound
+from claude_mem.domain.project_reports import ActiveDay, AgentSessions, FileEntry, ProjectTotals, SessionLane
 from claude_mem.domain.records import Job
-from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
+from claude_mem.domain.session_reports import (
+    ActiveSession,
+    BackfillActivity,
+    JobKindCounts,
+    LastEvent,
+    RetryingJob,
+    RunningJob,
+)
+from claude_mem.storage.sqlite.engine import (
+    Connection,
+    Row,
+    fetch_all,
+    fetch_one,
+    fetch_record,
+    fetch_records,
+    fetch_value,
+)
 from claude_mem.storage.sqlite.external_db import fetch_tuples
 from claude_mem.storage.sqlite.journal import jobs
-from claude_mem.storage.sqlite.memory.observations import MEMORY_QUERIES, decode_row, encode_json
+from claude_mem.storage.sqlite.memory import anchors
+from claude_mem.storage.sqlite.memory.observations import MEMORY_QUERIES, VALIDITY, decode_row, encode_json
 
 # The letter that people and agents write before the id of an item of each kind.
 ID_PREFIXES = {"observation": "", "summary": "S", "prompt": "P"}
@@ -30,18 +49,18 @@ _KIND_BY_PREFIX = {"": "observation", "#": "observation", "S": "summary", "P": "
 _TIMELINE_QUERIES = {
     "observation": """
         select 'observation' as kind, a.id, a.created_at, a.project_id, a.session_id, a.type, a.title, a.tokens,
-               a.files_modified as files, a.trust, a.verdict
+               a.files_modified as files, a.trust, a.verdict, a.superseded_by
           from observations a where not a.forgotten
     """,
     "summary": """
         select 'summary' as kind, a.id, a.created_at, a.project_id, a.session_id, null as type,
                coalesce(a.completed, a.request) as title, null as tokens, a.files_edited as files,
-               a.trust, a.verdict
+               a.trust, a.verdict, null as superseded_by
           from session_summaries a where true
     """,
     "prompt": """
         select 'prompt' as kind, a.id, a.created_at, s.project_id, a.session_id, null as type, a.text as title,
-               null as tokens, '[]' as files, null as trust, '' as verdict
+               null as tokens, '[]' as files, null as trust, '' as verdict, null as superseded_by
           from user_prompts a join sdk_sessions s on s.id = a.session_id where true
     """,
 }
@@ -59,12 +78,14 @@ MAX_ACTIVE_SESSIONS, MAX_LISTED_ERRORS = 50, 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedFilter:
-    """Which items to list. An empty field means no restriction; only observations have a type or a concept."""
+    """Which items to list. An empty field means no restriction; only observations have a type, a concept or a
+    validity."""
 
     project_id: int = 0
     kind: str = ""
     type: str = ""
     concept: str = ""
+    validities: tuple[str, ...] = ()
     host: str = ""
     since: int | None = None
     until: int | None = None
@@ -100,11 +121,14 @@ def load_feed_page(
     ]
     ordered = sorted(candidates, key=_sort_key, reverse=True)
     items, has_more = ordered[:limit], len(ordered) > limit
-    return [decode_row(row) for row in items], FeedCursor(*_sort_key(items[-1])) if has_more else None
+    return anchors.add_states(conn, [decode_row(row) for row in items]), FeedCursor(
+        *_sort_key(items[-1])
+    ) if has_more else None
 
 
 def _kinds(feed_filter: FeedFilter) -> list[str]:
-    only = "observation" if feed_filter.type or feed_filter.concept else feed_filter.kind
+    is_of_observations = feed_filter.type or feed_filter.concept or feed_filter.validities
+    only = "observation" if is_of_observations else feed_filter.kind
     if feed_filter.kind and only != feed_filter.kind:
         return []
     return [kind for kind in MEMORY_QUERIES if only in ("", kind)]
@@ -121,6 +145,9 @@ def _fetch_kind(
         f"{project} = :project": feed_filter.project_id,
         "o.type = :type": feed_filter.type,
         "instr(o.concepts, :concept)": feed_filter.concept,
+        VALIDITY.format("v.latest and v.validity in (select value from json_each(:validities))"): (
+            feed_filter.validities
+        ),
         "s.host = :host": feed_filter.host,
         "o.created_at >= :since": feed_filter.since is not None,
         "o.created_at < :until": feed_filter.until is not None,
@@ -137,6 +164,7 @@ def _fetch_kind(
             "project": feed_filter.project_id,
             "type": feed_filter.type,
             "concept": encode_json(feed_filter.concept),  # as in the JSON list, with quotes
+            "validities": encode_json(list(feed_filter.validities)),
             "host": feed_filter.host,
             "since": feed_filter.since,
             "until": feed_filter.until,
@@ -200,7 +228,7 @@ def list_timeline(
     earlier = [row for row in ordered if _sort_key(row) < point_key]
     later = [row for row in ordered if _sort_key(row) >= point_key]
     window = [*earlier[len(earlier) - min(before, len(earlier)) :], *later[: after + bool(point.id)]]
-    return [_add_names(conn, row) for row in window]
+    return [_add_names(conn, row) for row in anchors.add_states(conn, window)]
 
 
 def _fetch_side(conn: Connection, at: int, project_ids: list[int] | None, count: int, *, later: bool) -> list[Row]:
@@ -238,10 +266,11 @@ def _add_names(conn: Connection, row: Row) -> Row:
 # --- overview of a project -------------------------------------------------------------------------------------------
 
 
-def get_project_totals(conn: Connection, project_id: int) -> Row:
+def get_project_totals(conn: Connection, project_id: int) -> ProjectTotals:
     """Return how much is stored, for which period, and from which agents."""
-    return {
-        "counts": {
+    first_at, last_at = _span(conn, project_id)
+    return ProjectTotals(
+        counts={
             "sessions": fetch_value(conn, "select count(*) from sdk_sessions where project_id = ?", (project_id,)),
             "turns": fetch_value(conn, f"select count(*) from {_TURNS}", (project_id,)),
             "observations": fetch_value(conn, f"select count(*) {_OBSERVATIONS}", (project_id,)),
@@ -251,19 +280,21 @@ def get_project_totals(conn: Connection, project_id: int) -> Row:
             ),
             "files": fetch_value(conn, "select count(*) from known_files where project_id = ?", (project_id,)),
         },
-        **_span(conn, project_id),
-        "agents": fetch_all(
+        first_at=first_at,
+        last_at=last_at,
+        agents=fetch_records(
             conn,
+            AgentSessions,
             """
             select host, count(*) as sessions, max(last_event_at) as last_at from sdk_sessions
              where project_id = ? group by host order by sessions desc, host
             """,
             (project_id,),
         ),
-    }
+    )
 
 
-def _span(conn: Connection, project_id: int) -> Row:
+def _span(conn: Connection, project_id: int) -> tuple[int | None, int | None]:
     """Return the times of the first and last thing known about a project.
 
     Observations are included because those saved by hand have no session.
@@ -279,15 +310,16 @@ def _span(conn: Connection, project_id: int) -> Row:
         (project_id,),
     )
     times = [at for at in (bounds or {}).values() if at is not None]
-    return {"first_at": min(times, default=None), "last_at": max(times, default=None)}
+    return min(times, default=None), max(times, default=None)
 
 
 def list_sessions_in_range(
     conn: Connection, project_id: int, *, since: int, until: int, limit: int, offset: int
-) -> list[Row]:
+) -> list[SessionLane]:
     """List the sessions of a time range, the most recently active first."""
-    return fetch_all(
+    return fetch_records(
         conn,
+        SessionLane,
         """
         select s.id, s.host, s.title, s.status, s.started_at as start_at, max(s.last_event_at, s.started_at) as end_at,
                s.prompt_counter as turns,
@@ -303,7 +335,7 @@ def list_sessions_in_range(
 # --- files of a project ----------------------------------------------------------------------------------------------
 
 
-def list_known_files(conn: Connection, project_id: int, under: str) -> list[Row]:
+def list_known_files(conn: Connection, project_id: int, under: str) -> list[FileEntry]:
     """Return one level of the tree of known files: folders first, each with the totals of everything below it."""
     level_rows = fetch_all(
         conn,
@@ -317,7 +349,7 @@ def list_known_files(conn: Connection, project_id: int, under: str) -> list[Row]
     )
     entries = [_tree_entry(row, under) for row in level_rows]
     return sorted(
-        entries, key=lambda row: (row["kind"] == "file", row["path"].startswith(OUTSIDE_PREFIX), row["name"].lower())
+        entries, key=lambda entry: (entry.kind == "file", entry.path.startswith(OUTSIDE_PREFIX), entry.name.lower())
     )
 
 
@@ -326,20 +358,20 @@ def _prefix_end(under: str) -> str:
     return under[:-1] + chr(ord(under[-1]) + 1) if under else "\U0010ffff"
 
 
-def _tree_entry(row: Row, under: str) -> Row:
+def _tree_entry(row: Row, under: str) -> FileEntry:
     """Return a file or folder entry. A folder that contains nothing but one subfolder is shown together with it."""
     counts = {name: row[name] for name in ("edited", "read", "newest_at")}
     if not row["part"].endswith("/"):
-        return {"kind": "file", "name": row["part"], "path": row["first"], **counts}
+        return FileEntry(kind="file", name=row["part"], path=row["first"], **counts)
     same = takewhile(lambda pair: pair[0] == pair[1], zip(row["first"], row["last"], strict=False))
     path = "".join(letter for letter, _ in same).rpartition("/")[0] + "/"
-    return {"kind": "folder", "name": path[len(under) :], "path": path, "files": row["files"], **counts}
+    return FileEntry(kind="folder", name=path[len(under) :], path=path, files=row["files"], **counts)
 
 
 # --- active days of a project ----------------------------------------------------------------------------------------
 
 
-def list_active_days(conn: Connection, project_id: int, year: int) -> list[Row]:
+def list_active_days(conn: Connection, project_id: int, year: int) -> list[ActiveDay]:
     """Return what was done on each day of a year, in local time; days without activity are left out."""
     midnights = _midnights(year)
     params = {"project": project_id, "begin": midnights[0], "end": midnights[-1]}
@@ -355,7 +387,7 @@ def list_active_days(conn: Connection, project_id: int, year: int) -> list[Row]:
     }
     first = date(year, 1, 1)
     return [
-        {"day": (first + timedelta(days=day)).isoformat(), **{name: count[day] for name, count in counts.items()}}
+        ActiveDay(day=(first + timedelta(days=day)).isoformat(), **{name: count[day] for name, count in counts.items()})
         for day in sorted(set().union(*counts.values()))
     ]
 
@@ -395,7 +427,14 @@ def _count_observations_by_day(conn: Connection, project_id: int, midnights: Seq
 # --- current activity ------------------------------------------------------------------------------------------------
 
 
-def list_active_sessions(conn: Connection, *, now: int) -> list[Row]:
+class _LatestTurn(TypedDict):
+    turn: int | None
+    private: bool
+    since: int | None
+    open: bool
+
+
+def list_active_sessions(conn: Connection, *, now: int) -> list[ActiveSession]:
     """Return sessions with an open turn and those with events in the last minutes, newest first."""
     session_rows = fetch_all(
         conn,
@@ -411,11 +450,12 @@ def list_active_sessions(conn: Connection, *, now: int) -> list[Row]:
         {"since": now - ACTIVE_SESSION_MS, "limit": MAX_ACTIVE_SESSIONS},
     )
     return [
-        {**row, **_latest_turn(conn, row["id"]), "last_event": _last_event(conn, row["id"])} for row in session_rows
+        ActiveSession(**row, **_latest_turn(conn, row["id"]), last_event=_last_event(conn, row["id"]))
+        for row in session_rows
     ]
 
 
-def _latest_turn(conn: Connection, session_id: int) -> Row:
+def _latest_turn(conn: Connection, session_id: int) -> _LatestTurn:
     turn = fetch_one(
         conn,
         """
@@ -434,10 +474,11 @@ def _latest_turn(conn: Connection, session_id: int) -> Row:
     }
 
 
-def _last_event(conn: Connection, session_id: int) -> Row | None:
+def _last_event(conn: Connection, session_id: int) -> LastEvent | None:
     """Return kind and tool name of the last event, never its input."""
-    return fetch_one(
+    return fetch_record(
         conn,
+        LastEvent,
         """
         select at, kind, json_extract(body, '$.name') as tool from events where session_id = ? order by seq desc limit 1
         """,
@@ -445,28 +486,29 @@ def _last_event(conn: Connection, session_id: int) -> Row | None:
     )
 
 
-def describe_running_jobs(conn: Connection, claimed_jobs: Iterable[Job]) -> list[Row]:
+def describe_running_jobs(conn: Connection, claimed_jobs: Iterable[Job]) -> list[RunningJob]:
     """Return the jobs in progress, with the session and turn each is about."""
-    return [{"kind": job.kind, "attempts": job.attempts, **_subject(conn, job)} for job in claimed_jobs]
+    return [_describe_running(conn, job) for job in claimed_jobs]
 
 
-def _subject(conn: Connection, job: Job) -> Row:
+def _describe_running(conn: Connection, job: Job) -> RunningJob:
     number = int(head) if (head := job.subject.partition(".")[0]).isdigit() else 0
-    subject: Row | None = None
+    session_id, turn_number, title = None, None, None
     if job.kind in jobs.TURN_JOBS:
-        subject = fetch_one(conn, "select session_id, number as turn from turns where id = ?", (number,))
+        turn = fetch_one(conn, "select session_id, number from turns where id = ?", (number,))
+        session_id, turn_number = (turn["session_id"], turn["number"]) if turn else (None, None)
     elif job.kind == "reconcile":
-        subject = {"session_id": number, "turn": None}
-    if subject is None:
-        return {"session_id": None, "turn": None, "title": None}
-    title = fetch_value(conn, "select title from sdk_sessions where id = ?", (subject["session_id"],))
-    return {**subject, "title": title}
+        session_id = number
+    if session_id is not None:
+        title = fetch_value(conn, "select title from sdk_sessions where id = ?", (session_id,))
+    return RunningJob(kind=job.kind, attempts=job.attempts, session_id=session_id, turn=turn_number, title=title)
 
 
-def count_jobs_by_kind(conn: Connection) -> list[Row]:
+def count_jobs_by_kind(conn: Connection) -> list[JobKindCounts]:
     """Return how many jobs of each kind wait for the first attempt, wait for a retry, and are dead."""
-    return fetch_all(
+    return fetch_records(
         conn,
+        JobKindCounts,
         """
         select kind, count(*) filter (where not dead and error is null) as waiting,
                count(*) filter (where not dead and error is not null) as retrying,
@@ -476,10 +518,11 @@ def count_jobs_by_kind(conn: Connection) -> list[Row]:
     )
 
 
-def list_retrying_jobs(conn: Connection) -> list[Row]:
+def list_retrying_jobs(conn: Connection) -> list[RetryingJob]:
     """Return the jobs that will be retried, with their errors."""
-    return fetch_all(
+    return fetch_records(
         conn,
+        RetryingJob,
         """
         select id, kind, attempts, due_at, error from jobs where not dead and error is not null
          order by due_at limit ?
@@ -493,7 +536,7 @@ def count_set_aside_events(conn: Connection) -> int:
     return int(fetch_value(conn, "select count(*) from receipts where outcome = 'set_aside'"))
 
 
-def get_backfill_activity(conn: Connection) -> Row | None:
+def get_backfill_activity(conn: Connection) -> BackfillActivity | None:
     """Return the progress of the running back-fill, or None."""
     run = fetch_value(conn, "select max(id) from backfills")
     files = run and fetch_one(
@@ -506,4 +549,4 @@ def get_backfill_activity(conn: Connection) -> Row | None:
         (run,),
     )
     reading, digesting = jobs.count_jobs(conn, jobs.BACKFILL_JOB), jobs.count_jobs(conn, jobs.DIGEST_BACKFILLED_JOB)
-    return {**files, "digesting": digesting} if files and (reading or digesting) else None
+    return BackfillActivity(**files, digesting=digesting) if files and (reading or digesting) else None

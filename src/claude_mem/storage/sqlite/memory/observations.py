@@ -9,6 +9,7 @@ current again. What cites code is superseded by what became of the code instead 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -31,8 +32,9 @@ INJECTABLE = f"(o.verdict != 'wrong' and {TRUSTED_OR_APPROVED})"
 PENDING_APPROVAL = f"o.verdict = '' and o.trust not in {TRUSTED}"  # waits for a person's approval
 MACHINE_OWNED = "not forgotten and trust != 'user' and verdict = ''"  # no person edited, judged or deleted it
 NOT_SUPERSEDED = "o.superseded_by is null"
+VALIDITY = "exists (select 1 from validity_changes v where v.observation_id = o.id and {})"
 STATEMENT_COLUMNS = ("type", "title", "trust", "verdict", "forgotten")  # columns on which the links depend
-MAX_STATEMENTS = 1_000  # of a project, that are compared: the newest
+MAX_STATEMENTS = 500  # of a project, that are compared: rules, then the newest
 # Rules, decisions, and what was saved on its own, if they cite no code.
 _IS_STATEMENT = """
     (o.type = 'rule' or ((o.type = 'decision' or o.turn_id is null)
@@ -327,14 +329,29 @@ def append_to_prompt(conn: Connection, turn_id: int, text: str) -> bool:
 
 
 def list_memories(
-    conn: Connection, *, kind: str, limit: int, offset: int, project: str = "", type_: str = ""
+    conn: Connection,
+    *,
+    kind: str,
+    limit: int,
+    offset: int,
+    project: str = "",
+    type_: str = "",
+    validities: Sequence[str] = (),
 ) -> list[Row]:
-    """List items of one kind, newest first. Only observations have a type."""
+    """List items of one kind, newest first. Only observations have a type and a validity."""
     where = ("and p.name = :project " if project else "") + ("and o.type = :type" if type_ else "")
+    if validities:
+        where += " and " + VALIDITY.format("v.latest and v.validity in (select value from json_each(:validities))")
     items = fetch_all(
         conn,
         f"{MEMORY_QUERIES[kind]} {where} order by o.created_at desc, o.id desc limit :limit offset :offset",
-        {"project": project, "type": type_, "limit": limit, "offset": offset},
+        {
+            "project": project,
+            "type": type_,
+            "validities": encode_json(list(validities)),
+            "limit": limit,
+            "offset": offset,
+        },
     )
     return [decode_row(row) for row in items]
 
@@ -671,14 +688,17 @@ def link_statements(conn: Connection, project_id: int) -> None:
     rows = fetch_all(
         conn,
         f"""
-        select o.id, o.title, (o.type = 'rule') + (o.trust = 'user') > 0 as authority from observations o
+        select o.id, o.title, (o.type = 'rule') + (o.trust = 'user') > 0 as authority, o.created_at as at from observations o
          where o.project_id = ? and not o.forgotten and {_IS_STATEMENT} and {INJECTABLE}
-         order by o.created_at desc, o.id desc limit {MAX_STATEMENTS}
+         order by o.type = 'rule' desc, o.created_at desc, o.id desc limit {MAX_STATEMENTS}
         """,
         (project_id,),
     )
     links = rules.find_superseded(
-        [Statement(row["id"], row["title"] or "", row["authority"]) for row in reversed(rows)]
+        [
+            Statement(row["id"], row["title"] or "", row["authority"])
+            for row in sorted(rows, key=lambda row: (row["at"], row["id"]))
+        ]
     )
     linked_rows = fetch_all(
         conn,
@@ -686,6 +706,9 @@ def link_statements(conn: Connection, project_id: int) -> None:
         (project_id,),
     )
     stored_links = {row["id"]: row["superseded_by"] for row in linked_rows}
+    if len(rows) == MAX_STATEMENTS:  # the links of older ones stay
+        compared_ids = {row["id"] for row in rows}
+        stored_links = {row_id: link for row_id, link in stored_links.items() if row_id in compared_ids}
     for row_id in stored_links.keys() | links.keys():
         if stored_links.get(row_id) != links.get(row_id):
             conn.execute("update observations set superseded_by = ? where id = ?", (links.get(row_id), row_id))

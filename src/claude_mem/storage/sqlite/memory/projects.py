@@ -11,9 +11,27 @@ import os
 import re
 from pathlib import Path
 
+from msgspec import structs
+
 from claude_mem.domain.errors import InvalidRequest, NotFound
+from claude_mem.domain.project_reports import (
+    MergePreview,
+    Project,
+    ProjectHere,
+    ProjectSummary,
+    RelatedProject,
+    SimilarProject,
+)
 from claude_mem.domain.text import shorten, strip_invisible
-from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
+from claude_mem.storage.sqlite.engine import (
+    Connection,
+    Row,
+    fetch_all,
+    fetch_one,
+    fetch_record,
+    fetch_records,
+    fetch_value,
+)
 from claude_mem.storage.sqlite.journal import jobs, notices
 from claude_mem.storage.sqlite.memory import observations
 from claude_mem.system import git_files
@@ -74,7 +92,7 @@ def _find_by_identity(conn: Connection, project: ResolvedProject) -> int | None:
         if project_id is not None and not _is_false_match(conn, project, identity, project_id):
             return project_id
     former_id = _find_alias(conn, project.former) if project.former else None
-    return former_id if former_id is not None and get_project_row(conn, former_id)["root"] == project.root else None
+    return former_id if former_id is not None and get_project(conn, former_id).root == project.root else None
 
 
 def _find_alias(conn: Connection, identity: str) -> int | None:
@@ -148,14 +166,14 @@ def list_project_ids_by_name(conn: Connection, name: str) -> list[int]:
     return [row["id"] for row in fetch_all(conn, "select id from projects where name = ? order by id", (name,))]
 
 
-def find_project_row(conn: Connection, project_id: int) -> Row | None:
+def find_project(conn: Connection, project_id: int) -> Project | None:
     """Return the project, or None."""
-    return fetch_one(conn, "select id, name, root, created_at from projects where id = ?", (project_id,))
+    return fetch_record(conn, Project, "select id, name, root, created_at from projects where id = ?", (project_id,))
 
 
-def get_project_row(conn: Connection, project_id: int) -> Row:
+def get_project(conn: Connection, project_id: int) -> Project:
     """Return the project; raise `NotFound` if there is none."""
-    project = find_project_row(conn, project_id)
+    project = find_project(conn, project_id)
     if project is None:
         raise NotFound(
             f"there is no project {project_id}", hint="run `claude-mem project list` to see the existing ones"
@@ -186,10 +204,11 @@ def list_projects_with_folders(conn: Connection) -> list[int]:
     return [row["project_id"] for row in fetch_all(conn, "select distinct project_id from project_dirs")]
 
 
-def list_projects_with_counts(conn: Connection) -> list[Row]:
+def list_projects_with_counts(conn: Connection) -> list[ProjectSummary]:
     """List the projects with their counts, the most recently active first."""
-    return fetch_all(
+    return fetch_records(
         conn,
+        ProjectSummary,
         """
         select p.id, p.name, p.root,
                (select count(*) from sdk_sessions s where s.project_id = p.id) as sessions,
@@ -200,36 +219,40 @@ def list_projects_with_counts(conn: Connection) -> list[Row]:
     )
 
 
-def list_related_projects(conn: Connection, project_id: int, repository: Repository | None = None) -> list[Row]:
+def list_related_projects(
+    conn: Connection, project_id: int, repository: Repository | None = None
+) -> list[RelatedProject]:
     """Return other projects with the `same` remote or first commit, each with the command that merges the two."""
-    related_rows = _find_projects_with_same_origin(conn, project_id, repository)
     return [
-        {**row, "command": _format_merge_command(project_id, row["id"]) if project_id else ""} for row in related_rows
+        RelatedProject(
+            **structs.asdict(project), command=_format_merge_command(project_id, project.id) if project_id else ""
+        )
+        for project in _find_projects_with_same_origin(conn, project_id, repository)
     ]
 
 
-def describe_project_here(conn: Connection, project: ResolvedProject) -> Row:
+def describe_project_here(conn: Connection, project: ResolvedProject) -> ProjectHere:
     """Return the id of a folder's project, if it is known yet, and the projects it may have to be merged with."""
     project_id = find_project_id(conn, project)
-    return {"id": project_id, "related": list_related_projects(conn, project_id or 0, project.repository)}
+    return ProjectHere(id=project_id, related=list_related_projects(conn, project_id or 0, project.repository))
 
 
 # --- renaming and merging --------------------------------------------------------------------------------------------
 
 
-def rename_project(conn: Connection, project_id: int, name: str) -> Row:
+def rename_project(conn: Connection, project_id: int, name: str) -> Project:
     """Change the name of a project and return the project."""
-    get_project_row(conn, project_id)
+    get_project(conn, project_id)
     conn.execute("update projects set name = ? where id = ?", (name, project_id))
-    return get_project_row(conn, project_id)
+    return get_project(conn, project_id)
 
 
-def preview_project_merge(conn: Connection, source: int, target: int) -> Row:
+def preview_project_merge(conn: Connection, source: int, target: int) -> MergePreview:
     """Preview a merge: both projects, and how many rows of each kind would move."""
     if source == target:
         raise InvalidRequest("a project cannot be merged into itself", hint="name two different projects")
     counts = {word: _count(conn, table, source) for word, table in PROJECT_TABLES.items() if word not in _UNCOUNTED}
-    return {"from": get_project_row(conn, source), "into": get_project_row(conn, target), "moves": counts}
+    return MergePreview(from_=get_project(conn, source), into=get_project(conn, target), moves=counts)
 
 
 def _count(conn: Connection, table: str, project_id: int) -> int:
@@ -238,7 +261,7 @@ def _count(conn: Connection, table: str, project_id: int) -> int:
     return int(fetch_value(conn, f"select count(*) from {table} where project_id = ? {visible}", (project_id,)))
 
 
-def merge_project_into(conn: Connection, source: int, target: int) -> Row:
+def merge_project_into(conn: Connection, source: int, target: int) -> MergePreview:
     """Move everything of the source project to the target, including its identities, and delete the source."""
     preview = preview_project_merge(conn, source, target)
     index_queue = fetch_all(conn, "select kind, row_id from index_queue")
@@ -251,13 +274,13 @@ def merge_project_into(conn: Connection, source: int, target: int) -> Row:
         """
         update projects set created_at = min(created_at, ?2), root = iif(root = '', ?3, root) where id = ?1
         """,
-        (target, preview["from"]["created_at"], preview["from"]["root"]),
+        (target, preview.from_.created_at, preview.from_.root),
     )
     conn.execute("delete from projects where id = ?", (source,))
     notices.withdraw_merge_offers(conn, source)
     _restore_index_queue(conn, target, index_queue)
     observations.link_statements(conn, target)
-    return {**preview, "into": get_project_row(conn, target)}
+    return structs.replace(preview, into=get_project(conn, target))
 
 
 def _move_deleted_rows(conn: Connection, source: int, target: int) -> None:
@@ -319,8 +342,8 @@ def _record_repository(
     _upsert_repository(conn, repository, project_id)
     # One offer is enough, however many clones there are.
     for other in _find_projects_with_same_origin(conn, project_id, repository)[:1]:
-        text = f"{_describe(conn, project_id)} has the same {other['same']} as {_describe(conn, other['id'])}."
-        _offer_merge(conn, project_id, other["id"], text, now=now)
+        text = f"{_describe(conn, project_id)} has the same {other.same} as {_describe(conn, other.id)}."
+        _offer_merge(conn, project_id, other.id, text, now=now)
 
 
 def _main_root(project: ResolvedProject, git_dir: str) -> str:
@@ -339,7 +362,7 @@ def _follow_move(
     conn.execute(
         "delete from project_aliases where identity = ? and project_id = ?", (f"{GIT_PREFIX}{old_git_dir}", project_id)
     )
-    known_root, root = get_project_row(conn, project_id)["root"], _main_root(project, new_git_dir)
+    known_root, root = get_project(conn, project_id).root, _main_root(project, new_git_dir)
     old_root = str(Path(old_git_dir).parent) if Path(old_git_dir).name == ".git" else known_root
     for folder in _folders_below(conn, project_id, old_root) if old_root else ():
         new_folder = root + folder.removeprefix(old_root)
@@ -369,7 +392,7 @@ def _replace_repository(
 
 def _update_taken_root(conn: Connection, root: str, project_id: int) -> None:
     """Move a project's root to where it was last seen if the stored root now belongs to another project."""
-    own = get_project_row(conn, project_id)["root"]
+    own = get_project(conn, project_id).root
     if own != root and _find_alias(conn, f"{GIT_PREFIX}{own}/.git") not in (None, project_id):
         conn.execute("update projects set root = ? where id = ?", (root, project_id))
 
@@ -413,8 +436,8 @@ def _format_merge_command(source: int, target: int) -> str:
 
 def _describe(conn: Connection, project_id: int) -> str:
     """Describe a project for the user: id, name and location."""
-    row = get_project_row(conn, project_id)
-    return f"project {project_id}, {shorten(strip_invisible(row['name']), 60)} ({shorten(strip_invisible(row['root']), 200)})"
+    row = get_project(conn, project_id)
+    return f"project {project_id}, {shorten(strip_invisible(row.name), 60)} ({shorten(strip_invisible(row.root), 200)})"
 
 
 # --- git directories -------------------------------------------------------------------------------------------------
@@ -495,10 +518,11 @@ def _has_present_repository(conn: Connection, project_id: int) -> bool:
 
 def _find_projects_with_same_origin(
     conn: Connection, project_id: int, repository: Repository | None = None
-) -> list[Row]:
-    """Return other projects with the same remote or first commit: `id`, `name`, `root`, and what is the `same`."""
-    return fetch_all(
+) -> list[SimilarProject]:
+    """Return other projects with the same remote or first commit."""
+    return fetch_records(
         conn,
+        SimilarProject,
         f"""
         with own as (
             select remote, root_commit from repositories where project_id = :project

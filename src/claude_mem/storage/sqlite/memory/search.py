@@ -10,13 +10,14 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
 
-from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
+from claude_mem.domain.reports import IndexCounts
+from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_records, fetch_value
 from claude_mem.storage.sqlite.external_db import fetch_tuples
-from claude_mem.storage.sqlite.memory.observations import INJECTABLE, encode_json
+from claude_mem.storage.sqlite.memory.observations import INJECTABLE, VALIDITY, encode_json
 
 # Most passages per document. A passage's id is its document's id times this, plus its part.
 PASSAGES_PER_DOCUMENT = 1_000
@@ -91,6 +92,7 @@ class SearchFilter:
     kinds: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
     concepts: tuple[str, ...] = ()
+    validities: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     since: int | None = None
     until: int | None = None
@@ -186,13 +188,13 @@ def queue_full_reindex(conn: Connection) -> None:
     conn.execute("insert or ignore into index_queue select 'turn', id from turns where not private")
 
 
-def count_index(conn: Connection, model: str) -> Row:
+def count_index(conn: Connection, model: str) -> IndexCounts:
     """Return how complete the index is."""
-    return {
-        "documents": fetch_value(conn, "select count(*) from documents"),
-        "stale": fetch_value(conn, "select count(*) from index_queue"),
-        "vectors": fetch_value(conn, "select count(distinct document_id) from vectors where model = ?", (model,)),
-    }
+    return IndexCounts(
+        documents=fetch_value(conn, "select count(*) from documents"),
+        stale=fetch_value(conn, "select count(*) from index_queue"),
+        vectors=fetch_value(conn, "select count(distinct document_id) from vectors where model = ?", (model,)),
+    )
 
 
 # --- documents -------------------------------------------------------------------------------------------------------
@@ -362,12 +364,12 @@ def list_turn_trust_levels(conn: Connection, turn_id: int) -> list[str]:
 # --- filters ---------------------------------------------------------------------------------------------------------
 
 
-def _filter_sql(search_filter: SearchFilter) -> tuple[str, dict[str, Any]]:
+def _filter_sql(search_filter: SearchFilter) -> tuple[str, dict[str, object]]:
     """Return conditions on `documents d`, and their parameters."""
     parts: list[str] = []
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
 
-    def add(condition: str, name: str, param: Any) -> None:
+    def add(condition: str, name: str, param: object) -> None:
         parts.append(condition)
         values[name] = encode_json(param) if isinstance(param, tuple) else param
 
@@ -381,6 +383,9 @@ def _filter_sql(search_filter: SearchFilter) -> tuple[str, dict[str, Any]]:
     if search_filter.concepts:
         has_concept = f"exists (select 1 from json_each(o.concepts) c where c.value in {in_list.format('concepts')})"
         add(_OBSERVATION_WHERE.format(has_concept), "concepts", search_filter.concepts)
+    if search_filter.validities:
+        of_validity = f"v.latest and v.validity in {in_list.format('validities')}"
+        add(_OBSERVATION_WHERE.format(VALIDITY.format(of_validity)), "validities", search_filter.validities)
     if search_filter.files:
         add(_ABOUT_FILES, "files", search_filter.files)
     if search_filter.since is not None:
@@ -465,9 +470,18 @@ def _count_passages_with(conn: Connection, term: str) -> int:
     )
 
 
-def _match_term(conn: Connection, term: str, search_filter: SearchFilter) -> list[tuple[Any, ...]]:
+class _TermMatch(NamedTuple):
+    """A passage that contains a term, and its rank in SQLite."""
+
+    passage: int
+    group: int
+    thread: int
+    rank: float
+
+
+def _match_term(conn: Connection, term: str, search_filter: SearchFilter) -> list[_TermMatch]:
     where, values = _filter_sql(search_filter)
-    return fetch_tuples(
+    match_rows = fetch_tuples(
         conn,
         f"""
         select words.rowid, coalesce(d.turn_id, -d.id), coalesce(d.session_id, -d.project_id), bm25(words, {BM25_WEIGHTS})
@@ -476,10 +490,11 @@ def _match_term(conn: Connection, term: str, search_filter: SearchFilter) -> lis
         """,
         {**values, "term": _quote_term(term)},
     )
+    return [_TermMatch(*row) for row in match_rows]
 
 
 def _add_scores(
-    scores: WordScores, term: str, passage_rows: list[tuple[Any, ...]], *, global_weight: float, scope_size: int
+    scores: WordScores, term: str, passage_rows: list[_TermMatch], *, global_weight: float, scope_size: int
 ) -> None:
     if not passage_rows:
         return
@@ -523,13 +538,25 @@ def complete_last_word(conn: Connection, text: str) -> str:
 # --- looking up signals and documents --------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class SignalMatch:
+    """A document that has a signal. `group` is its turn, `thread` its session, negative without one."""
+
+    id: int
+    group: int
+    thread: int
+    kind: str
+    value: str
+
+
 def find_by_signal(
     conn: Connection, search_filter: SearchFilter, *, kinds: Sequence[str], values: Iterable[str]
-) -> list[Row]:
+) -> list[SignalMatch]:
     """Return documents that have exactly one of these files, errors, commands, commits or branches."""
     where, params = _filter_sql(search_filter)
-    return fetch_all(
+    return fetch_records(
         conn,
+        SignalMatch,
         f"""
         select d.id, coalesce(d.turn_id, -d.id) as "group", coalesce(d.session_id, -d.project_id) as thread,
                f.kind, f.value
@@ -606,11 +633,23 @@ def list_turn_documents(
     return by_turn
 
 
-def list_touched_files(conn: Connection, search_filter: SearchFilter, *, most_turns: int) -> list[Row]:
+@dataclass(frozen=True, slots=True)
+class FileTouch:
+    """How often a turn edited or read a file."""
+
+    turn_id: int
+    session_id: int
+    kind: str
+    value: str
+    times: int
+
+
+def list_touched_files(conn: Connection, search_filter: SearchFilter, *, most_turns: int) -> list[FileTouch]:
     """Return which of the newest turns touched which files, oldest first, to predict where work will continue."""
     where, values = _filter_sql(search_filter)
-    return fetch_all(
+    return fetch_records(
         conn,
+        FileTouch,
         f"""
         select d.turn_id, d.session_id, f.kind, f.value, f.times
           from (select * from documents d where d.kind = 'turn' {where} order by d.created_at desc limit :turns) d
@@ -650,14 +689,30 @@ def load_hits(conn: Connection, document_ids: Sequence[int]) -> dict[int, Row]:
 # --- vectors ---------------------------------------------------------------------------------------------------------
 
 
-def list_passages_without_vector(conn: Connection, model: str, *, limit: int) -> list[Row]:
+@dataclass(frozen=True, slots=True)
+class PendingPassage:
+    """A passage that has no vector."""
+
+    id: int
+    part: int
+    kind: str
+    project_id: int
+    session_id: int | None
+    turn_id: int | None
+    created_at: int
+    title: str
+    body: str
+
+
+def list_passages_without_vector(conn: Connection, model: str, *, limit: int) -> list[PendingPassage]:
     """Return passages that have no vector of this model, newest first.
 
     Turns and observations are enough: a turn's text contains its prompt and its summary, and its observations say the
     rest. A prompt is embedded only if its turn has no document.
     """
-    return fetch_all(
+    return fetch_records(
         conn,
+        PendingPassage,
         """
         select d.id, x.id - d.id * 1000 as part, d.kind, d.project_id, d.session_id, d.turn_id, d.created_at, x.title,
                x.body
@@ -691,9 +746,22 @@ def take_deleted_vectors(conn: Connection) -> list[int]:
     return [row["document_id"] for row in fetch_all(conn, "delete from deleted_vectors returning document_id")]
 
 
-def load_vectors(conn: Connection, model: str, *, after: tuple[int, int], limit: int) -> list[tuple[Any, ...]]:
-    """Return a page of vectors: document, part, project, turn, session, created_at, length of the text, vector."""
-    return fetch_tuples(
+class StoredVector(NamedTuple):
+    """The vector of a passage. Without a turn or session, `turn` and `session` are negative."""
+
+    document: int
+    part: int
+    project: int
+    turn: int
+    session: int
+    created_at: int
+    length: int
+    vector: bytes
+
+
+def load_vectors(conn: Connection, model: str, *, after: tuple[int, int], limit: int) -> list[StoredVector]:
+    """Return a page of vectors."""
+    vector_rows = fetch_tuples(
         conn,
         """
         select v.document_id, v.part, d.project_id, coalesce(d.turn_id, -d.id), coalesce(d.session_id, -d.project_id),
@@ -703,3 +771,4 @@ def load_vectors(conn: Connection, model: str, *, after: tuple[int, int], limit:
         """,
         (model, *after, limit),
     )
+    return [StoredVector(*row) for row in vector_rows]

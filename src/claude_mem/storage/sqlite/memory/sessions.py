@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from claude_mem.domain.errors import NotFound
 from claude_mem.domain.records import Session, Status
-from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one
+from claude_mem.domain.session_reports import SessionDetails
+from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_one, fetch_record, fetch_records
 
 _COLUMNS = (
     "id, host, content_session_id, project_id, status, prompt_counter, cwd, transcript_path, transcript_offset,"
@@ -86,7 +87,7 @@ def list_unfinished_sessions(conn: Connection) -> list[Session]:
 
 def list_sessions_with_counts(
     conn: Connection, *, limit: int, offset: int, project: str = "", project_id: int = 0, host: str = ""
-) -> list[Row]:
+) -> list[SessionDetails]:
     """List sessions, the most recently active first.
 
     The page is selected first; counts are computed only for its rows.
@@ -97,8 +98,9 @@ def list_sessions_with_counts(
         "host = :host": host,
     }
     condition = " and ".join(["not forgotten", *(rule for rule, is_set in filters.items() if is_set)])
-    return fetch_all(
+    return fetch_records(
         conn,
+        SessionDetails,
         f"""
         {_LIST_QUERY} where s.id in (select id from sdk_sessions where {condition}
                                   order by last_event_at desc, id desc limit :limit offset :offset)
@@ -108,14 +110,14 @@ def list_sessions_with_counts(
     )
 
 
-def get_session_details(conn: Connection, session_id: int) -> Row:
+def get_session_details(conn: Connection, session_id: int) -> SessionDetails:
     """Return a session with its counts; raise `NotFound` if there is none."""
-    row = fetch_one(conn, f"{_LIST_QUERY} where s.id = ?", (session_id,))
-    if row is None:
+    session = fetch_record(conn, SessionDetails, f"{_LIST_QUERY} where s.id = ?", (session_id,))
+    if session is None:
         raise NotFound(
             f"there is no session {session_id}", hint="run `claude-mem list sessions` to see the existing ones"
         )
-    return row
+    return session
 
 
 # --- recording what happens ------------------------------------------------------------------------------------------

@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import msgspec
 
 from claude_mem.domain.errors import NotFound
 from claude_mem.domain.records import Body, Prompted, Turn
-from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
+from claude_mem.domain.session_reports import (
+    OutlineLine,
+    RawEvent,
+    StoryCounts,
+    StoryObservation,
+    StoryPrompt,
+    StorySession,
+    StorySummary,
+    StoryTurnRow,
+    TurnUsage,
+)
+from claude_mem.privacy import trust
+from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_records, fetch_value
 from claude_mem.storage.sqlite.journal import arrival_order
-from claude_mem.storage.sqlite.memory.observations import decode_row, encode_json
+from claude_mem.storage.sqlite.memory import anchors
+from claude_mem.storage.sqlite.memory.observations import encode_json
 
 MAX_STORY_EVENTS = 1_000  # read per turn: an agent may run for days on one prompt
 MAX_OUTLINE_TURNS = 2_000  # turns in the outline
 OUTLINE_CHARS = 80
-# Columns of an observation in a list. A column that the database does not have is left out.
-_LISTED_COLUMNS = ("id", "type", "title", "subtitle", "trust", "pinned", "verdict", "commit_id", "tokens", "created_at")
 _BODY_DECODER = msgspec.json.Decoder(Body)
 
 
-def get_story_header(conn: Connection, session_id: int) -> Row:
+class StoryHeader(StorySession, frozen=True):
+    """A session with its counts and costs, and the root of its project."""
+
+    root: str
+
+
+def get_story_header(conn: Connection, session_id: int) -> StoryHeader:
     """Return the session with its counts and costs; raise `NotFound` if there is none."""
     row = fetch_one(
         conn,
@@ -37,10 +52,6 @@ def get_story_header(conn: Connection, session_id: int) -> Row:
         raise NotFound(
             f"there is no session {session_id}", hint="run `claude-mem list sessions` to see the existing ones"
         )
-    return {**row, **_usage(conn, session_id), "counts": _counts(conn, session_id)}
-
-
-def _usage(conn: Connection, session_id: int) -> Row:
     usage = fetch_one(
         conn,
         "select count(*) as requests, coalesce(sum(input_tokens + output_tokens), 0) as model_tokens,"
@@ -48,10 +59,10 @@ def _usage(conn: Connection, session_id: int) -> Row:
         (session_id,),
     )
     assert usage is not None
-    return usage
+    return StoryHeader(**row, **usage, counts=_counts(conn, session_id))
 
 
-def _counts(conn: Connection, session_id: int) -> Row:
+def _counts(conn: Connection, session_id: int) -> StoryCounts:
     tables = {
         "turns": "turns where session_id = ?",
         "private": "turns where session_id = ? and private",
@@ -60,13 +71,14 @@ def _counts(conn: Connection, session_id: int) -> Row:
     }
     counts = {name: fetch_value(conn, f"select count(*) from {where}", (session_id,)) for name, where in tables.items()}
     purged_sql = "select coalesce(sum(events_purged), 0) from turns where session_id = ?"
-    return {**counts, "events_gone": fetch_value(conn, purged_sql, (session_id,))}
+    return StoryCounts(**counts, events_gone=fetch_value(conn, purged_sql, (session_id,)))
 
 
-def list_story_turns(conn: Connection, session_id: int) -> list[Row]:
+def list_story_turns(conn: Connection, session_id: int) -> list[StoryTurnRow]:
     """Return all turns in chronological order. A turn that was read from a transcript later has a late number."""
-    return fetch_all(
+    return fetch_records(
         conn,
+        StoryTurnRow,
         """
         select id, number, private, opened_at, last_at, closed_at, closed_by, digested_at,
                events_purged as events_gone
@@ -77,10 +89,11 @@ def list_story_turns(conn: Connection, session_id: int) -> list[Row]:
     )
 
 
-def list_story_outline(conn: Connection, session_id: int) -> list[Row]:
+def list_story_outline(conn: Connection, session_id: int) -> list[OutlineLine]:
     """Return one line per turn, for navigation."""
-    return fetch_all(
+    return fetch_records(
         conn,
+        OutlineLine,
         f"""
         select t.number, t.opened_at, t.private, substr(trim(p.text), 1, {OUTLINE_CHARS}) as text
           from turns t left join user_prompts p on p.turn_id = t.id and not t.private
@@ -93,13 +106,14 @@ def list_story_outline(conn: Connection, session_id: int) -> list[Row]:
 # --- a page of turns -------------------------------------------------------------------------------------------------
 
 
-def load_turn_prompts(conn: Connection, turn_ids: Sequence[int]) -> dict[int, Row]:
+def load_turn_prompts(conn: Connection, turn_ids: Sequence[int]) -> dict[int, StoryPrompt]:
     """Return the prompt of each turn."""
     query = "select turn_id, id, text from user_prompts where turn_id in (select value from json_each(?))"
-    return {row.pop("turn_id"): row for row in fetch_all(conn, query, (encode_json(turn_ids),))}
+    prompt_rows = fetch_all(conn, query, (encode_json(turn_ids),))
+    return {row["turn_id"]: StoryPrompt(id=row["id"], text=row["text"]) for row in prompt_rows}
 
 
-def load_turn_summaries(conn: Connection, turn_ids: Sequence[int]) -> dict[int, Row]:
+def load_turn_summaries(conn: Connection, turn_ids: Sequence[int]) -> dict[int, TurnSummary]:
     """Return the summary of each turn."""
     summary_rows = fetch_all(
         conn,
@@ -110,20 +124,34 @@ def load_turn_summaries(conn: Connection, turn_ids: Sequence[int]) -> dict[int, 
         """,
         (encode_json(turn_ids),),
     )
-    return {row.pop("turn_id"): decode_row(row) for row in summary_rows}
+    return {row["turn_id"]: _summary(row) for row in summary_rows}
 
 
-def load_turn_observations(conn: Connection, turn_ids: Sequence[int]) -> dict[int, list[Row]]:
+class TurnSummary(msgspec.Struct, frozen=True):
+    """The summary of a turn, and the files that it names."""
+
+    summary: StorySummary
+    files_read: list[str]
+    files_edited: list[str]
+
+
+def _summary(row: Row) -> TurnSummary:
+    texts = {name: row[name] for name in row if name not in ("turn_id", "files_read", "files_edited")}
+    summary = StorySummary(**texts, closing_held=trust.held_closing_origin(row))
+    return TurnSummary(summary, _decode_list(row["files_read"]), _decode_list(row["files_edited"]))
+
+
+def load_turn_observations(conn: Connection, turn_ids: Sequence[int]) -> dict[int, list[StoryObservation]]:
     """Return the observations of each turn."""
-    by_turn: defaultdict[int, list[Row]] = defaultdict(list)
+    by_turn: dict[int, list[StoryObservation]] = {}
     for turn_id in turn_ids:  # one query each, along the index on (turn_id, key)
-        query = "select * from observations where turn_id = ? and not forgotten order by created_at, id"
-        for row in fetch_all(conn, query, (turn_id,)):
-            by_turn[turn_id].append({name: row[name] for name in _LISTED_COLUMNS if name in row})
+        query = "select *, 'observation' as kind from observations where turn_id = ? and not forgotten"
+        rows = anchors.add_states(conn, fetch_all(conn, f"{query} order by created_at, id", (turn_id,)))
+        by_turn[turn_id] = [msgspec.convert(row, StoryObservation, strict=False) for row in rows]
     return by_turn
 
 
-def load_turn_usage(conn: Connection, turn_ids: Sequence[int]) -> dict[int, Row]:
+def load_turn_usage(conn: Connection, turn_ids: Sequence[int]) -> dict[int, TurnUsage]:
     """Return the number, tokens and cost of the model requests of each turn."""
     usage_rows = fetch_all(
         conn,
@@ -133,25 +161,28 @@ def load_turn_usage(conn: Connection, turn_ids: Sequence[int]) -> dict[int, Row]
         """,
         (encode_json(turn_ids),),
     )
-    return {row.pop("turn_id"): row for row in usage_rows}
+    return {
+        row["turn_id"]: TurnUsage(requests=row["requests"], tokens=row["tokens"], cost=row["cost"])
+        for row in usage_rows
+    }
 
 
-def load_turn_evidence(conn: Connection, session: Row, turn: Row) -> tuple[Turn, dict[int, int]]:
+def load_turn_evidence(conn: Connection, session: StoryHeader, turn: StoryTurnRow) -> tuple[Turn, dict[int, int]]:
     """Return a turn as evidence for the writer, and the time of each of its events."""
     query = f"select {arrival_order.ORDER_COLUMNS}, body from events where turn_id = ? order by seq limit ?"
-    event_rows = arrival_order.order_events(fetch_all(conn, query, (turn["id"], MAX_STORY_EVENTS)))
+    event_rows = arrival_order.order_events(fetch_all(conn, query, (turn.id, MAX_STORY_EVENTS)))
     readable = [(row, body) for row in event_rows if (body := _decode_body(row["body"])) is not None]
     bodies = [body for _, body in readable]
     evidence_turn = Turn(
-        id=turn["id"],
-        session_id=session["id"],
-        project_id=session["project_id"],
-        number=turn["number"],
+        id=turn.id,
+        session_id=session.id,
+        project_id=session.project_id,
+        number=turn.number,
         prompt="\n".join(body.text for body in bodies if isinstance(body, Prompted)),
-        root=session["root"],
-        cwd=session["cwd"],
-        started_at=turn["opened_at"],
-        ended_at=turn["last_at"],
+        root=session.root,
+        cwd=session.cwd,
+        started_at=turn.opened_at,
+        ended_at=turn.last_at,
         bodies=bodies,
         seqs=[row["seq"] for row, _ in readable],
     )
@@ -233,7 +264,17 @@ def list_recalls(conn: Connection, session_id: int, *, after: int) -> Iterator[t
 # --- items of injections ---------------------------------------------------------------------------------------------
 
 
-def load_named_items(conn: Connection, names: Iterable[str]) -> dict[str, Row]:
+class NamedItem(msgspec.Struct, frozen=True):
+    """An observation or a summary of an injection."""
+
+    id: int
+    type: str | None
+    title: str | None
+    forgotten: bool
+    files: list[str]
+
+
+def load_named_items(conn: Connection, names: Iterable[str]) -> dict[str, NamedItem]:
     """Return observations (`o12`) and summaries (`s5`) as they are now: title, files, and whether they still exist."""
     unique_names = set(names)
     ids_json = {kind: encode_json([int(name[1:]) for name in unique_names if name[0] == kind]) for kind in "os"}
@@ -255,7 +296,13 @@ def load_named_items(conn: Connection, names: Iterable[str]) -> dict[str, Row]:
         (ids_json["s"],),
     )
     return {
-        row["name"]: {**row, "files": [*_decode_list(row["files_read"]), *_decode_list(row["files_edited"])]}
+        row["name"]: NamedItem(
+            id=row["id"],
+            type=row["type"],
+            title=row["title"],
+            forgotten=bool(row["forgotten"]),
+            files=[*_decode_list(row["files_read"]), *_decode_list(row["files_edited"])],
+        )
         for row in item_rows
     }
 
@@ -263,7 +310,7 @@ def load_named_items(conn: Connection, names: Iterable[str]) -> dict[str, Row]:
 # --- raw events ------------------------------------------------------------------------------------------------------
 
 
-def list_raw_events(conn: Connection, session_id: int, *, number: int | None, start: int, limit: int) -> list[Row]:
+def list_raw_events(conn: Connection, session_id: int, *, number: int | None, start: int, limit: int) -> list[RawEvent]:
     """Return stored events: those of one turn by time, those of the whole session in order of arrival."""
     where, order, parent_id = "session_id = ?", "seq", session_id
     if number is not None:
@@ -279,10 +326,10 @@ def list_raw_events(conn: Connection, session_id: int, *, number: int | None, st
         """,
         (parent_id, limit, start),
     )
-    return [{**row, "body": _decode_stored(row["body"])} for row in event_rows]
+    return [RawEvent(**{**row, "body": _decode_stored(row["body"])}) for row in event_rows]
 
 
-def _decode_stored(text: str) -> Any:
+def _decode_stored(text: str) -> object:
     try:
         return msgspec.json.decode(text)
     except msgspec.MsgspecError:

@@ -7,13 +7,15 @@ machine: it is neither exported nor imported.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from claude_mem.domain.errors import NotFound
+from claude_mem.domain.project_reports import TrustedSource
 from claude_mem.domain.records import Body, ToolUsed
 from claude_mem.privacy import sources, trust
 from claude_mem.privacy.sources import ProjectRepository
-from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all
+from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_records
 from claude_mem.storage.sqlite.memory.observations import PENDING_APPROVAL
 
 
@@ -48,10 +50,11 @@ def is_from_trusted_sources(body: Body, trusted_names: Collection[str], place: P
     return not set(source_names) & set(sources.FORGES) or sources.is_team_source(body, place)
 
 
-def list_trusted_sources(conn: Connection) -> list[Row]:
+def list_trusted_sources(conn: Connection) -> list[TrustedSource]:
     """List every trusted source by project and name."""
-    return fetch_all(
+    return fetch_records(
         conn,
+        TrustedSource,
         """
         select t.project_id, p.name as project, t.source, t.at
           from trusted_sources t join projects p on p.id = t.project_id order by p.name, t.project_id, t.source
@@ -80,21 +83,31 @@ def list_approvable_items(conn: Connection, project_id: int) -> list[tuple[str, 
     """
     trusted_names = get_trusted_sources(conn, project_id)
     return [
-        (row["kind"], row["id"])
-        for row in _pending_external(conn, project_id)
-        if (source_names := trust.parse_sources(row["why"])) and trusted_names.issuperset(source_names)
+        (item.kind, item.id)
+        for item in _pending_external(conn, project_id)
+        if (source_names := trust.parse_sources(item.why)) and trusted_names.issuperset(source_names)
     ]
 
 
 def list_pending_sources(conn: Connection, project_id: int) -> set[str]:
     """Return the external sources of all queued items of the project."""
-    return {name for row in _pending_external(conn, project_id) for name in trust.parse_sources(row["why"])}
+    return {name for item in _pending_external(conn, project_id) for name in trust.parse_sources(item.why)}
 
 
-def _pending_external(conn: Connection, project_id: int) -> list[Row]:
+@dataclass(frozen=True, slots=True)
+class _PendingItem:
+    """An item that waits for approval, and why."""
+
+    kind: str
+    id: int
+    why: str
+
+
+def _pending_external(conn: Connection, project_id: int) -> list[_PendingItem]:
     where = f"where o.project_id = ?1 and o.trust = 'external' and {PENDING_APPROVAL}"
-    return fetch_all(
+    return fetch_records(
         conn,
+        _PendingItem,
         f"""
         select 'observation' as kind, o.id, o.why from observations o {where} and not o.forgotten
         union all select 'summary', o.id, o.why from session_summaries o {where}

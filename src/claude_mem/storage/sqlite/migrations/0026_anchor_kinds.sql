@@ -42,3 +42,8 @@ create trigger observations_anchors_forgotten after update of forgotten on obser
     delete from anchors where observation_id = new.id;
     delete from outcomes where observation_id = new.id;
 end;
+
+-- The anchor of a command follows from the title; so do its words, which may have been redacted.
+create trigger observations_title_changed after update of title on observations when new.title is not old.title begin
+    delete from anchors where observation_id = new.id and kind = 'command';
+end;

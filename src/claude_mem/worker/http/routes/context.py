@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
 
+import msgspec
 from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -16,6 +16,7 @@ from claude_mem.agents import payload
 from claude_mem.agents.registry import get_agent
 from claude_mem.domain import ids
 from claude_mem.domain.errors import InvalidRequest
+from claude_mem.domain.project_reports import Project
 from claude_mem.domain.records import SessionStarted
 from claude_mem.domain.text import make_storable
 from claude_mem.inject import brief
@@ -27,32 +28,40 @@ from claude_mem.storage.sqlite.memory.search import DOCUMENT_KINDS, SearchFilter
 from claude_mem.system import project_folders, spool
 from claude_mem.system.failpoints import failpoint
 from claude_mem.worker.app import Service
-from claude_mem.worker.http.params import (
-    bool_param,
-    date_param,
-    id_param,
-    int_query,
-    is_id,
-    list_param,
-    read_body,
-    read_json_body,
-    str_field,
+from claude_mem.worker.http.endpoints import Page, page
+from claude_mem.worker.http.route import AnyRoute, RawRoute, Route, read_body
+from claude_mem.worker.http.routes.health import with_timing
+from claude_mem.worker.http.schemas.context import (
+    PREVIEW_PROMPT,
+    PREVIEW_START_CONTEXT,
+    SEARCH,
+    SHOW_CONTEXT_AT_COMMIT,
+    SHOW_START_CONTEXT,
+    SHOW_TIMELINE,
+    ContextAt,
+    ContextAtQuery,
+    MemoryItem,
+    PromptContext,
+    PromptQuery,
+    SearchQuery,
+    StartContextQuery,
+    TimelineAnchor,
+    TimelinePage,
+    TimelineQuery,
 )
 
 log = logging.getLogger(__name__)
 
-_ORDERS = {"": "relevance", "relevance": "relevance", "date_desc": "date_desc", "date_asc": "date_asc"}
 _PLURALS = {"observations": "observation", "summaries": "summary", "sessions": "summary", "prompts": "prompt"}
 
 
-async def show_start_context(service: Service, request: Request) -> Any:
+async def show_start_context(service: Service, request: StartContextQuery) -> Response:
     """GET: the start context as text, by `cwd=`, `project=` or `projects=` (names; the last is the session's own)."""
-    if cwd := request.query_params.get("cwd", ""):
-        place = await project_folders.identify_project_in_thread(cwd, excluded=service.config.excluded_projects)
+    if request.cwd:
+        place = await project_folders.identify_project_in_thread(request.cwd, excluded=service.config.excluded_projects)
         start, _ = await service.context_service.start_context(place, host="", content_session_id="", source="startup")
         return PlainTextResponse(start.text)
-    names_text = request.query_params.get("projects") or request.query_params.get("project") or ""
-    names = [name.strip() for name in names_text.split(",") if name.strip()]
+    names = list(request.projects or request.project)
     if not names:
         raise InvalidRequest("`project` is missing", hint="/api/context/inject?project=NAME")
     memory = await service.db.read(_gather_named, names, limit=service.config.context_observations)
@@ -61,12 +70,33 @@ async def show_start_context(service: Service, request: Request) -> Any:
     return PlainTextResponse(text)
 
 
+async def show_context_at_commit(service: Service, request: ContextAtQuery) -> ContextAt:
+    """The start context of a session whose work tree is at the commit `at`, by `cwd` or `project` → `{project, commit,
+    context}`. Validity is judged by the commit's tree; nothing is checked out or run."""
+    if not (request.cwd or request.project):
+        raise InvalidRequest("`cwd` or `project` is missing", hint="/api/context/at?project=NAME&at=main~3")
+    project = await _find_requested_project(service, request.cwd, request.project)
+    commit, start = await service.context_service.compose_at_commit(project.id, project.root or "", request.at)
+    return ContextAt(project=project.name, commit=commit, context=start.text)
+
+
+async def _find_requested_project(service: Service, cwd: str, name: str) -> Project:
+    """Return the project of a folder, with the work tree of that folder as its root, or the project of a name."""
+    if not cwd:
+        (project_id, *_) = await service.db.read(projects.list_project_ids_by_name, name) or [0]
+        return await service.db.read(projects.get_project, project_id)
+    place = await project_folders.identify_project_in_thread(cwd, excluded=service.config.excluded_projects)
+    place_id = await service.db.read(projects.find_project_id, place)
+    project = await service.db.read(projects.get_project, place_id or 0)
+    return msgspec.structs.replace(project, root=place.root or project.root)
+
+
 def _gather_named(conn: Connection, names: list[str], *, limit: int) -> brief.ProjectMemory | None:
     project_ids = [project_id for name in names for project_id in projects.list_project_ids_by_name(conn, name)]
     return brief.gather_memory(conn, project_ids, limit=limit)
 
 
-async def inject_at_start(service: Service, request: Request) -> Any:
+async def inject_at_start(service: Service, request: Request) -> Response:
     """POST: a hook's record of a session start; the response is what the agent expects on stdout."""
     event = payload.read_event(spool.parse_envelope(ids.new_event_id(), await read_body(request)))
     if not isinstance(event.body, SessionStarted):
@@ -98,7 +128,7 @@ async def inject_at_start(service: Service, request: Request) -> Any:
     return Response(answer, media_type="application/json", background=background)
 
 
-async def inject_at_trigger(service: Service, request: Request) -> Any:
+async def inject_at_trigger(service: Service, request: Request) -> Response:
     """A hook's record of a prompt, file, command or failure; the response is what the agent expects."""
     trigger = payload.read_trigger(spool.parse_envelope(ids.new_event_id(), await read_body(request)))
     injection = await service.context_service.inject(trigger)
@@ -122,13 +152,13 @@ async def _record_quietly(record: Callable[[], Awaitable[None]]) -> None:
         log.exception("an injection could not be recorded")
 
 
-async def preview_prompt_injection(service: Service, request: Request) -> Any:
+async def preview_prompt_injection(service: Service, request: PromptQuery) -> PromptContext:
     """Preview the injection for a prompt: `{q, project, limit?}` → `{context, count, items}`."""
-    body = await read_json_body(request)
+    project_ids = await service.db.read(_project_ids, request.project, 0)
     question = rank.SearchQuery(
-        text=str_field(body, "q", "query", "prompt", required=True, limit=20_000),
-        where=await service.db.read(_parse_filter, {"project": str_field(body, "project", limit=200)}),
-        limit=body["limit"] if is_id(body.get("limit")) and body["limit"] <= 50 else 5,
+        text=request.query,
+        where=SearchFilter(project_ids=project_ids),
+        limit=request.limit,
         floor=rank.PROMPT_FLOOR,
     )
     await service.indexer.catch_up()
@@ -139,74 +169,86 @@ async def preview_prompt_injection(service: Service, request: Request) -> Any:
         await service.context_service.at_prompt(trigger, project_id) for project_id in question.where.project_ids or ()
     ]
     text = "\n".join(injection.text for injection in injections if injection.text)
-    return {"context": text, "count": len(hits), "items": [hit.as_item() for hit in hits]}
+    return PromptContext(context=text, count=len(hits), items=[hit.as_item() for hit in hits])
 
 
-async def search(service: Service, request: Request) -> Any:
-    """`query`, `limit` (1–100), `offset`, `project`, `kind`, `obs_type`, `concepts`, `files`, `dateStart`, `dateEnd`,
-    `host`, `session`, `orderBy`, `format`, `explain`, `typing` (the last word may be incomplete)
+async def search(service: Service, request: SearchQuery) -> Page[MemoryItem] | Response:
+    """`query`, `limit` (1–100), `offset`, `project`, `kind`, `obs_type`, `concepts`, `validity`, `files`, `dateStart`,
+    `dateEnd`, `host`, `session`, `orderBy`, `format`, `explain`, `typing` (the last word may be incomplete)
     → `{items, hasMore, offset, limit}`, best first."""
-    params = request.query_params
-    limit, offset = int_query(request, "limit", 20, low=1, high=100), int_query(request, "offset", 0, high=10_000)
-    if (order := _ORDERS.get(params.get("orderBy", ""))) is None:
-        raise InvalidRequest("orderBy must be relevance, date_desc or date_asc")
     await service.indexer.catch_up()
-    text = make_storable(params.get("query", params.get("q", ""))[:20_000])
+    text = request.query
     question = rank.SearchQuery(
-        text=await service.db.read(complete_last_word, text) if bool_param(params, "typing") else text,
-        where=await service.db.read(_parse_filter, dict(params)),
-        limit=limit + 1,
-        offset=offset,
-        order=order,
+        text=await service.db.read(complete_last_word, text) if request.typing else text,
+        where=await service.db.read(_search_filter, request),
+        limit=request.limit + 1,
+        offset=request.offset,
+        order=request.order or "relevance",
     )
-    hits = await rank.find_hits(service.db, service.indexer, question)
-    if params.get("format") == "text":
-        return PlainTextResponse(rank.format_hits(hits[:limit]))
-    items = [hit.as_item(explain=bool_param(params, "explain")) for hit in hits[:limit]]
-    return {"items": items, "hasMore": len(hits) > limit, "offset": offset, "limit": limit}
+    hits = await rank.find_marked_hits(service.db, service.indexer, question)
+    if request.format == "text":
+        return PlainTextResponse(rank.format_hits(hits[: request.limit]))
+    items = [hit.as_item(explain=request.explain) for hit in hits]
+    return page(items, offset=request.offset, limit=request.limit)
 
 
-def _parse_filter(conn: Connection, params: dict[str, str]) -> SearchFilter:
+def _search_filter(conn: Connection, request: SearchQuery) -> SearchFilter:
     """Return the search filter of a request."""
-    kinds = [_PLURALS.get(kind, kind) for kind in list_param(params, "kind", "type")]
+    kinds = [_PLURALS.get(kind, kind) for kind in request.kind]
     if unknown := set(kinds) - set(DOCUMENT_KINDS):
         raise InvalidRequest(f"there is no kind {min(unknown)!r}", hint="use " + ", ".join(DOCUMENT_KINDS))
     return SearchFilter(
-        project_ids=_project_ids(conn, params),
+        project_ids=_project_ids(conn, request.project, request.project_id),
         kinds=tuple(kinds),
-        types=list_param(params, "obs_type"),
-        concepts=list_param(params, "concepts"),
-        files=list_param(params, "files"),
-        since=date_param(params, "dateStart"),
-        until=date_param(params, "dateEnd", end=True),
-        host=params.get("host", ""),
-        session=params.get("session", ""),
+        types=request.obs_type,
+        concepts=request.concepts,
+        validities=request.validity,
+        files=request.files,
+        since=request.since,
+        until=request.until,
+        host=request.host,
+        session=request.session,
     )
 
 
-def _project_ids(conn: Connection, params: dict[str, str]) -> tuple[int, ...] | None:
-    """Return the project by id, or all projects of that name."""
-    if params.get("project_id"):
-        return (id_param(params, "project_id"),)
-    return tuple(projects.list_project_ids_by_name(conn, params["project"])) if params.get("project") else None
+def _project_ids(conn: Connection, name: str, project_id: int) -> tuple[int, ...] | None:
+    """Return the project by id, or all projects of that name; None if neither is given."""
+    if project_id:
+        return (project_id,)
+    return tuple(projects.list_project_ids_by_name(conn, name)) if name else None
 
 
-async def show_timeline(service: Service, request: Request) -> Any:
+async def show_timeline(service: Service, request: TimelineQuery) -> TimelinePage | Response:
     """Records around `anchor` (ID, S12, P12, date) or the best hit of `query`: `depth_before`, `depth_after`,
     `project`, `format`."""
-    params = request.query_params
-    before, after = int_query(request, "depth_before", 5, high=50), int_query(request, "depth_after", 5, high=50)
-    name = params.get("project", "")
+    name = request.project
     project_ids = await service.db.read(projects.list_project_ids_by_name, name) if name else None
     center = await timeline.find_center(
         service.db,
         service.indexer,
-        anchor=make_storable(params.get("anchor", "")),
-        query=make_storable(params.get("query", "")),
+        anchor=request.anchor,
+        query=request.query,
         project_ids=project_ids,
     )
-    rows = await service.db.read(browse.list_timeline, center, before=before, after=after, project_ids=project_ids)
-    if params.get("format") == "text":
+    rows = await service.db.read(
+        browse.list_timeline, center, before=request.before, after=request.after, project_ids=project_ids
+    )
+    if request.format == "text":
         text = brief.format_timeline(rows, center, service.icons).rstrip("\n")
         return PlainTextResponse(display.with_external_note(text, rows) + "\n")
-    return {"items": rows, "anchor": {"kind": center.kind, "id": center.id, "at": center.at}}
+    return TimelinePage(items=rows, anchor=TimelineAnchor(kind=center.kind, id=center.id, at=center.at))
+
+
+ROUTES: tuple[AnyRoute, ...] = (
+    Route(SHOW_START_CONTEXT, show_start_context),
+    Route(PREVIEW_START_CONTEXT, show_start_context),
+    Route(SHOW_CONTEXT_AT_COMMIT, show_context_at_commit),
+    RawRoute("POST", "/api/context/inject", with_timing("start", inject_at_start)),
+    *(
+        RawRoute("POST", f"/api/context/{name}", with_timing(name, inject_at_trigger))
+        for name in ("prompt", "file", "failure")
+    ),
+    Route(PREVIEW_PROMPT, preview_prompt_injection),
+    Route(SEARCH, search),
+    Route(SHOW_TIMELINE, show_timeline),
+)

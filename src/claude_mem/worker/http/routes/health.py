@@ -16,32 +16,59 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
+from msgspec.structs import asdict
 from starlette.requests import Request
+from starlette.responses import Response
 
 from claude_mem import __version__, hook
 from claude_mem.config import Config, load_lenient
 from claude_mem.domain import ids
-from claude_mem.domain.errors import InvalidRequest, NotFound
+from claude_mem.domain.errors import NotFound
+from claude_mem.domain.reports import BackupCheck, Finding
 from claude_mem.privacy import secret_rules
 from claude_mem.storage.sqlite import backup, repair
-from claude_mem.storage.sqlite.engine import Row
 from claude_mem.storage.sqlite.journal import events, job_details, notices
 from claude_mem.system import data_directory
 from claude_mem.worker.app import Service
-from claude_mem.worker.http.params import Handler, date_param, int_query, path_id, read_json_body, str_field
-from claude_mem.worker.http.routes.viewer import browser_sessions_of
+from claude_mem.worker.http.endpoints import ById, NoFields
+from claude_mem.worker.http.route import AnyRoute, Caller, RawHandler, Route
+from claude_mem.worker.http.schemas.health import (
+    CHECK_BACKUP,
+    DROP_JOB,
+    LEVELS,
+    RETRY_JOB,
+    SHOW_HEALTH,
+    SHOW_LOG,
+    BackupName,
+    BackupsState,
+    CheckedAccount,
+    DiskUsage,
+    Dropped,
+    Health,
+    HealthPage,
+    Issue,
+    LogEntry,
+    LogPage,
+    LogQuery,
+    NewestBackup,
+    ProcessState,
+    ResponseTimes,
+    Retried,
+    SetAside,
+    SetAsideFile,
+)
 
 MAX_SAMPLES = 1_000  # response times kept of each trigger
 LOW_DISK_BYTES = 500 << 20
 MAX_SET_ASIDE_SHOWN = 20
 RECENT_MS = 7 * 86_400_000  # events set aside before are listed, but are no current problem
-_EVENT_STATES = ("stored", "queued", "set_aside", "filtered")
+_CHECKS = ("start", "full", "index", "stray")
 _MEASURES = {
     "hook": "From reading the event until its file is in the spool, synced and renamed. Excludes the start of Python;"
     " accurate to a few milliseconds, the resolution of the file system's clock.",
@@ -50,7 +77,6 @@ _MEASURES = {
     "file": "The worker's response before a file is read or edited, or a command is run.",
     "failure": "The worker's response after a failure.",
 }
-LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 MAX_MESSAGE_CHARS = 20_000
 MAX_SAME_TIME = 1_000  # entries with the same time that one page may add
 _ENTRY_HEAD = re.compile(
@@ -61,51 +87,45 @@ _ENTRY_HEAD = re.compile(
 # --- health ----------------------------------------------------------------------------------------------------------
 
 
-async def show_health(service: Service, request: Request) -> Any:
+async def show_health(service: Service, _: NoFields, caller: Caller) -> HealthPage:
     """The state of the worker: `account`, `jobs`, `aside`, `backup`, `disk`, `process`, `times`, `refining`, and
     current problems (`concerns`: `{level, text, hint}`, empty if there are none)."""
     config, now = service.config, ids.now_ms()
     account = await service.event_account()
     settings = await asyncio.to_thread(load_lenient, data_dir=config.data_dir)
-    status = {
-        "at": now,
-        "process": _describe_process(service, now),
-        "account": {**account, "adds_up": account["captured"] == sum(account[state] for state in _EVENT_STATES)},
-        "spool": len(service.spool.pending()),
-        "queue": await service.db.read(job_details.count_jobs_by_state),
-        "jobs": await service.db.read(job_details.list_described_jobs),
-        "aside": await _list_set_aside(service),
-        "backup": {
-            **await asyncio.to_thread(_summarize_backups, config.backups),
-            "drills": await service.db.read(notices.list_drills),
-            "last": await service.db.read(notices.find_check, "backup"),
-        },
-        "damage": await asyncio.to_thread(_list_damage, config),
-        "checks": {
-            name: await service.db.read(notices.find_check, name) for name in ("start", "full", "index", "stray")
-        },
-        "disk": await asyncio.to_thread(disk_usage, config, service.db.path),
-        "times": _summarize_times(service),
-        "refining": await service.refiner.status(now),
-        "audit": service.self_check.as_row(),
-        "door": [alert.text for alert in browser_sessions_of(request).alerts],
-        "settings": [str(problem) for problem in settings.problems],
-        "secret_rules": list(secret_rules.active_user_rules().problems),
-    }
-    return {**status, "concerns": list(health_issues(status))}
+    health = Health(
+        at=now,
+        process=_describe_process(service, now),
+        account=CheckedAccount(**asdict(account), adds_up=account.adds_up),
+        spool=len(service.spool.pending()),
+        queue=await service.db.read(job_details.count_jobs_by_state),
+        jobs=await service.db.read(job_details.list_described_jobs),
+        aside=await _list_set_aside(service),
+        backup=await _summarize_backups(service),
+        damage=await asyncio.to_thread(_list_damage, config),
+        checks={name: await service.db.read(notices.find_check, name) for name in _CHECKS},
+        disk=await asyncio.to_thread(disk_usage, config, service.db.path),
+        times=_summarize_times(service),
+        refining=await service.refiner.status(now),
+        audit=service.self_check.state(),
+        door=[alert.text for alert in caller.browser_sessions.alerts],
+        settings=[str(problem) for problem in settings.problems],
+        secret_rules=list(secret_rules.active_user_rules().problems),
+    )
+    return HealthPage(**asdict(health), concerns=list(health_issues(health)))
 
 
-def _describe_process(service: Service, now: int) -> Row:
-    return {
-        "version": __version__,
-        "installed_version": hook.installed_version(),
-        "pid": os.getpid(),
-        "started_at": service.started_at,
-        "uptime_ms": now - service.started_at,
-        "memory": _memory_bytes(),
-        "listeners": service.stream.listeners,
-        "data_dir": str(service.config.data_dir),
-    }
+def _describe_process(service: Service, now: int) -> ProcessState:
+    return ProcessState(
+        version=__version__,
+        installed_version=hook.installed_version(),
+        pid=os.getpid(),
+        started_at=service.started_at,
+        uptime_ms=now - service.started_at,
+        memory=_memory_bytes(),
+        listeners=service.stream.listeners,
+        data_dir=str(service.config.data_dir),
+    )
 
 
 def _memory_bytes() -> int:
@@ -118,46 +138,52 @@ def _memory_bytes() -> int:
         return peak if sys.platform == "darwin" else peak * 1024
 
 
-def _summarize_times(service: Service) -> list[Row]:
+def _summarize_times(service: Service) -> list[ResponseTimes]:
     measured = {
         "hook": list(service.spool.delays),
         **{name: list(samples) for name, samples in service.response_times.items()},
     }
-    return [{"name": name, "what": what, **percentiles(measured.get(name, ()))} for name, what in _MEASURES.items()]
+    return [percentiles(measured.get(name, ()), name=name, what=what) for name, what in _MEASURES.items()]
 
 
 # --- files and disk --------------------------------------------------------------------------------------------------
 
 
-async def _list_set_aside(service: Service) -> Row:
+async def _list_set_aside(service: Service) -> SetAside:
     """Return the number of events set aside, and the time and reason of the newest."""
     files = await asyncio.to_thread(lambda: list(_walk(service.spool.aside)))
     entries = [(name, size) for name, size in files if not name.startswith(".")]
     newest = sorted(entries, reverse=True)[:MAX_SET_ASIDE_SHOWN]
     reasons = await service.db.read(events.get_receipt_rules, [name for name, _ in newest])
-    return {
-        "count": len(entries),
-        "folder": str(service.spool.aside),
-        "newest": [
-            {"name": name, "at": ids.created_at_ms(name), "size": size, "reason": reasons.get(name, "")}
+    return SetAside(
+        count=len(entries),
+        folder=str(service.spool.aside),
+        newest=[
+            SetAsideFile(name=name, at=ids.created_at_ms(name), size=size, reason=reasons.get(name, ""))
             for name, size in newest
         ],
-    }
+    )
 
 
-def _summarize_backups(folder: Path) -> Row:
-    """Return the number and size of all backups, and the newest one."""
-    files = [(path, path.stat()) for path in folder.glob("*.db") if path.name.startswith(backup.OWN_PREFIXES)]
+async def _summarize_backups(service: Service) -> BackupsState:
+    """Return the number and size of all backups, the newest one, and the results of their checks."""
+    files = await asyncio.to_thread(_stat_backups, service.config.backups)
     newest = max(files, key=lambda item: item[1].st_mtime, default=None)
-    return {
-        "count": len(files),
-        "size": sum(stat.st_size for _, stat in files),
-        "newest": newest
-        and {"name": newest[0].name, "made_at": int(newest[1].st_mtime * 1000), "size": newest[1].st_size},
-    }
+    return BackupsState(
+        count=len(files),
+        size=sum(stat.st_size for _, stat in files),
+        newest=newest and NewestBackup(name=newest[0], made_at=int(newest[1].st_mtime * 1000), size=newest[1].st_size),
+        drills=await service.db.read(notices.list_drills),
+        last=await service.db.read(notices.find_check, "backup"),
+    )
 
 
-def disk_usage(config: Config, database: Path) -> Row:
+def _stat_backups(folder: Path) -> list[tuple[str, os.stat_result]]:
+    paths = (path for path in folder.glob("*.db") if path.name.startswith(backup.OWN_PREFIXES))
+    return [(path.name, path.stat()) for path in paths]
+
+
+def disk_usage(config: Config, database: Path) -> DiskUsage:
     """Return the size of each part in bytes, and the free space on its disk."""
     wal = database.with_name(f"{database.name}-wal")
     parts = {
@@ -171,7 +197,7 @@ def disk_usage(config: Config, database: Path) -> Row:
         "logs": _folder_bytes(config.log_file.parent),
     }
     usage = shutil.disk_usage(config.data_dir)
-    return {"parts": parts, "all": sum(parts.values()), "free": usage.free, "total": usage.total}
+    return DiskUsage(parts=parts, all=sum(parts.values()), free=usage.free, total=usage.total)
 
 
 def _file_bytes(path: Path) -> int:
@@ -213,124 +239,121 @@ def _list_damage(config: Config) -> list[str]:
     return [repair.describe_repair(each) for each in repair.list_repairs(config.quarantine)] + files
 
 
-def health_issues(status: Row) -> Iterator[Row]:
+def health_issues(health: Health) -> Iterator[Issue]:
     """Yield the current problems, described for the user."""
-    account, queue = status["account"], status["queue"]
-    if not account["adds_up"]:
+    queue = health.queue
+    if not health.account.adds_up:
         yield _issue("bad", "The event counts do not add up: events were lost or counted twice.", "Please report this.")
-    yield from _failed_checks(status["audit"]["wrong"])
-    yield from (
-        _issue("bad", message, "This message stays here until the worker exits.") for message in status.get("door", ())
-    )
-    if queue["dead"]:
-        one = queue["dead"] == 1
-        text = f"{queue['dead']:,} {'job' if one else 'jobs'} failed three times and will not be retried."
+    yield from _failed_checks(health.audit.wrong)
+    yield from (_issue("bad", message, "This message stays here until the worker exits.") for message in health.door)
+    if queue.dead:
+        one = queue.dead == 1
+        text = f"{queue.dead:,} {'job' if one else 'jobs'} failed three times and will not be retried."
         yield _issue("bad", text, "The job queue below shows why. Fix the cause, then retry.")
-    yield from _version_mismatch(status.get("process", {}))
-    for message in status.get("damage", ()):
+    yield from _version_mismatch(health.process)
+    for message in health.damage:
         yield _issue("warn", message, "Delete that folder once you no longer need it.")
-    if (last := status["backup"].get("last")) and not last["ok"]:
-        yield _issue("bad", f"The daily backup failed: {last['text']}", "The worker retries it every hour.")
-    if (stray := status.get("checks", {}).get("stray")) and not stray["ok"]:
-        yield _issue("warn", f"{stray['text'].capitalize()}.", "Make a backup on another disk.")
-    if status["disk"]["free"] < LOW_DISK_BYTES:
+    if (last := health.backup.last) and not last.ok:
+        yield _issue("bad", f"The daily backup failed: {last.text}", "The worker retries it every hour.")
+    if (stray := health.checks.get("stray")) and not stray.ok:
+        yield _issue("warn", f"{stray.text.capitalize()}.", "Make a backup on another disk.")
+    if health.disk.free < LOW_DISK_BYTES:
         yield _issue(
             "bad", "The disk is nearly full.", "Free disk space. Events stay in the spool while nothing can be written."
         )
-    lately = [row for row in status["aside"]["newest"] if (row["at"] or 0) > status["at"] - RECENT_MS]
+    lately = [file for file in health.aside.newest if (file.at or 0) > health.at - RECENT_MS]
     if lately:
-        reasons = ", ".join(sorted({row["reason"] for row in lately if row["reason"]}))
+        reasons = ", ".join(sorted({file.reason for file in lately if file.reason}))
         was = "was" if len(lately) == 1 else "were"
         text = (
             f"{_events(len(lately), MAX_SET_ASIDE_SHOWN)} could not be read this week and {was} set aside ({reasons})."
         )
-        yield _issue("warn", text, f"The files are in {status['aside']['folder']}.")
-    yield from _invalid_settings(status)
-    if status["refining"]["problem"]:
-        text = f"No model refines memories: {status['refining']['problem']}."
+        yield _issue("warn", text, f"The files are in {health.aside.folder}.")
+    yield from _invalid_settings(health)
+    if health.refining.problem:
+        text = f"No model refines memories: {health.refining.problem}."
         yield _issue("warn", text, "Memories are written by rules until this is fixed.")
-    for row in status["refining"]["paused"]:
-        if row["until"] > status["at"]:
-            text = f"{row['provider']} is paused after an error: {row['verdict']}: {row['message']}"
+    for paused in health.refining.paused:
+        if paused.until > health.at:
+            text = f"{paused.provider} is paused after an error: {paused.verdict}: {paused.message}"
             yield _issue("warn", text, "Memories are written without it; it is retried automatically.")
-    if status["refining"]["prices_problem"]:
-        yield _issue("warn", status["refining"]["prices_problem"], "The built-in prices are used.")
+    if health.refining.prices_problem:
+        yield _issue("warn", health.refining.prices_problem, "The built-in prices are used.")
 
 
-def _invalid_settings(status: Row) -> Iterator[Row]:
+def _invalid_settings(health: Health) -> Iterator[Issue]:
     """Yield invalid settings and invalid user-defined secret rules."""
-    for problem in status["settings"]:
+    for problem in health.settings:
         yield _issue("warn", f"A setting is invalid and not used: {problem}", "The settings page shows it.")
-    for problem in status.get("secret_rules", ()):
+    for problem in health.secret_rules:
         text = f"A secret rule is invalid and not used: {problem}"
         yield _issue("warn", text, "See docs/secrets.md, then restart the worker.")
 
 
-def _version_mismatch(process: Row) -> Iterator[Row]:
-    version, installed = process.get("version"), process.get("installed_version")
+def _version_mismatch(process: ProcessState) -> Iterator[Issue]:
+    version, installed = process.version, process.installed_version
     if installed and installed != version:
         text = f"The worker runs version {version}, but {installed} is installed."
         yield _issue("warn", text, "It restarts by itself within seconds; if not, `claude-mem logs` shows why.")
 
 
-def _failed_checks(wrong: list[Row]) -> Iterator[Row]:
+def _failed_checks(wrong: list[Finding]) -> Iterator[Issue]:
     for item in wrong:
-        if item["name"] != "events":  # reported above as the event counts
-            yield _issue("bad", f"A self-check failed: {item['name']}: {item['found']}.", item["hint"])
+        if item.name != "events":  # reported above as the event counts
+            yield _issue("bad", f"A self-check failed: {item.name}: {item.found}.", item.hint)
 
 
 def _events(count: int, most: int) -> str:
     return "1 event" if count == 1 else f"{count} events" if count < most else f"{most} events or more"
 
 
-def _issue(level: str, text: str, hint: str) -> Row:
-    return {"level": level, "text": text, "hint": hint}
+def _issue(level: Literal["bad", "warn"], text: str, hint: str) -> Issue:
+    return Issue(level, text, hint)
 
 
 # --- actions ---------------------------------------------------------------------------------------------------------
 
 
-async def retry_job(service: Service, request: Request) -> Any:
+async def retry_job(service: Service, request: ById) -> Retried:
     """Retry one dead letter."""
-    job_id = path_id(request)
-    await service.db.write(job_details.retry_dead_job, job_id, now=ids.now_ms())
+    await service.db.write(job_details.retry_dead_job, request.id, now=ids.now_ms())
     await service.publish([])  # wakes every runner
-    return {"retried": job_id}
+    return Retried(request.id)
 
 
-async def drop_job(service: Service, request: Request) -> Any:
+async def drop_job(service: Service, request: ById) -> Dropped:
     """Drop a dead letter → `{dropped, means}`. The events set aside with it count as stored, and no memory is derived
     from them."""
-    job_id = path_id(request)
-    means = await service.db.write(job_details.drop_dead_job, job_id, now=ids.now_ms())
+    means = await service.db.write(job_details.drop_dead_job, request.id, now=ids.now_ms())
     await service.publish([])
-    return {"dropped": job_id, "means": means}
+    return Dropped(request.id, means)
 
 
-async def check_backup(service: Service, request: Request) -> Any:
+async def check_backup(service: Service, request: BackupName) -> BackupCheck:
     """Check every page, reference and observation of a backup in `backups/`: `{name}` → its contents."""
-    name = str_field(await read_json_body(request), "name", required=True, limit=200)
     paths = {path.name: path for path in service.config.backups.glob("*.db")}
-    if name not in paths:  # never use a path from the request
-        raise NotFound(f"there is no backup {name!r}", hint="`claude-mem backup --list` shows the backups")
-    return asdict(await asyncio.to_thread(backup.examine_backup, paths[name]))
+    if request.name not in paths:  # never use a path from the request
+        raise NotFound(f"there is no backup {request.name!r}", hint="`claude-mem backup --list` shows the backups")
+    return await asyncio.to_thread(backup.examine_backup, paths[request.name])
 
 
 # --- response times --------------------------------------------------------------------------------------------------
 
 
-def percentiles(milliseconds: Iterable[float]) -> dict[str, float | int | None]:
+def percentiles(milliseconds: Iterable[float], *, name: str = "", what: str = "") -> ResponseTimes:
     """Return p50, p95 and p99 by nearest rank, so that each is a measured value."""
     ordered = sorted(milliseconds)
-    ranks = {name: -(-len(ordered) * share // 100) - 1 for name, share in (("p50", 50), ("p95", 95), ("p99", 99))}
-    return {"count": len(ordered), **{name: round(ordered[at], 2) if ordered else None for name, at in ranks.items()}}
+    p50, p95, p99 = (
+        round(ordered[-(-len(ordered) * share // 100) - 1], 2) if ordered else None for share in (50, 95, 99)
+    )
+    return ResponseTimes(name=name, what=what, count=len(ordered), p50=p50, p95=p95, p99=p99)
 
 
-def with_timing(trigger: str, handler: Handler) -> Handler:
+def with_timing(trigger: str, handler: RawHandler) -> RawHandler:
     """Wrap a handler to record its response time. Requests that fail are not counted."""
 
     @wraps(handler)
-    async def timed(service: Service, request: Request) -> Any:
+    async def timed(service: Service, request: Request) -> Response:
         started = time.perf_counter()
         answer = await handler(service, request)
         samples = service.response_times.setdefault(trigger, deque(maxlen=MAX_SAMPLES))
@@ -341,16 +364,6 @@ def with_timing(trigger: str, handler: Handler) -> Handler:
 
 
 # --- log -------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class LogEntry:
-    """One entry of the log; `message` includes its traceback."""
-
-    at: int
-    level: str
-    logger: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,23 +392,14 @@ def _rank(level: str) -> int:
     return LEVELS.index(level) if level in LEVELS else 0
 
 
-async def show_log(service: Service, request: Request) -> Any:
+async def show_log(service: Service, request: LogQuery) -> LogPage:
     """The last `lines` (1–10,000) as text, and as entries with their tracebacks, newest first. `level` (this or more
     severe), `text`, `before` (milliseconds) → `{lines, items: [{at, level, logger, message}], hasMore}`."""
-    params = request.query_params
-    level = params.get("level", "").upper()
-    if level and level not in LEVELS:
-        raise InvalidRequest(f"there is no level {level!r}", hint="use one of " + ", ".join(LEVELS))
-    log_filter = LogFilter(
-        level=level,
-        text=params.get("text", "").casefold(),
-        before=date_param(params, "before"),
-    )
-    count = int_query(request, "lines", 200, low=1, high=10_000)
-    return await asyncio.to_thread(read_entries, service.config.log_file, log_filter, count)
+    log_filter = LogFilter(level=request.level, text=request.text.casefold(), before=request.before)
+    return await asyncio.to_thread(read_entries, service.config.log_file, log_filter, request.lines)
 
 
-def read_entries(file: Path, log_filter: LogFilter, count: int) -> dict[str, Any]:
+def read_entries(file: Path, log_filter: LogFilter, count: int) -> LogPage:
     """Return `count` entries plus those with the same time as the last: the next page starts `before` that time."""
     items: list[LogEntry] = []
     more = False
@@ -407,7 +411,7 @@ def read_entries(file: Path, log_filter: LogFilter, count: int) -> dict[str, Any
             break
         items.append(entry)
     lines = [line for entry in reversed(items) for line in _format_entry(entry)][-count:]
-    return {"lines": lines, "items": [asdict(entry) for entry in items], "hasMore": more}
+    return LogPage(lines=lines, items=items, has_more=more)
 
 
 def _iterate_entries(file: Path, log_filter: LogFilter) -> Iterator[LogEntry]:
@@ -451,3 +455,12 @@ def _format_entry(entry: LogEntry) -> list[str]:
     logged_at = datetime.fromtimestamp(entry.at / 1000)
     head = f"{logged_at:%Y-%m-%d %H:%M:%S},{entry.at % 1000:03d} {entry.level} {entry.logger}: "
     return (head + entry.message).split("\n")
+
+
+ROUTES: tuple[AnyRoute, ...] = (
+    Route(SHOW_HEALTH, show_health),
+    Route(RETRY_JOB, retry_job),
+    Route(DROP_JOB, drop_job),
+    Route(CHECK_BACKUP, check_backup),
+    Route(SHOW_LOG, show_log),
+)

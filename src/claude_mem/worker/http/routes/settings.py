@@ -8,14 +8,13 @@ memories are sent. The response to a change is sent first, then the worker resta
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 from starlette.background import BackgroundTask
-from starlette.requests import Request
-from starlette.responses import Response
 
 from claude_mem.config import (
     ENV_PREFIX,
@@ -35,25 +34,33 @@ from claude_mem.config import (
     value_limits,
 )
 from claude_mem.domain.errors import InvalidRequest, InvalidSetting
-from claude_mem.storage.sqlite.engine import Row
 from claude_mem.system import config_file
 from claude_mem.worker.app import Service
-from claude_mem.worker.http.auth import CREDENTIAL
-from claude_mem.worker.http.params import read_json_body
+from claude_mem.worker.http.endpoints import NoFields
+from claude_mem.worker.http.route import AnyRoute, Caller, Reply, Route
+from claude_mem.worker.http.schemas.settings import (
+    CHANGE_SETTINGS,
+    SHOW_SETTINGS,
+    ChangeSettings,
+    Setting,
+    SettingsChanged,
+)
 
 ONLY_AT_START = ("worker_port",)  # a restart in the same process keeps the port
 _DEFAULTS = Config()
+B = TypeVar("B", bound=SettingsChanged)
 
 
-async def show_settings(service: Service, request: Request) -> Any:
+async def show_settings(service: Service, _: NoFields, caller: Caller) -> dict[str, Setting]:
     """All settings: `value` as written in config.toml, `current` as JSON (for a secret only whether it is `set`),
     `reason`, `source` (default, file, environment), `default`, `kind`, `low`, `high`, `choices`, any error (`problem`,
     `hint`), why it cannot be changed here (`fixed`), whether it takes effect at a restart (`waits`)."""
     current = await load_settings(service)
-    by_token = request.scope[CREDENTIAL] == "token"
-    settings = {name: _describe(current, service.config, name, by_token=by_token) for name in list_setting_names()}
+    settings = {
+        name: _describe(current, service.config, name, by_token=caller.by_token) for name in list_setting_names()
+    }
     if problem := service.mode_problem:  # the name may be valid and its file not
-        settings["mode"] |= {"problem": str(problem), "hint": problem.hint}
+        settings["mode"] = msgspec.structs.replace(settings["mode"], problem=str(problem), hint=problem.hint)
     return settings
 
 
@@ -62,29 +69,29 @@ async def load_settings(service: Service) -> LoadedConfig:
     return await asyncio.to_thread(load_lenient, data_dir=service.config.data_dir)
 
 
-def _describe(loaded: LoadedConfig, active: Config, name: str, *, by_token: bool) -> Row:
+def _describe(loaded: LoadedConfig, active: Config, name: str, *, by_token: bool) -> Setting:
     low, high, choices = value_limits(name)
     source = loaded.sources[name]
     problem = next((problem for problem in loaded.problems if problem.name == name), None)
-    return {
-        "value": masked_toml(loaded.config, name),
-        "current": _to_json(masked_value(loaded.config, name)),
-        "set": bool(getattr(loaded.config, name)),
-        "reason": setting_description(name),
-        "source": source if source in ("default", "environment") else "file",
-        "default": _to_json(getattr(_DEFAULTS, name)),
-        "kind": input_kind(name),
-        "low": low,
-        "high": high,
-        "choices": choices,
-        "problem": str(problem) if problem else "",
-        "hint": problem.hint if problem else "",
-        "fixed": _fixed_reason(loaded, name, by_token=by_token),
-        "waits": getattr(loaded.config, name) != getattr(active, name),
-    }
+    return Setting(
+        value=masked_toml(loaded.config, name),
+        current=_to_json(masked_value(loaded.config, name)),
+        set=bool(getattr(loaded.config, name)),
+        reason=setting_description(name),
+        source=source if source in ("default", "environment") else "file",
+        default=_to_json(getattr(_DEFAULTS, name)),
+        kind=input_kind(name),
+        low=low,
+        high=high,
+        choices=list(choices),
+        problem=str(problem) if problem else "",
+        hint=problem.hint if problem else "",
+        fixed=_fixed_reason(loaded, name, by_token=by_token),
+        waits=getattr(loaded.config, name) != getattr(active, name),
+    )
 
 
-def _to_json(value: Any) -> Any:
+def _to_json(value: object) -> object:
     return str(value) if isinstance(value, Path) else value
 
 
@@ -106,46 +113,45 @@ def _in_environment(loaded: LoadedConfig, name: str) -> bool:
     return loaded.sources[name] == "environment" or is_invalid
 
 
-async def change_settings(service: Service, request: Request) -> Any:
+async def change_settings(service: Service, request: ChangeSettings, caller: Caller) -> Reply[SettingsChanged]:
     """Change settings, `{name: value}`; null resets one to its default. All are changed or none → `{changed, restarts,
     started_at}`. The worker then restarts with them; `started_at` in /api/health changes when it has."""
-    answer, _ = await store_settings(
-        service, await read_json_body(request), by_token=request.scope[CREDENTIAL] == "token"
-    )
+    answer, _ = await store_settings(service, request.changes, by_token=caller.by_token)
     return respond_and_restart(service, answer)
 
 
-async def store_settings(service: Service, changes: Row, *, by_token: bool) -> tuple[Row, Config]:
+async def store_settings(
+    service: Service, changes: Mapping[str, object], *, by_token: bool
+) -> tuple[SettingsChanged, Config]:
     """Write settings to the file. Return the response and the settings now in effect."""
     before = await load_settings(service)
     values = {name: _validate(before, name, raw, by_token=by_token) for name, raw in changes.items()}
     await asyncio.to_thread(config_file.apply_changes, service.config.data_dir / "config.toml", values)
     after = await load_settings(service)
     changed = [name for name in list_setting_names() if getattr(before.config, name) != getattr(after.config, name)]
-    answer = {
-        "changed": changed,
-        "restarts": _effective_values(after.config) != _effective_values(service.config),
-        "started_at": service.started_at,
-    }
+    answer = SettingsChanged(
+        changed=changed,
+        restarts=_effective_values(after.config) != _effective_values(service.config),
+        started_at=service.started_at,
+    )
     await service.recorder.record("settings", names=changed)
     return answer, after.config
 
 
-def respond_and_restart(service: Service, answer: Row) -> Response:
-    """Return the response; the worker restarts after it if a changed setting requires that."""
-    then = BackgroundTask(_request_restart, service) if answer["restarts"] else None
-    return Response(msgspec.json.encode(answer), media_type="application/json", background=then)
+def respond_and_restart(service: Service, answer: B) -> Reply[B]:
+    """Return the reply; the worker restarts after it if a changed setting requires that."""
+    return Reply(answer, then=BackgroundTask(_request_restart, service) if answer.restarts else None)
 
 
 async def _request_restart(service: Service) -> None:
     service.request_restart()
 
 
-def _effective_values(config: Config) -> list[Any]:
+def _effective_values(config: Config) -> list[object]:
     return [getattr(config, item.name) for item in fields(config) if item.name not in ONLY_AT_START]
 
 
-def _validate(loaded: LoadedConfig, name: str, raw: Any, *, by_token: bool) -> Any:
+def _validate(loaded: LoadedConfig, name: str, raw: object, *, by_token: bool) -> object:
     """Return the checked value, or raise `InvalidSetting` with the setting's name for the API's error response."""
     try:
         return _check(loaded, name, raw, by_token=by_token)
@@ -153,7 +159,7 @@ def _validate(loaded: LoadedConfig, name: str, raw: Any, *, by_token: bool) -> A
         raise InvalidSetting(str(error), hint=error.hint, name=name) from error
 
 
-def _check(loaded: LoadedConfig, name: str, raw: Any, *, by_token: bool) -> Any:
+def _check(loaded: LoadedConfig, name: str, raw: object, *, by_token: bool) -> object:
     if name not in list_setting_names():
         raise InvalidRequest(f"there is no setting `{name}`", hint="GET /api/settings lists them")
     if why := _fixed_reason(loaded, name, by_token=by_token):
@@ -161,6 +167,12 @@ def _check(loaded: LoadedConfig, name: str, raw: Any, *, by_token: bool) -> Any:
     if raw is None:
         return None
     value = validate(name, raw, "not changed")
-    if value == HIDDEN_VALUE or (name in URL_SETTINGS and f"//{MASK}@" in value):
+    if value == HIDDEN_VALUE or (name in URL_SETTINGS and f"//{MASK}@" in str(value)):
         raise InvalidRequest(f"`{name}` still has its secret masked", hint="enter the complete value")
     return value
+
+
+ROUTES: tuple[AnyRoute, ...] = (
+    Route(SHOW_SETTINGS, show_settings),
+    Route(CHANGE_SETTINGS, change_settings),
+)

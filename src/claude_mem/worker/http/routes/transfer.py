@@ -3,93 +3,118 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
+import dataclasses
 from pathlib import Path
-from typing import Any
 
-from starlette.requests import Request
-from starlette.responses import StreamingResponse
+from msgspec.structs import asdict
+from starlette.responses import Response, StreamingResponse
 
 from claude_mem.curate import refine_on_demand, reprocess
 from claude_mem.domain import ids
 from claude_mem.domain.errors import InvalidRequest, NotFound
-from claude_mem.domain.text import make_storable
+from claude_mem.domain.reports import BackfillProgress, BackupCopy, ReprocessProgress, TurnsQueued
 from claude_mem.storage.sqlite import backup
 from claude_mem.storage.sqlite.journal import backfills, imports, notices, reprocessing
 from claude_mem.storage.sqlite.memory import projects
 from claude_mem.system import project_folders
 from claude_mem.transfer import export, import_
 from claude_mem.worker.app import Service
-from claude_mem.worker.http.params import date_param, path_id, read_json_body, str_field
+from claude_mem.worker.http.endpoints import ById, NoFields
+from claude_mem.worker.http.route import AnyRoute, Route
+from claude_mem.worker.http.schemas.transfer import (
+    CANCEL_BACKFILL,
+    CREATE_BACKUP,
+    EXPORT,
+    LIST_BACKUPS,
+    LIST_UNCHANGED,
+    REFINE_BACKFILL,
+    SHOW_BACKFILL,
+    SHOW_IMPORT,
+    SHOW_REPROCESS,
+    START_BACKFILL,
+    START_IMPORT,
+    START_REPROCESS,
+    BackfillQueued,
+    BackfillRequest,
+    BackupRequest,
+    Cancelled,
+    ExportQuery,
+    ImportRequest,
+    ImportStarted,
+    ImportStatus,
+    ListedBackup,
+    RefineBackfill,
+    ReprocessQuery,
+    ReprocessQueued,
+    ReprocessRequest,
+    TranscriptPaths,
+    Unchanged,
+)
 
 # --- back-fill --------------------------------------------------------------------------------------------------------
 
 
-async def start_backfill(service: Service, request: Request) -> Any:
+async def start_backfill(service: Service, request: BackfillRequest) -> BackfillQueued:
     """Back-fill from transcripts, each once: `{path}` or `{paths}`, absolute paths on this machine."""
-    body = await read_json_body(request)
-    paths = [Path(str_field(body, "path", limit=4096))] if body.get("path") else _paths(body)
-    if body.get("path") and not (paths[0].is_absolute() and paths[0].is_file()):
-        raise NotFound(f"there is no file {paths[0]}", hint="give the absolute path of a transcript")
-    return {"status": "queued", **await service.backfill(paths)}
+    if request.path:
+        path = Path(request.path)
+        if not (path.is_absolute() and path.is_file()):
+            raise NotFound(f"there is no file {path}", hint="give the absolute path of a transcript")
+        paths = [path]
+    elif request.paths is None:
+        raise InvalidRequest("`paths` must be a list of absolute paths")
+    else:
+        paths = [Path(path) for path in request.paths]
+    return BackfillQueued(**asdict(await service.backfill(paths)), status="queued")
 
 
-async def show_backfill(service: Service, _: Request) -> Any:
+async def show_backfill(service: Service, _: NoFields) -> BackfillProgress:
     """Progress of the latest back-fill: files, bytes, counts of `new` rows, whether it is `busy`, and errors."""
     return await service.db.read(backfills.get_backfill_progress)
 
 
-async def cancel_backfill(service: Service, _: Request) -> Any:
+async def cancel_backfill(service: Service, _: NoFields) -> Cancelled:
     """Cancel: skip files that have not been started. Started files are finished."""
-    return {"dropped": await service.db.write(backfills.cancel_unread_transcripts)}
+    return Cancelled(await service.db.write(backfills.cancel_unread_transcripts))
 
 
-async def list_unchanged(service: Service, request: Request) -> Any:
+async def list_unchanged(service: Service, request: TranscriptPaths) -> Unchanged:
     """List which of these files (`{paths}`) were read before and have not changed."""
-    files = list(backfills.stat_transcripts(_paths(await read_json_body(request))))
-    return {"unchanged": await service.db.read(backfills.list_unchanged_transcripts, files)}
+    files = list(backfills.stat_transcripts(Path(path) for path in request.paths))
+    return Unchanged(await service.db.read(backfills.list_unchanged_transcripts, files))
 
 
-async def refine_backfill(service: Service, request: Request) -> Any:
+async def refine_backfill(service: Service, request: RefineBackfill) -> TurnsQueued:
     """Refine the turns of back-filled transcripts (`{paths}`) with a model, within the caps; with `dry_run` only
     estimate the cost."""
-    body = await read_json_body(request)
-    paths = [str(path) for path in _paths(body)]
-    if body.get("dry_run") is True:
-        return await refine_on_demand.estimate_cost(service.refiner, paths)
-    result = await refine_on_demand.enqueue_turns(service.refiner, paths)
+    if request.dry_run:
+        return await refine_on_demand.estimate_cost(service.refiner, request.paths)
+    count = await refine_on_demand.enqueue_turns(service.refiner, request.paths)
     service.refine_runner.wake.set()
-    return result
-
-
-def _paths(body: dict[str, Any]) -> list[Path]:
-    paths = body.get("paths")
-    if not isinstance(paths, list) or not all(isinstance(path, str) and path.startswith("/") for path in paths):
-        raise InvalidRequest("`paths` must be a list of absolute paths")
-    return [Path(make_storable(path)[:4096]) for path in paths]
+    return TurnsQueued(count)
 
 
 # --- reprocessing -----------------------------------------------------------------------------------------------------
 
 
-async def start_reprocess(service: Service, request: Request) -> Any:
+async def start_reprocess(service: Service, request: ReprocessRequest) -> ReprocessQueued:
     """Reprocess memories of earlier versions: `{project? or cwd?, since?, dry_run?}` → how many turns are `rewritable`,
     how many stay as they are (`events_gone`, `a_persons`, `a_models`), and how many jobs were enqueued (`asked`)."""
-    body = await read_json_body(request)
-    selection = await _reprocess_selection(service, body)
-    if body.get("dry_run") is True:
-        return {**await reprocess.count_reprocessable(service.db, selection), "asked": 0}
-    return await service.reprocess(selection)
+    selection = await _reprocess_selection(service, request)
+    if request.dry_run:
+        counts, job_count = await reprocess.count_reprocessable(service.db, selection), 0
+    else:
+        counts, job_count = await service.reprocess(selection)
+    return ReprocessQueued(**asdict(counts), asked=job_count)
 
 
-async def _reprocess_selection(service: Service, params: dict[str, Any]) -> reprocessing.ReprocessFilter:
-    since = date_param({"since": str_field(params, "since", limit=40)}, "since")
-    return reprocessing.ReprocessFilter(project_ids=await _project_ids(service, params), since=since)
+async def _reprocess_selection(service: Service, request: ReprocessQuery) -> reprocessing.ReprocessFilter:
+    project_ids = await _project_ids(service, request.project, request.cwd)
+    return reprocessing.ReprocessFilter(project_ids=project_ids, since=request.since)
 
 
-async def _project_ids(service: Service, body: dict[str, Any]) -> tuple[int, ...] | None:
+async def _project_ids(service: Service, name: str, cwd: str) -> tuple[int, ...] | None:
     """Return the projects named by name or folder, or None if neither is given."""
-    name, cwd = str_field(body, "project", limit=200), str_field(body, "cwd", limit=4096)
     if not name and not cwd:
         return None
     if name:
@@ -103,35 +128,32 @@ async def _project_ids(service: Service, body: dict[str, Any]) -> tuple[int, ...
     return tuple(project_ids)
 
 
-async def show_reprocess(service: Service, request: Request) -> Any:
+async def show_reprocess(service: Service, request: ReprocessQuery) -> ReprocessProgress:
     """Progress of reprocessing for the same `project` or `cwd` and `since`: turns `left` and `failed`."""
-    return await service.db.read(
-        reprocessing.get_reprocess_progress, await _reprocess_selection(service, dict(request.query_params))
-    )
+    selection = await _reprocess_selection(service, request)
+    return await service.db.read(reprocessing.get_reprocess_progress, selection)
 
 
 # --- export, import and backup ---------------------------------------------------------------------------------------
 
 
-async def export_memories(service: Service, request: Request) -> Any:
+async def export_memories(service: Service, request: ExportQuery) -> Response:
     """Export all memories as JSON Lines; `project`, `query`, `since` and `until` limit them."""
-    params = request.query_params
     scope = await export.resolve_scope(
         service.db,
         service.indexer,
-        project=make_storable(params.get("project", "")),
-        query=make_storable(params.get("query", "")),
-        since=date_param(dict(params), "since"),
-        until=date_param(dict(params), "until", end=True),
+        project=request.project,
+        query=request.query,
+        since=request.since,
+        until=request.until,
     )
     await service.recorder.record("exported", whole=scope.whole)
     return StreamingResponse(export.export_lines(service.db, scope), media_type="application/x-ndjson")
 
 
-async def start_import(service: Service, request: Request) -> Any:
+async def start_import(service: Service, request: ImportRequest) -> ImportStarted:
     """Import an export or an older database: `{path, project?, untrusted?, dry_run?}` → `{id, source}`."""
-    body = await read_json_body(request)
-    path = Path(str_field(body, "path", required=True, limit=4096))
+    path = Path(request.path)
     if not path.is_absolute() or not path.is_file():
         raise NotFound(f"there is no file {path}", hint="give the absolute path of a file on this machine")
     source = await asyncio.to_thread(import_.detect_source, path)
@@ -139,35 +161,50 @@ async def start_import(service: Service, request: Request) -> Any:
         imports.create_import,
         path,
         source=source,
-        project=str_field(body, "project", limit=200),
-        untrusted=body.get("untrusted") is True,
-        dry_run=body.get("dry_run") is True,
+        project=request.project,
+        untrusted=request.untrusted,
+        dry_run=request.dry_run,
         now=ids.now_ms(),
     )
     service.runner.wake.set()
-    await service.recorder.record("imported", number=import_id, source=source, untrusted=body.get("untrusted") is True)
-    return {"id": import_id, "source": source}
+    await service.recorder.record("imported", number=import_id, source=source, untrusted=request.untrusted)
+    return ImportStarted(import_id, source)
 
 
-async def show_import(service: Service, request: Request) -> Any:
+async def show_import(service: Service, request: ById) -> ImportStatus:
     """Progress or result of an import."""
-    import_ = await service.db.read(imports.get_import, path_id(request))
+    import_ = await service.db.read(imports.get_import, request.id)
     failure = await service.db.read(imports.find_import_error, import_.id) if import_.ended_at is None else None
-    return {**asdict(import_), "error": import_.error or failure}
+    return ImportStatus(**{**dataclasses.asdict(import_), "error": import_.error or failure})
 
 
-async def list_backups(service: Service, _: Request) -> Any:
+async def list_backups(service: Service, _: NoFields) -> list[ListedBackup]:
     """All backups, newest first, each with its `drill`: when a test restore was done, and its result."""
     drills = await service.db.read(notices.list_drills)
     backups = await asyncio.to_thread(backup.list_backup_files, service.config.backups)
-    return [{**row, "drill": drills.get(row["name"])} for row in backups]
+    return [ListedBackup(**asdict(file), drill=drills.get(file.name)) for file in backups]
 
 
-async def create_backup(service: Service, request: Request) -> Any:
+async def create_backup(service: Service, request: BackupRequest) -> BackupCopy:
     """Back up the database to `backups/`: `{digest?}` → its path and row counts."""
-    digest = (await read_json_body(request)).get("digest") is True
     folder = service.config.backups
     async with service.deletion_service.lock:  # a copy made during an erase would still contain what is erased
-        copy = await asyncio.to_thread(backup.write_backup, service.db.path, folder, digest=digest)
+        copy = await asyncio.to_thread(backup.write_backup, service.db.path, folder, digest=request.digest)
     await service.recorder.record("copied", bytes=copy.size)
-    return asdict(copy)
+    return copy
+
+
+ROUTES: tuple[AnyRoute, ...] = (
+    Route(START_BACKFILL, start_backfill),
+    Route(SHOW_BACKFILL, show_backfill),
+    Route(CANCEL_BACKFILL, cancel_backfill),
+    Route(LIST_UNCHANGED, list_unchanged),
+    Route(REFINE_BACKFILL, refine_backfill),
+    Route(START_REPROCESS, start_reprocess),
+    Route(SHOW_REPROCESS, show_reprocess),
+    Route(EXPORT, export_memories),
+    Route(START_IMPORT, start_import),
+    Route(SHOW_IMPORT, show_import),
+    Route(LIST_BACKUPS, list_backups),
+    Route(CREATE_BACKUP, create_backup),
+)

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import logging
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -15,7 +14,6 @@ from starlette.responses import Response
 from claude_mem.agents.registry import AGENTS
 from claude_mem.domain import ids
 from claude_mem.domain.errors import InvalidRequest, NotFound, OperationFailed
-from claude_mem.domain.text import make_storable
 from claude_mem.privacy import secrets
 from claude_mem.storage.sqlite.journal import notices
 from claude_mem.storage.sqlite.memory import browse, projects
@@ -28,10 +26,36 @@ from claude_mem.worker.http.auth import (
     OPENED_SECONDS,
     PRINTED_SECONDS,
     Alert,
-    BrowserSessions,
-    credential_of,
 )
-from claude_mem.worker.http.params import date_param, id_param, int_query, read_json_body, str_field
+from claude_mem.worker.http.endpoints import NoFields
+from claude_mem.worker.http.route import AnyRoute, Caller, RawRoute, Route
+from claude_mem.worker.http.schemas.viewer import (
+    CREATE_LINK,
+    CREATE_RENEWAL,
+    LOG_IN,
+    LOG_IN_AGAIN,
+    ROTATE_TOKEN,
+    SHOW_CHALLENGE,
+    SHOW_FACETS,
+    SHOW_FEED,
+    SHOW_LINK,
+    Admission,
+    Challenge,
+    Facets,
+    Feed,
+    FeedQuery,
+    HostFacet,
+    Link,
+    LinkId,
+    LinkRequest,
+    LinkState,
+    LogIn,
+    LogInAgain,
+    Renewal,
+    RenewedLogin,
+    TokenRotated,
+    TypeFacet,
+)
 
 log = logging.getLogger(__name__)
 
@@ -41,17 +65,18 @@ MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript
 PATHS = (
     "/", "/search", "/sessions", "/session/{id}", "/observation/{id}", "/projects", "/project/{id}", "/context",
     "/cost", "/health", "/logs", "/settings", "/quarantine",
+    "/changes",
 )  # fmt: skip
 # What a browser loads before it can send its credential; it contains no data.
 PUBLIC = (*PATHS, OPEN, OPEN_AGAIN, "/static/{name:path}", "/healthz")
 
 
-async def show_page(_: Service, request: Request) -> Any:
+async def show_page(_: Service, request: Request) -> Response:
     """The viewer. Its views: recent memory, search, sessions, observations, projects, next context, cost, health."""
     return _respond_with_file(request, "index.html")
 
 
-async def serve_file(_: Service, request: Request) -> Any:
+async def serve_file(_: Service, request: Request) -> Response:
     """The viewer's own files."""
     return _respond_with_file(request, request.path_params["name"])
 
@@ -67,65 +92,64 @@ def _respond_with_file(request: Request, name: str) -> Response:
     return Response(content, media_type=MEDIA_TYPES[files[name].suffix], headers=headers)
 
 
-async def show_feed(service: Service, request: Request) -> Any:
+async def show_feed(service: Service, request: FeedQuery) -> Feed:
     """Recent memory of all kinds, newest first: `limit` (1–100), `before` (the `next` of the previous page), `project`
-    (its id), `kind`, `type`, `concept`, `host`, `since`, `until` → `{items, next}`."""
-    params = request.query_params
+    (its id), `kind`, `type`, `concept`, `validity`, `host`, `since`, `until` → `{items, next}`."""
     feed_filter = browse.FeedFilter(
-        project_id=id_param(params, "project"),
-        **{name: make_storable(params.get(name, "")) for name in ("kind", "type", "concept", "host")},
-        since=date_param(params, "since"),
-        until=date_param(params, "until", end=True),
+        project_id=request.project,
+        kind=request.kind,
+        type=request.type,
+        concept=request.concept,
+        validities=request.validity,
+        host=request.host,
+        since=request.since,
+        until=request.until,
     )
-    before = browse.FeedCursor.parse(params["before"]) if params.get("before") else None
-    limit = int_query(request, "limit", 30, low=1, high=100)
-    items, next_cursor = await service.db.read(browse.load_feed_page, feed_filter, before=before, limit=limit)
-    return {"items": items, "next": str(next_cursor) if next_cursor else ""}
+    before = browse.FeedCursor.parse(request.before) if request.before else None
+    items, next_cursor = await service.db.read(browse.load_feed_page, feed_filter, before=before, limit=request.limit)
+    return Feed(items=items, next=str(next_cursor) if next_cursor else "")
 
 
-async def show_facets(service: Service, _: Request) -> Any:
+async def show_facets(service: Service, _: NoFields) -> Facets:
     """Values to filter by: types, concepts, agents, projects."""
-    return {
-        "types": [{"name": name, "icon": icon} for name, icon in service.icons.items()],
-        "concepts": list(service.mode.concepts),
-        "hosts": [{"name": host.name, "title": host.label} for host in AGENTS.values()],
-        "projects": await service.db.read(projects.list_projects_with_counts),
-    }
+    return Facets(
+        types=[TypeFacet(name=name, icon=icon) for name, icon in service.icons.items()],
+        concepts=list(service.mode.concepts),
+        hosts=[HostFacet(name=host.name, title=host.label) for host in AGENTS.values()],
+        projects=await service.db.read(projects.list_projects_with_counts),
+    )
 
 
-async def create_link(_: Service, request: Request) -> Any:
+async def create_link(_: Service, request: LinkRequest, caller: Caller) -> Link:
     """Create a link that logs in one browser, once and within `seconds`: `{path?, printed?}` → `{id, url, seconds}`.
 
     It is valid longer if it is `printed` for pasting. The code follows the `#`, which browsers never send.
     """
-    body = await read_json_body(request)
-    path = str_field(body, "path", limit=2_000) or "/"
+    path = request.path
     if not path.startswith("/") or path.startswith("//") or "\\" in path:
         raise InvalidRequest("`path` is not a page of the viewer", hint="for example /search?q=rounding")
-    browser_sessions = browser_sessions_of(request)
-    seconds = PRINTED_SECONDS if body.get("printed") is True else OPENED_SECONDS
-    link_id, code = browser_sessions.create_link(path, seconds=seconds)
-    return {"id": link_id, "url": f"http://127.0.0.1:{browser_sessions.port}{OPEN}#{code}", "seconds": seconds}
+    seconds = PRINTED_SECONDS if request.printed else OPENED_SECONDS
+    link_id, code = caller.browser_sessions.create_link(path, seconds=seconds)
+    url = f"http://127.0.0.1:{caller.browser_sessions.port}{OPEN}#{code}"
+    return Link(id=link_id, url=url, seconds=seconds)
 
 
-async def show_link(_: Service, request: Request) -> Any:
+async def show_link(_: Service, request: LinkId, caller: Caller) -> LinkState:
     """The state of a link → `{state}`: waiting, used, expired, or misused (its code was used by someone else)."""
-    return {"state": browser_sessions_of(request).state(request.path_params["id"])}
+    return LinkState(caller.browser_sessions.state(request.id))
 
 
-async def log_in(service: Service, request: Request) -> Any:
+async def log_in(service: Service, request: LogIn, caller: Caller) -> Admission:
     """Log in a browser: the `{code}` of a link → `{credential, path}`.
 
     The credential is sent as `Authorization: Viewer CREDENTIAL` until the worker exits. If a code is used a second
     time, all browsers are logged out and the token is replaced.
     """
-    code = str_field(await read_json_body(request), "code", required=True, limit=200)
-    client, server = request.scope.get("client"), request.scope.get("server")
-    stranger = await asyncio.to_thread(auth.foreign_user, client, server)
-    entry = browser_sessions_of(request).redeem(code, credential=credential_of(request.headers), stranger=stranger)
+    stranger = await asyncio.to_thread(auth.foreign_user, *caller.addresses)
+    entry = caller.browser_sessions.redeem(request.code, credential=caller.credential, stranger=stranger)
     if isinstance(entry, Alert):
         log.warning("%s", entry.text)
-        await rotate_token(service, request)  # otherwise whatever a thief got in between would stay valid
+        await rotate_token(service, NoFields(), caller)  # otherwise whatever a thief got in between would stay valid
         await service.db.write(notices.add_notice, f"door:{entry.id}", f"claude-mem: {entry.text}", now=ids.now_ms())
         raise OperationFailed("Someone else used this link as well.", hint=entry.text)
     if entry is None:
@@ -135,44 +159,50 @@ async def log_in(service: Service, request: Request) -> Any:
     return entry
 
 
-async def create_renewal(_: Service, request: Request) -> Any:
+async def create_renewal(_: Service, __: NoFields, caller: Caller) -> Renewal:
     """Issue the key by which an open page logs in by itself after a restart of the worker → `{id, key}`."""
-    return browser_sessions_of(request).create_renewal()
+    return caller.browser_sessions.create_renewal()
 
 
-async def show_challenge(_: Service, request: Request) -> Any:
+async def show_challenge(_: Service, __: NoFields, caller: Caller) -> Challenge:
     """The challenge a page signs to log in again → `{challenge}`."""
-    return {"challenge": browser_sessions_of(request).challenge}
+    return Challenge(caller.browser_sessions.challenge)
 
 
-async def log_in_again(_: Service, request: Request) -> Any:
+async def log_in_again(_: Service, request: LogInAgain, caller: Caller) -> RenewedLogin:
     """Log in a page again that was open when the worker exited: `{id, proof}` → `{credential, proof}`.
 
     The first proof is the HMAC-SHA256, with the key of its renewal, of "page CHALLENGE"; the second, which the page
     checks, of "worker CHALLENGE CREDENTIAL".
     """
-    body = await read_json_body(request)
-    renewal_id, proof = (str_field(body, name, required=True, limit=200) for name in ("id", "proof"))
-    renewed = browser_sessions_of(request).renew(renewal_id, proof)
+    renewed = caller.browser_sessions.renew(request.id, request.proof)
     if renewed is None:
         raise OperationFailed("This page is not logged in.", hint="Type `claude-mem open` in a terminal.")
     return renewed
 
 
-async def rotate_token(service: Service, request: Request) -> Any:
+async def rotate_token(service: Service, _: NoFields, caller: Caller) -> TokenRotated:
     """Replace the token. The old token and all browsers are refused from now on → `{rotated}`."""
     fresh = process.create_token(service.config.data_dir)
     secrets.add_known_secret(fresh)
-    browser_sessions_of(request).replace_token(fresh)
+    caller.browser_sessions.replace_token(fresh)
     if (worker := process.read_worker_info(service.config.data_dir)) is not None:
         process.write_worker_info(service.config.data_dir, msgspec.structs.replace(worker, token=fresh))
     service.stream.hang_up()  # listeners were authorized by the old token
     log.info("the token was replaced")
-    return {"rotated": True}
+    return TokenRotated(rotated=True)
 
 
-def browser_sessions_of(request: Request) -> BrowserSessions:
-    """Return the browser sessions of the request's app."""
-    browser_sessions = request.app.state.browser_sessions
-    assert isinstance(browser_sessions, BrowserSessions)
-    return browser_sessions
+ROUTES: tuple[AnyRoute, ...] = (
+    Route(SHOW_FEED, show_feed),
+    Route(SHOW_FACETS, show_facets),
+    Route(CREATE_LINK, create_link),
+    Route(ROTATE_TOKEN, rotate_token),
+    Route(SHOW_LINK, show_link),
+    *(RawRoute("GET", path, show_page, media_type="text/html") for path in (*PATHS, OPEN)),
+    Route(LOG_IN, log_in),
+    Route(SHOW_CHALLENGE, show_challenge),
+    Route(LOG_IN_AGAIN, log_in_again),
+    Route(CREATE_RENEWAL, create_renewal),
+    RawRoute("GET", "/static/{name:path}", serve_file),
+)
