@@ -937,3 +937,76 @@ end;
 CREATE TRIGGER observations_title_changed after update of title on observations when new.title is not old.title begin
     delete from anchors where observation_id = new.id and kind = 'command';
 end;
+
+CREATE TABLE confirmations (
+    observation_id  integer primary key references observations (id) on delete cascade,
+    at              integer not null,
+    fingerprint     text not null,  -- of the state of its code that the person saw
+    superseded_by   integer         -- the observation that had superseded it, and does not any more
+) strict;
+
+CREATE TRIGGER observations_kept before update of superseded_by on observations
+ when new.superseded_by is not null and old.superseded_by is null begin
+    select raise(ignore) where exists (
+        select 1 from confirmations c where c.observation_id = new.id and c.superseded_by = new.superseded_by);
+end;
+
+CREATE TABLE validity_changes (
+    id              integer primary key autoincrement,
+    observation_id  integer not null references observations (id) on delete cascade,
+    at              integer not null,
+    validity        text not null,
+    superseded_by   integer,
+    head            text not null default '',  -- the commit of the work tree at that time
+    commit_id       text not null default '',  -- the commit that has the work, or that took it back
+    latest          integer not null default 1
+) strict;
+
+CREATE INDEX validity_changes_by_observation on validity_changes (observation_id, id);
+
+CREATE UNIQUE INDEX validity_changes_latest on validity_changes (observation_id) where latest;
+
+CREATE TABLE validity_queue (
+    observation_id  integer primary key,
+    head            text not null default ''
+) strict;
+
+CREATE TRIGGER anchors_added after insert on anchors begin
+    insert or ignore into validity_queue (observation_id) values (new.observation_id);
+end;
+
+CREATE TRIGGER anchors_removed after delete on anchors begin
+    insert or ignore into validity_queue (observation_id) values (old.observation_id);
+end;
+
+CREATE TRIGGER anchors_committed after update of committed, landed on anchors begin
+    insert or ignore into validity_queue (observation_id) values (new.observation_id);
+end;
+
+CREATE TRIGGER sightings_added after insert on sightings begin
+    insert into validity_queue select observation_id, new.commit_id from anchors where id = new.anchor_id
+        on conflict do update set head = excluded.head where excluded.head != '';
+end;
+
+CREATE TRIGGER sightings_changed after update on sightings begin
+    insert into validity_queue select observation_id, new.commit_id from anchors where id = new.anchor_id
+        on conflict do update set head = excluded.head where excluded.head != '';
+end;
+
+CREATE TRIGGER outcomes_added after insert on outcomes begin
+    insert or ignore into validity_queue (observation_id) values (new.observation_id);
+end;
+
+CREATE TRIGGER outcomes_changed after update of outcome on outcomes begin
+    insert or ignore into validity_queue (observation_id) values (new.observation_id);
+end;
+
+CREATE TRIGGER observations_superseded after update of superseded_by on observations
+ when new.superseded_by is not old.superseded_by begin
+    insert or ignore into validity_queue (observation_id) values (new.id);
+end;
+
+CREATE TRIGGER observations_validity_forgotten after update of forgotten on observations when new.forgotten begin
+    delete from confirmations where observation_id = new.id;
+    delete from validity_changes where observation_id = new.id;
+end;

@@ -422,8 +422,8 @@ def _character(code: bytes) -> str:
 
 
 _BRACKETS = (
-    b"<", b"&lt", b";lt", b"60", b"3c", b"074", b"\\\\74", *(bracket.encode() for bracket in "＜﹤‹❮❬⟨〈〈"), b"uff1c", b"ufe64",
-    b"u2039", b"u276e", b"u276c", b"u27e8", b"u2329", b"u3008",
+    b"<", b"&lt", b";lt", b"60", b"3c", b"074", b"\\\\74", b"uff1c", b"ufe64", b"u2039", b"u276e", b"u276c", b"u27e8",
+    b"u2329", b"u3008", *(sign.encode() for sign in "\uff1c\ufe64\u2039\u276e\u276c\u27e8\u2329\u3008"),
 )  # fmt: skip
 _SLASHES = (b"sol", b"47", b"x2f", b"2f", b"057", b"57")
 
@@ -875,7 +875,7 @@ def _request_context(home: str, path: str, record: bytes) -> bytes:
 
     with open(home + "/worker.json", "rb") as file:
         _check_owner_is_user(home, posix.fstat(file.fileno()))  # another user's file would lead to that user's port
-        worker = json.loads(file.read())
+        worker = json.loads(file.read(1 << 16))
     _replace_outdated(home, worker.get("version"))
     address = "127.0.0.1:%d" % worker["port"]  # noqa: UP031
     head = (
@@ -908,7 +908,7 @@ def _stored_brief(home: str, host: str, payload: bytes) -> bytes:
         variable = dict(_HOST_ENV_VARS.get(host, ())).get(b"project_dir", b"")
         folder = posix.environ.get(variable, b"").decode("utf-8", "surrogateescape") or fields["cwd"]
         with open(home + "/starts/" + brief_filename(folder), "rb") as file:
-            answer = file.read()
+            answer = file.read(1 << 20)
         if not isinstance(json.loads(answer), dict):
             return b""
         if host == "claude":

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,16 @@ def _link_to(where: str) -> Callable[[Path], None]:
     return wound
 
 
+def _socket(path: Path) -> None:
+    with closing(socket.socket(socket.AF_UNIX)) as opened:
+        opened.bind(os.path.relpath(path))  # the path of a socket may have about a hundred characters
+
+
+def _sparse(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(6 << 30)
+
+
 KINDS: dict[str, Callable[[Path], object]] = {
     "a folder": _folder,
     "a link to a file": _link_to("target"),
@@ -58,6 +70,11 @@ KINDS: dict[str, Callable[[Path], object]] = {
     "empty": Path.touch,
     "garbage": lambda path: path.write_bytes(b"\xff\x00garbage" * 40),
     "one byte": lambda path: path.write_bytes(b"x"),
+    "a socket": _socket,
+    "a loop of links": lambda path: path.symlink_to(path.name),
+    "deeply nested": lambda path: path.write_bytes(b'{"a":' * 200_000),
+    "zeros": lambda path: path.write_bytes(bytes(4096)),
+    "gigabytes": _sparse,
 }
 FOLDER_KINDS = {name: KINDS[name] for name in ("a link to a file", "a pipe", "garbage")}
 
@@ -129,7 +146,10 @@ CASES = [
 
 def test_no_small_file_keeps_a_worker_from_starting(lived_in: Path, tmp_path: Path) -> None:
     """Each of them replaced by each kind of thing; what stood there is kept, and no link is written through."""
-    failed, cases = {}, CASES if proof.long() else CASES[::7]  # 7 and 8 have no divisor in common: all kinds, all files
+    failed, cases = (
+        {},
+        CASES if proof.long() else CASES[::7],
+    )  # 7 and 13 have no divisor in common: all kinds, all files
     for number, (name, kind, wound) in enumerate(cases):
         folder = tmp_path / str(number)
         shutil.copytree(lived_in, folder, ignore=shutil.ignore_patterns("worker.fifo"))
@@ -140,7 +160,10 @@ def test_no_small_file_keeps_a_worker_from_starting(lived_in: Path, tmp_path: Pa
             target = (folder / name).parent / "target"
             if target.exists():
                 assert target.read_bytes() == CANARY
-            if kind.startswith(("a folder", "a link", "a pipe")) and (name, kind) != ("worker.fifo", "a pipe"):
+            if kind.startswith(("a folder", "a link", "a pipe", "a socket", "a loop")) and (name, kind) != (
+                "worker.fifo",
+                "a pipe",
+            ):
                 moved = {each.name: each for each in data_directory.list_quarantined(folder)}
                 assert name in moved or not os.path.lexists(folder / name), "not reported"
                 assert os.path.lexists(folder / moved[name].moved_to)
@@ -165,6 +188,35 @@ def test_what_was_moved_aside_is_told_once_and_shown_as_long_as_it_is_kept(home:
     assert len(data_directory.list_quarantined(home.folder)) == 1
     shutil.rmtree(home.folder / moved.moved_to)
     assert data_directory.list_quarantined(home.folder) == []
+
+
+@pytest.mark.parametrize("name", ["forgotten.jsonl", "audit.jsonl", "forgetting.json", "worker.json"])
+@pytest.mark.parametrize("kind", ["gigabytes", "deeply nested", "a loop of links", "a socket"])
+def test_what_is_read_at_the_start_is_read_within_bounds(home: Home, name: str, kind: str) -> None:
+    replace(home.folder / name, KINDS[kind])
+    start_all(home)
+    if kind == "gigabytes" and name != "worker.json":  # which is made anew
+        assert "was larger than 64 MB" in str(data_directory.list_quarantined(home.folder))
+
+
+@pytest.mark.parametrize("side", ["-wal", "-shm"])
+@pytest.mark.parametrize("kind", ["a folder", "a pipe", "a socket"])
+def test_what_stands_in_the_place_of_the_databases_own_files_is_moved_aside(home: Home, side: str, kind: str) -> None:
+    replace(home.folder / f"claude-mem.db{side}", KINDS[kind])
+    start_all(home)
+    assert f"claude-mem.db{side}" in {moved.name for moved in data_directory.list_quarantined(home.folder)}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
+@pytest.mark.parametrize("name", data_directory.SMALL_FILES)
+def test_a_small_file_of_another_user_is_moved_aside_unread(home: Home, name: str) -> None:
+    """As `sudo` leaves them."""
+    replace(home.folder / name, lambda path: path.write_bytes(CANARY))
+    os.chown(home.folder / name, 4321, -1)
+    start_all(home)
+    moved = {each.name: each for each in data_directory.list_quarantined(home.folder)}
+    assert moved[name].why == "belonged to another user"
+    assert (home.folder / moved[name].moved_to).read_bytes() == CANARY
 
 
 def test_a_link_that_leads_nowhere_for_now_is_left(home: Home) -> None:

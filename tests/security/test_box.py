@@ -243,11 +243,8 @@ def test_a_persons_own_links_are_followed(lab: Lab) -> None:
 
 
 PLANTED: dict[str, Callable[[Path], Any]] = {
-    "token": lambda path: path.write_bytes(b"k" * 43),
     "config.toml": lambda path: path.write_bytes(b'log_level = "DEBUG"\n'),
     "claude-mem.db": lambda path: path.touch(),
-    "claude-mem-hook": lambda path: path.write_bytes(b"#!/bin/sh\n"),
-    "worker.lock": lambda path: path.touch(),
     "spool": lambda path: path.mkdir(),
     "logs": lambda path: path.mkdir(),
     "modes": lambda path: path.symlink_to("/tmp"),

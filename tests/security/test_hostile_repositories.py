@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from claude_mem.domain import anchors
 from claude_mem.inject import freshness
 from claude_mem.storage.sqlite.memory.anchors import StoredAnchor
 from claude_mem.system import git_files, git_objects, project_folders
@@ -101,7 +102,7 @@ def test_of_many_versions_of_a_file_only_the_anchored_lines_are_held(tmp_path: P
         (shop / "a.txt").write_text("".join(f"line {version} {number} of many\n" for number in range(1_000)))
         git(shop, "add", "a.txt")
         git(shop, "commit", "-q", "-m", str(version))
-    line = freshness.anchors.hash_line("line 1 7 of many")
+    line = anchors.hash_line("line 1 7 of many")
     item = StoredAnchor(id=1, observation_id=1, path="a.txt", kind="edit", lines=(line,))
     asked = GitObjects(str(shop))
     commits = asked.list_commits("--all", most=9)
@@ -113,7 +114,12 @@ def test_a_name_with_thousands_of_dots_is_not_parsed(tmp_path: Path, monkeypatch
     """Parsing it takes the square of its length."""
     shop = make(tmp_path / "shop")
     parsed: list[str] = []
-    monkeypatch.setattr(project_folders.tomllib, "loads", lambda text: parsed.append(text) or {})
+
+    def parse(text: str) -> dict[str, str]:
+        parsed.append(text)
+        return {}
+
+    monkeypatch.setattr("claude_mem.system.project_folders.tomllib.loads", parse)
     for text in ("a." * 4_000 + "b = 1\n", f"[{'a.' * 4_000}b]\n", f"x = {{ {'a.' * 4_000}b = 1 }}\n"):
         (shop / ".claude-mem.toml").write_text(text)
         assert not identify_project(str(shop)).enabled, "its author wanted to change something"
@@ -130,7 +136,12 @@ def test_of_a_folder_of_countless_packs_some_are_looked_at(tmp_path: Path, monke
     for number in range(git_files.MAX_PACK_FILES * 3):
         (packs / f"pack-{number}.idx").touch()
     looked: list[Path] = []
-    monkeypatch.setattr(git_files, "_in_pack", lambda path, _: bool(looked.append(path)))
+
+    def look(path: Path, _: bytes) -> bool:
+        looked.append(path)
+        return False
+
+    monkeypatch.setattr(git_files, "_in_pack", look)
     assert not git_files.contains_commit(shop / ".git", "0" * 40)
     assert len(looked) == git_files.MAX_PACKS
     commit(shop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,7 @@ def test_the_hook_and_ingest_know_the_same_invisible_characters() -> None:
 def _in_class(text: str) -> set[str]:
     """The characters of a character class of a pattern."""
     pieces, characters = text.split("-"), set(text.replace("-", ""))
-    for left, right in zip(pieces, pieces[1:], strict=False):
+    for left, right in itertools.pairwise(pieces):
         characters |= {chr(code) for code in range(ord(left[-1]), ord(right[0]) + 1)}
     return characters
 

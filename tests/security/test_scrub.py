@@ -39,6 +39,7 @@ NOT_TEXT = {
         " signals.kind index_queue.kind vectors.model vectors.hash checks.name checks.text purged_counts.outcome purged_counts.rule"
         " audit_head.hash deletions.counts deleted_rows.kind tombstones.keyed_hash trusted_sources.source repositories.creation_id repositories.root_commit"
         " calls.kind anchors.kind anchors.blob_id outcomes.outcome outcomes.head outcomes.branch outcomes.commit_id sightings.stamp sightings.commit_id"
+        " confirmations.fingerprint validity_changes.validity validity_changes.head validity_changes.commit_id validity_queue.head"
     ),
     "folders and files that a person named, by which things are found again": (
         "projects.name projects.root project_aliases.identity project_dirs.dir sdk_sessions.cwd sdk_sessions.transcript_path"

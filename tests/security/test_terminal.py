@@ -293,6 +293,7 @@ def test_what_hooks_have_agents_show_holds_no_sequence(hostile: Lab, host: str) 
 )  # fmt: skip
 def test_what_the_memorys_tools_answer_holds_no_sequence(hostile: Lab, tool: str, arguments: dict[str, Any]) -> None:
     worker = process.running_worker(hostile.data)
+    assert worker is not None
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
     headers = {
         "Authorization": f"Bearer {worker.token}",

@@ -1,16 +1,19 @@
-"""Real git repositories in temporary directories."""
+"""Real git repositories in temporary directories, and sessions that write files in them."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 from claude_mem.domain import anchors
 from claude_mem.domain.anchors import Outcome
 from claude_mem.inject import freshness
 from claude_mem.storage.sqlite.memory.anchors import StoredAnchor, StoredOutcome, apply_looks
 from claude_mem.system.git_objects import GitObjects
+from tests.support.lab import Lab
 
 CODE = "\n".join(f"def step_{number}(basket): return basket.total({number})" for number in range(9)) + "\n"
 OTHER = "\n".join(f"class Basket{number}: total = compute_total({number})" for number in range(9)) + "\n"
@@ -27,20 +30,22 @@ class Repository:
         self.put("README", "A shop with baskets and totals.\n")
         self.commit("Begin")
 
-    def git(self, *arguments: str) -> str:
+    def git(self, *arguments: str, **env: str) -> str:
         names = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
-        done = subprocess.run(
-            ["git", "-C", str(self.root), *names, *arguments], check=True, capture_output=True, text=True
-        )
+        command = ["git", "-C", str(self.root), *names, *arguments]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, **env})
         return done.stdout.strip()
 
     def put(self, path: str, text: str) -> None:
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
         (self.root / path).write_text(text)
 
-    def commit(self, subject: str) -> None:
+    def commit(self, subject: str, *, in_days: int = 0) -> str:
+        """Commit everything, now or some days later, and return the id."""
         self.git("add", "-A")
-        self.git("commit", "-q", "-m", subject)
+        later = {"GIT_COMMITTER_DATE": f"@{int(time.time()) + in_days * 86_400} +0000"} if in_days else {}
+        self.git("commit", "-q", "-m", subject, **later)
+        return self.git("rev-parse", "HEAD")
 
     def outcome(self, before: Outcome = Outcome.TRIED, *, path: str = "a.py") -> str:
         """Return what became of an edit that added `CODE` to a file."""
@@ -59,3 +64,30 @@ class Repository:
         stored = StoredOutcome(1, before, "", created_at)
         verdicts = freshness.judge_outcomes(git, seen, [stored], head=head, now=now)
         return verdicts[0] if verdicts else None
+
+
+def work(lab: Lab, session: str, path: str, text: str, said: str, **fields: Any) -> None:
+    """A session that writes a file, for real, and reports it."""
+    target = lab.project / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    before = target.read_text() if target.exists() else None
+    target.write_text(text)
+    who = {"session_id": session, "prompt_id": f"{session}-1"}
+    lab.spool("UserPromptSubmit", prompt=f"Please change {path}: {said}", **who)
+    if before is None:
+        call = {"tool_name": "Write", "tool_input": {"file_path": str(target), "content": text}}
+        lab.spool("PostToolUse", **call, tool_response={"type": "create"}, **who)
+    else:
+        edit = {"file_path": str(target), "old_string": before, "new_string": text}
+        lab.spool("PostToolUse", tool_name="Edit", tool_input=edit, tool_response={}, **who)
+    lab.spool("Stop", last_assistant_message=said, **who, **fields)
+
+
+def functions(name: str) -> str:
+    """A file of nine functions of that name."""
+    return "\n".join(f"def {name}_{number}(basket): return basket.total({number})" for number in range(9)) + "\n"
+
+
+def classes(name: str) -> str:
+    """A file of nine classes of that name, without a line of `functions`."""
+    return "\n".join(f"class {name}{number}: total = compute_total({number})" for number in range(9)) + "\n"

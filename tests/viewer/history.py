@@ -79,6 +79,8 @@ def tell(lab: Lab) -> Client:
     client.post(
         "/api/memory/save", {"text": "Deploy on Tuesdays only: the bank is closed on Mondays.", "project": "shop"}
     )
+    for rule in ("We use npm here.", "Always use pnpm instead of npm."):
+        client.post("/api/memory/save", {"text": rule, "type": "rule", "project": "atlas"})
     for item in client.get("/api/observations", limit=3)["items"]:
         client.post(f"/api/observation/{item['id']}/pin")
     return client

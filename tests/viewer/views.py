@@ -21,6 +21,7 @@ VIEWS = {
     "logs": "/logs",
     "settings": "/settings",
     "quarantine": "/quarantine",
+    "changes": "/changes",
 }
 # No answer is awaited and nothing is being put together any more, for two pictures in a row.
 QUIET = """async () => {

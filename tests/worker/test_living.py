@@ -18,7 +18,7 @@ from claude_mem.storage.sqlite.memory.anchors import MemoryState, judge_freshnes
 from claude_mem.system import git_objects
 from claude_mem.system.git_objects import GitObjects
 from tests.support.lab import Lab
-from tests.support.repositories import CODE, NOW, OTHER, Repository
+from tests.support.repositories import CODE, NOW, OTHER, Repository, work
 from tests.support.waiting import wait_for
 
 MIGRATION = (Path(sqlite.__file__).parent / "migrations" / "0026_anchor_kinds.sql").read_text()
@@ -177,23 +177,6 @@ def test_without_git_or_a_repository_only_files_are_looked_at(tmp_path: Path) ->
 
 
 # --- the story of a week ---------------------------------------------------------------------------------------------
-
-
-def work(lab: Lab, session: str, path: str, text: str, said: str, **fields: Any) -> None:
-    """A session that writes a file, for real, and reports it."""
-    target = lab.project / path
-    target.parent.mkdir(parents=True, exist_ok=True)
-    before = target.read_text() if target.exists() else None
-    target.write_text(text)
-    who = {"session_id": session, "prompt_id": f"{session}-1"}
-    lab.spool("UserPromptSubmit", prompt=f"Please change {path}: {said}", **who)
-    if before is None:
-        call = {"tool_name": "Write", "tool_input": {"file_path": str(target), "content": text}}
-        lab.spool("PostToolUse", **call, tool_response={"type": "create"}, **who)
-    else:
-        edit = {"file_path": str(target), "old_string": before, "new_string": text}
-        lab.spool("PostToolUse", tool_name="Edit", tool_input=edit, tool_response={}, **who)
-    lab.spool("Stop", last_assistant_message=said, **who, **fields)
 
 
 def adopt(lab: Lab) -> Repository:
@@ -407,7 +390,7 @@ def test_work_whose_last_check_failed_is_never_shown_as_done(lab: Lab) -> None:
     repository.commit("Add prices")
     work(lab, "c", "README", "A shop with taxes and totals, for nine countries and their currencies.\n", "Reworded it.")
     lab.wait_digested()
-    assert explained(client, item) == "landed", "it was committed in the end"
+    wait_for(lambda: explained(client, item) == "landed", "it was committed in the end")
 
 
 def test_a_solution_whose_code_is_gone_is_not_offered_at_the_next_failure(lab: Lab) -> None:

@@ -396,8 +396,8 @@ def test_an_answer_that_could_not_be_read_is_asked_for_more_strictly(tmp_path: P
         here.turn()
         await here.digest()
         await here.refine()
-        assert "could not be read" not in model.requests[0].prompt
-        assert "could not be read" in model.requests[1].prompt
+        assert "could not be parsed" not in model.requests[0].prompt
+        assert "could not be parsed" in model.requests[1].prompt
         assert (await here.observations())[0]["provider"] == "fake"
 
     run(tmp_path, story, model)

@@ -195,6 +195,13 @@ declare namespace Api {
     adds_up: boolean;
   }
 
+  /** The start context at a commit. */
+  interface ContextAt {
+    project: string;
+    commit: string;
+    context: string;
+  }
+
   /** Id and name of a project. */
   interface ContextProject {
     id: number;
@@ -715,6 +722,11 @@ declare namespace Api {
     hasMore: boolean;
   }
 
+  /** How many memories have another state than before. */
+  interface LookedAgain {
+    changed: number;
+  }
+
   /** The memory that was saved. `held`: why it needs approval. */
   interface MemorySaved {
     success: boolean;
@@ -759,6 +771,7 @@ declare namespace Api {
     held: string;
     origin: any;
     history: any[];
+    validity: any[];
     types: string[];
   }
 
@@ -1052,6 +1065,15 @@ declare namespace Api {
     error: string;
   }
 
+  /** Changed memories, each with its `successor` and when the change was seen, and how many there are of each kind. */
+  interface ReviewPage {
+    items: any[];
+    counts: Record<string, number>;
+    hasMore: boolean;
+    offset: number;
+    limit: number;
+  }
+
   /** A job in progress, and the session and turn it is about. */
   interface RunningJob {
     kind: string;
@@ -1298,6 +1320,9 @@ declare namespace Api {
     commit_id: string | null;
     tokens: number | null;
     created_at: number;
+    superseded_by: number | null;
+    validity?: string;
+    work_outcome?: string;
   }
 
   /** The prompt of a turn. */
@@ -1528,6 +1553,7 @@ declare namespace Api {
   /** The answer to GET of a path. */
   type Get<Path extends string> =
     Path extends "/api/audit/log" ? AuditLog :
+    Path extends "/api/context/at" ? ContextAt :
     Path extends "/api/cost/days" ? DailyCost :
     Path extends "/api/health/page" ? HealthPage :
     Path extends "/api/observations/by-file" ? ItemsOfMemories :
@@ -1552,6 +1578,7 @@ declare namespace Api {
     Path extends "/api/readiness" ? Readiness :
     Path extends "/api/renewal" ? Renewal :
     Path extends "/api/reprocess" ? ReprocessProgress :
+    Path extends "/api/review" ? ReviewPage :
     Path extends "/api/scrub" ? ScrubStatus :
     Path extends "/api/search" ? PageOfMemories :
     Path extends "/api/sessions" ? PageOfSessionDetails :
@@ -1608,12 +1635,14 @@ declare namespace Api {
     Path extends "/api/quarantine" ? Judged :
     Path extends "/api/reindex" ? IndexProgress :
     Path extends "/api/reprocess" ? ReprocessQueued :
+    Path extends "/api/review" ? LookedAgain :
     Path extends "/api/scrub" ? ScrubStatus :
     Path extends "/api/trust" ? SourceTrusted :
     Path extends "/open/again" ? RenewedLogin :
     Path extends "/open" ? Admission :
     Path extends `/api/forget/${string}/undo` ? DeletionUndone :
     Path extends `/api/observation/${string}/approve` ? any :
+    Path extends `/api/observation/${string}/keep` ? any :
     Path extends `/api/observation/${string}/merge` ? any :
     Path extends `/api/observation/${string}/pin` ? any :
     Path extends `/api/observation/${string}/undo` ? Undone :
@@ -1640,6 +1669,7 @@ declare namespace Api {
   type Delete<Path extends string> =
     Path extends "/api/backfill" ? Cancelled :
     Path extends "/api/trust" ? SourceDistrusted :
+    Path extends `/api/observation/${string}/keep` ? any :
     Path extends `/api/observation/${string}/pin` ? any :
     Path extends `/api/observation/${string}/wrong` ? any :
     Path extends `/api/summary/${string}/wrong` ? any :

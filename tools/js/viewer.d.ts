@@ -63,6 +63,10 @@ interface Item {
   pinned: number;
   verdict: string;
   superseded_by: number | null;
+  validity?: string;
+  work_outcome?: string;
+  work_commit?: string;
+  moved_to?: string[];
   outcome?: string;
   files?: string[];
   files_edited?: string[];
@@ -71,6 +75,13 @@ interface Item {
   created_at: number;
   why?: string;
   sources?: any[];
+}
+
+/** An observation under which something changed. */
+interface ChangedItem extends Item {
+  changed_at: number;
+  head: string;
+  successor: { id: number; title: string | null } | null;
 }
 
 interface Explanation {
@@ -120,6 +131,7 @@ interface ObservationPage {
     updated_at: number;
     tokens: number;
     sources: number[][];
+    validity: string;
   };
   origin: {
     session: { id: number; title: string } | null;
@@ -129,6 +141,14 @@ interface ObservationPage {
     events_gone: number;
   };
   history: HistoryEntry[];
+  validity: {
+    at: number;
+    validity: string;
+    superseded_by: number | null;
+    head: string;
+    commit_id: string;
+    successor: string | null;
+  }[];
   types: string[];
   told: boolean;
   held: string;

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import UNSET
 
 from claude_mem.cli import output, provenance
+from claude_mem.cli.search import VALIDITIES
 from claude_mem.client import Client
 from claude_mem.config import load_lenient
 from claude_mem.domain.errors import InvalidRequest, NotFound
@@ -33,6 +34,9 @@ def add_commands(commands: Any) -> None:
     listing.add_argument("kind", nargs="?", choices=KINDS, default="observations", help="default: observations")
     listing.add_argument("--project", default="", metavar="P", help="only this project")
     listing.add_argument("--type", default="", metavar="T", help="only observations of this type: rule, decision, …")
+    listing.add_argument(
+        "--validity", choices=VALIDITIES, default="", help="only observations of this validity (docs/living.md)"
+    )
     listing.add_argument(
         "-n", "--limit", type=int, default=20, metavar="N", help="number of rows (default: 20, maximum: 100)"
     )
@@ -87,10 +91,13 @@ def _client() -> Client:
 
 def list_(options: argparse.Namespace) -> int:
     """List memories, sessions or projects, newest first."""
-    if options.type and options.kind != "observations":
-        raise InvalidRequest(f"{options.kind} have no type", hint="only observations do: `claude-mem list --type rule`")
+    if (options.type or options.validity) and options.kind != "observations":
+        name = "type" if options.type else "validity"
+        raise InvalidRequest(
+            f"{options.kind} have no {name}", hint="only observations do: `claude-mem list --type rule`"
+        )
     query = {} if options.kind == "projects" else {"limit": options.limit, "project": options.project}
-    query |= {"type": options.type} if options.type else {}
+    query |= {name: value for name in ("type", "validity") if (value := getattr(options, name))}
     items = _client().get(f"/api/{options.kind}", **query)["items"]
     if options.json:
         provenance.json_lines(items)

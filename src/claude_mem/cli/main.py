@@ -33,7 +33,7 @@ ALSO_FOR_PEOPLE = ("context", "save")
 GROUPS = {
     "set up": ("install", "uninstall", "backfill", "config", "model"),
     "find and read": ("search", "list", "show", "why", "timeline", "context", "cost", "open"),
-    "add and correct": ("save", "pin", "unpin", "edit", "forget", "trust", "project"),
+    "add and correct": ("save", "pin", "unpin", "edit", "forget", "review", "trust", "project"),
     "move and back up": ("import", "export", "backup", "restore"),
     "check and maintain": ("doctor", "audit", "scrub", "reindex", "reprocess", "compress"),
     "control the worker": (
@@ -132,6 +132,7 @@ def build_parser() -> argparse.ArgumentParser:
         observations,
         projects,
         reprocess,
+        review,
         scrub,
         search,
         transfer,
@@ -149,8 +150,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"claude-mem {__version__}")
     commands = Commands(parser.add_subparsers(prog="claude-mem", metavar="COMMAND", help=argparse.SUPPRESS))
     families = (
-        install, backfill, reprocess, worker, viewer, search, listing, observations, trust, projects, transfer, config,
-        audit, scrub, doctor,
+        install, backfill, reprocess, worker, viewer, search, listing, observations, review, trust, projects, transfer,
+        config, audit, scrub, doctor,
     )  # fmt: skip
     for family in families:
         family.add_commands(commands)

@@ -431,7 +431,7 @@ def edit(options: argparse.Namespace) -> int:
         )
     client = _client()
     (item,) = _fetch_all(client, [options.id])
-    changes = changes or _edit_in_editor(item)
+    changes = changes or edit_in_editor(item)
     if not changes:
         output.info("nothing was changed")
         return 0
@@ -445,7 +445,7 @@ def _changes_from_options(options: argparse.Namespace) -> dict[str, object]:
     return {name: value for name, option in option_names.items() if (value := getattr(options, option)) is not None}
 
 
-def _edit_in_editor(item: dict[str, Any]) -> dict[str, object]:
+def edit_in_editor(item: dict[str, Any]) -> dict[str, object]:
     """Let the user edit the form and return the changes. A form that can't be parsed is kept."""
     folder = Path(tempfile.mkdtemp(prefix="claude-mem-"))  # a directory, so that the editor's backup files go with it
     path = folder / f"observation-{item['id']}.toml"

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from claude_mem.cli import output
-from claude_mem.domain.rules import superseded_suffix
+from claude_mem.domain.validity import mark
 from claude_mem.privacy.trust import AGENT, EXTERNAL_NOTE, USER, held_closing_origin, is_held
 
 Item = dict[str, Any]
@@ -25,8 +25,9 @@ AGENT_VARIABLES = (
 
 
 def trust_mark(item: Item) -> str:
-    """Return the mark of a record: its trust if it is held, and whether it was superseded."""
-    return (f" ⟨{item['trust']}⟩" if is_held(item) else "") + superseded_suffix(item)
+    """Return the marks of a record: its trust if it is held, and its validity if it does not hold."""
+    trust = f" ⟨{item['trust']}⟩" if is_held(item) else ""
+    return trust + mark(item.get("validity") or "", item.get("superseded_by"))
 
 
 def closing_trust_mark(item: Item) -> str:

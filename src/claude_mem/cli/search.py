@@ -11,12 +11,15 @@ from claude_mem.cli import output, provenance
 from claude_mem.client import Client
 from claude_mem.config import load_lenient
 from claude_mem.digest import modes
-from claude_mem.domain.errors import OperationFailed
+from claude_mem.domain.errors import InvalidRequest, OperationFailed
+from claude_mem.domain.validity import Validity
 from claude_mem.system import process, project_folders
 
 KINDS = ("observation", "summary", "prompt", "turn")
 ID_PREFIXES = {"observation": "", "summary": "S", "prompt": "P", "turn": "T"}
 ORDERS = {"relevance": "relevance", "newest": "date_desc", "oldest": "date_asc"}
+VALIDITIES = ("changed", *filter(None, Validity))
+AT_SECONDS = 60.0  # all files that memories speak of are read from the repository
 _JSON = "print one JSON object per line"
 
 
@@ -32,6 +35,9 @@ def add_commands(commands: Any) -> None:
     )
     context_.add_argument("--project", default="", metavar="NAME", help="project (default: the current directory's)")
     context_.add_argument("--prompt", default="", metavar="TEXT", help="show what would be injected for this prompt")
+    context_.add_argument(
+        "--at", default="", metavar="COMMIT", help="as it would be with the work tree at this commit (not checked out)"
+    )
     context_.add_argument("--json", action="store_true", help="print one JSON object")
     context_.set_defaults(run=context)
 
@@ -40,9 +46,9 @@ def _add_search(commands: Any) -> None:
     search_ = commands.add_parser(
         "search",
         help="search memories by words and, with a model, by meaning",
-        epilog="Without words, the newest records are listed. --kind, --type, --concept and --file may be repeated to"
-        " match any of the values. `claude-mem show ID` prints an observation in full, `claude-mem timeline ID` shows"
-        " what happened around it.",
+        epilog="Without words, the newest records are listed. --kind, --type, --concept, --validity and --file may be"
+        " repeated to match any of the values. `claude-mem show ID` prints an observation in full, `claude-mem timeline"
+        " ID` shows what happened around it.",
     )
     search_.set_defaults(run=search)
     add = search_.add_argument
@@ -51,6 +57,7 @@ def _add_search(commands: Any) -> None:
     add("--kind", action="append", choices=KINDS, help="only this kind of record")
     add("--type", action="append", metavar="T", help="only observations of this type: bugfix, feature, decision, …")
     add("--concept", action="append", metavar="C", help="only observations with this concept: gotcha, how-it-works, …")
+    add("--validity", action="append", choices=VALIDITIES, help="only observations of this validity (docs/living.md)")
     add("--file", action="append", metavar="F", help="only records that read or changed this file or directory")
     add("--since", type=parse_date, metavar="DATE", help="only from this date on: 2026-01-31 or 2026-01-31T14:00")
     add("--until", type=parse_date, metavar="DATE", help="only up to this date, inclusive")
@@ -116,6 +123,7 @@ def _search_params(options: argparse.Namespace) -> dict[str, object]:
         "kind": ",".join(options.kind or ()),
         "obs_type": ",".join(options.type or ()),
         "concepts": ",".join(options.concept or ()),
+        "validity": ",".join(options.validity or ()),
         "files": ",".join(options.file or ()),
         "dateStart": options.since,
         "dateEnd": options.until,
@@ -161,7 +169,7 @@ def explain_hit(item: dict[str, Any]) -> str:
 def _explain_no_hits(options: argparse.Namespace) -> None:
     narrow = [
         f"--{name}"
-        for name in ("project", "kind", "type", "concept", "file", "since", "until", "host", "session")
+        for name in ("project", "kind", "type", "concept", "validity", "file", "since", "until", "host", "session")
         if getattr(options, name)
     ]
     if narrow:
@@ -199,6 +207,8 @@ def timeline(options: argparse.Namespace) -> int:
 
 def context(options: argparse.Namespace) -> int:
     """Print the text that the next session, or a prompt, is given."""
+    if options.at:
+        return _context_at(options)
     name = options.project or _current_project()
     if options.prompt:
         answer = _client().post("/api/context/semantic", {"q": options.prompt, "project": name})
@@ -211,6 +221,21 @@ def context(options: argparse.Namespace) -> int:
         output.text(answer["context"].rstrip("\n"))
     else:
         output.info(f"nothing would be injected: no memory of {name} is close enough to that prompt")
+    return 0
+
+
+def _context_at(options: argparse.Namespace) -> int:
+    """Print the start context at a commit."""
+    if options.prompt:
+        raise InvalidRequest("`--at` and `--prompt` exclude each other", hint="use one of them")
+    where = {"project": options.project} if options.project else {"cwd": str(Path.cwd())}
+    client = Client(process.ensure_worker(load_lenient().config.data_dir), seconds=AT_SECONDS)
+    answer = client.get("/api/context/at", **where, at=options.at)
+    if options.json:
+        output.json(answer)
+    else:
+        output.info(f"{answer['project']} at {answer['commit'][:10]}")
+        output.text(answer["context"].rstrip("\n"))
     return 0
 
 

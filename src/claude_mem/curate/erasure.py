@@ -116,7 +116,7 @@ def _parse_identity(name: str, raw: bytes) -> tuple[str, str, str]:
         envelope = spool.parse_envelope(name, raw)
         fields = msgspec.json.decode(envelope.payload)
         return envelope.header.get("host", ""), str(fields.get("session_id", "")), str(fields.get("cwd", ""))
-    except (ClaudeMemError, msgspec.MsgspecError, UnicodeDecodeError, AttributeError):
+    except (ClaudeMemError, msgspec.MsgspecError, UnicodeDecodeError, AttributeError, RecursionError):
         return "", "", ""
 
 
@@ -365,7 +365,7 @@ def read_erasure_request(folder: Path) -> ErasureRequest | None:
         return msgspec.json.decode((folder / ERASURE_REQUEST_FILE).read_bytes(), type=ErasureRequest)
     except FileNotFoundError:
         pass  # no deletion was running, or its request was not yet complete
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         log.error("the request of the interrupted deletion can't be read; it is resumed from its tombstones")
     delete_erasure_request(folder)
     return None

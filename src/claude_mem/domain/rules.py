@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from claude_mem.domain.text import strip_invisible
 
@@ -79,11 +78,6 @@ _SCOPE = re.compile(r"\b(?:for|in|when|whenever|before|after|with|on|as|to|while
 def normalize_rule(text: str) -> str:
     """Return the normalized words of a rule, without courtesies. Rules that say the same give the same result."""
     return " ".join(word for word in _words(text) if word not in WORDS["courtesies"])
-
-
-def superseded_suffix(row: Mapping[str, Any]) -> str:
-    """Return the suffix for the title of a rule that another rule has replaced; "" if none has."""
-    return f" ⟨superseded by {row['superseded_by']}⟩" if row.get("superseded_by") else ""
 
 
 @dataclass(frozen=True, slots=True)

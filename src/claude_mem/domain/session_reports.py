@@ -173,6 +173,9 @@ class StoryObservation(msgspec.Struct, frozen=True):
     commit_id: str | None
     tokens: int | None
     created_at: int
+    superseded_by: int | None
+    validity: str = ""
+    work_outcome: str = ""
 
 
 class StoryFile(msgspec.Struct, frozen=True):

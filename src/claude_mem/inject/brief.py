@@ -180,6 +180,8 @@ def state_note(row: Row) -> str:
     state = row.get("state", UNKNOWN_STATE)
     if state.superseded_by:
         return f" (replaced by {state.superseded_by})"
+    if state.is_confirmed:
+        return ""
     if state.outcome in NOT_DONE:
         return f" ({state.outcome})"
     commit = f" {state.commit_id[:7]}" if state.freshness == Freshness.PARTLY and state.commit_id else ""

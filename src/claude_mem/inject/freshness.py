@@ -19,8 +19,10 @@ from pathlib import Path
 
 from claude_mem.domain import anchors, ids
 from claude_mem.domain.anchors import Outcome
+from claude_mem.domain.errors import NotFound, OperationFailed
 from claude_mem.storage.sqlite.engine import Connection, Database
 from claude_mem.storage.sqlite.memory import anchors as store
+from claude_mem.storage.sqlite.memory import validity
 from claude_mem.storage.sqlite.memory.anchors import Look, StoredAnchor, StoredOutcome
 from claude_mem.system import git_files, untrusted_files
 from claude_mem.system.git_objects import CommitInfo, GitObjects
@@ -31,6 +33,8 @@ MAX_RECORDS, MAX_SECONDS = 5_000, 20.0
 MAX_HISTORY_CHECKS, MAX_COMMITS = 60, 400  # of observations whose lines are nowhere; commits searched for each
 MAX_WALK = 20_000  # commits that are listed
 MAX_RENAME_CANDIDATES = 40
+MAX_NAME_CHARS = 250
+COMMIT_FILES = 100  # of a commit that are read at once
 DAY_MS = 86_400_000
 COMMIT_MS = 14 * DAY_MS  # work that is in no commit after this time was dropped
 _ENDED = (Outcome.DROPPED, Outcome.REVERTED)
@@ -191,6 +195,54 @@ class _Tree:
         if folder not in self._folders:
             self._folders[folder] = os.path.realpath(folder) == folder
         return self._folders[folder]
+
+
+# --- files of a commit -----------------------------------------------------------------------------------------------
+
+
+def look_at_commit(git: GitObjects, commit: str, items: Iterable[StoredAnchor]) -> list[Look]:
+    """Compare anchors with the files of a commit. Nothing is checked out; files that can't be read are left out, so
+    that nothing is claimed about them."""
+    by_path: defaultdict[str, list[StoredAnchor]] = defaultdict(list)
+    for item in items:
+        if item.kind != anchors.COMMAND:
+            by_path[item.path].append(item)
+    paths = git.list_paths(commit)
+    names, present = _RenameIndex(paths), frozenset(paths)
+    candidates = {path: [path] if path in present else names.candidates(path) for path in by_path}
+    hashes = _hash_files(git, commit, {other for others in candidates.values() for other in others})
+    return [
+        look
+        for path, group in by_path.items()
+        if not candidates[path] or any(other in hashes for other in candidates[path])
+        for look in (_look_at_blobs(item, candidates[path], hashes, commit) for item in group)
+    ]
+
+
+def _hash_files(git: GitObjects, commit: str, paths: Collection[str]) -> dict[str, frozenset[bytes]]:
+    """Return the line hashes of files at a commit, read in portions: one answer of git is limited in size."""
+    ordered = sorted(paths)
+    hashes: dict[str, frozenset[bytes]] = {}
+    for start in range(0, len(ordered), COMMIT_FILES):
+        specs = {f"{commit}:{path}": path for path in ordered[start : start + COMMIT_FILES]}
+        for spec, content in git.read_blobs(list(specs)).items():
+            hashes[specs[spec]] = anchors.hash_content(content)
+    return hashes
+
+
+def _look_at_blobs(
+    item: StoredAnchor, paths: Sequence[str], hashes: Mapping[str, frozenset[bytes]], commit: str
+) -> Look:
+    """Return which lines of an anchor its file has at a commit, or else the file that has most of them."""
+    lines_by_path = {path: anchors.match_lines(item.lines, hashes[path]) for path in paths if path in hashes}
+    if item.path in lines_by_path:
+        return Look(item.id, commit, lines_by_path[item.path])
+    if item.kind == anchors.REMOVAL:  # the same lines in another file are not the removed ones
+        return Look(item.id, "", 0)
+    path = max(lines_by_path, key=lambda other: lines_by_path[other].bit_count(), default="")
+    if not path or lines_by_path[path].bit_count() * 2 < len(item.lines):
+        return Look(item.id, "", 0)
+    return Look(item.id, commit, lines_by_path[path], path)
 
 
 # --- outcomes --------------------------------------------------------------------------------------------------------
@@ -427,9 +479,24 @@ async def refresh_at_start(db: Database, project_id: int, root: str) -> list[Loo
 
 async def refresh_project(db: Database, project_id: int, root: str) -> int:
     """Look at all files that a project's memories speak of, and at its commits. Return the number of changed states."""
-    if not root or not await asyncio.to_thread(os.path.isdir, root):
-        return 0
     observation_ids = await db.read(store.list_anchored_ids, project_id, limit=MAX_RECORDS)
+    changed = await refresh_observations(db, project_id, root, observation_ids)
+    if about_commands := await db.read(validity.find_command_memories, project_id):
+        await db.write(validity.queue, about_commands)
+    await record_changes(db)
+    return changed
+
+
+async def record_changes(db: Database) -> None:
+    """Record what has changed since the last look, in portions so that other writers wait briefly."""
+    while await db.read(validity.has_queue):
+        await db.write(validity.record_changes, now=ids.now_ms())
+
+
+async def refresh_observations(db: Database, project_id: int, root: str, observation_ids: Sequence[int]) -> int:
+    """Look at the files that these observations speak of, and at the commits. Return the number of changed states."""
+    if not root or not observation_ids or not await asyncio.to_thread(os.path.isdir, root):
+        return 0
     items = await db.read(store.list_anchors, observation_ids, root)
     outcomes = await db.read(store.list_outcomes, observation_ids)
     if not items:
@@ -441,10 +508,32 @@ async def refresh_project(db: Database, project_id: int, root: str) -> int:
     return len(inspection.looks) + len(inspection.verdicts)
 
 
+async def look_at_root_commit(db: Database, project_id: int, root: str, name: str) -> tuple[str, list[Look]]:
+    """Return the id of a commit of the repository at `root`, and what all memories of the project look like there."""
+    observation_ids = await db.read(store.list_anchored_ids, project_id, limit=MAX_RECORDS)
+    items = await db.read(store.list_anchors, observation_ids, "")
+    return await asyncio.to_thread(_look_at_named_commit, root, name, items)
+
+
+def _look_at_named_commit(root: str, name: str, items: Sequence[StoredAnchor]) -> tuple[str, list[Look]]:
+    git = _open_git(root)
+    if git is None or not git.program:
+        hint = "run it inside a repository" if git is None else "install git"
+        raise OperationFailed(f"commits can't be read in {root or 'this project'}", hint=hint)
+    (commit,) = git.resolve(name) if name.isprintable() and len(name) <= MAX_NAME_CHARS else ("",)
+    if not commit:
+        raise NotFound(f"there is no commit {name[:MAX_NAME_CHARS]!r} in {root}", hint="`git log --oneline` lists them")
+    return commit, look_at_commit(git, commit, items)
+
+
+def _open_git(root: str) -> GitObjects | None:
+    tree = git_files.find_work_tree(Path(os.path.realpath(root))) if root else None
+    return GitObjects(str(tree.root)) if tree and tree.git_dir else None
+
+
 def inspect(root: str, items: Sequence[StoredAnchor], outcomes: Sequence[StoredOutcome]) -> Inspection:
     """Look at the files of a work tree and, if there is a trusted repository, at its commits."""
-    tree = git_files.find_work_tree(Path(os.path.realpath(root)))
-    git = GitObjects(str(tree.root)) if tree and tree.git_dir else None
+    git = _open_git(root)
     head, branch = git.head() if git else ("", "")
     files = _Tree(root)
     is_missing = any(not files.stamp(item.path) for item in items)

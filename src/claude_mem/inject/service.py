@@ -148,6 +148,15 @@ class ContextService:
         memory = memory or brief.ProjectMemory(name)
         return await asyncio.to_thread(brief.compose_brief, memory, budget_tokens=budget, icons=self.icons)
 
+    async def compose_at_commit(self, project_id: int, root: str, name: str) -> tuple[str, ComposedContext]:
+        """Return the id of a commit, and the start context of a session whose work tree is at that commit."""
+        commit, looks = await freshness.look_at_root_commit(self.db, project_id, root, name)
+        limit, budget = self.config.context_observations, self.config.context_tokens
+        gather = partial(brief.gather_memory, limit=limit, root=f"commit {commit}", looks=looks)
+        memory = await self.db.read(gather, [project_id])
+        assert memory is not None  # the project exists: its memories were just looked at
+        return commit, await asyncio.to_thread(brief.compose_brief, memory, budget_tokens=budget, icons=self.icons)
+
     # --- during a session ------------------------------------------------------------------------------------
 
     async def inject(self, trigger: Trigger) -> Injection:

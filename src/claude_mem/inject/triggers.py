@@ -165,7 +165,7 @@ def inject_at_file(
     path = _relative_path(trigger.text, (project.root, trigger.cwd))
     if not path:
         return NO_INJECTION
-    repeated = _repeated_lines(conn, trigger, project.id, path, injected_names=injected_names) if hints else []
+    repeated = _repeated_lines(conn, trigger, project, path, injected_names=injected_names, root=root) if hints else []
     repeated_ids = {int(names[0].removeprefix(REPEATED_PREFIX)) for _, names, _ in repeated}
     is_new = f"{FILE_PREFIX}{path}" not in injected_names
     rows = _rows_about(conn, trigger, project, path, injected_names=injected_names, root=root) if is_new else []
@@ -187,19 +187,23 @@ def _rows_about(
     )
     new_rows = [row for row in rows if item_name("observation", row["id"]) not in injected_names]
     states = anchors.load_states(conn, [row["id"] for row in new_rows], root or project.root or "")
-    return [row for row in with_states(new_rows, states) if row["state"].freshness not in STALE]
+    return [
+        row for row in with_states(new_rows, states) if row["state"].is_confirmed or row["state"].freshness not in STALE
+    ]
 
 
 def _repeated_lines(
-    conn: Connection, trigger: Trigger, project_id: int, path: str, *, injected_names: frozenset[str]
+    conn: Connection, trigger: Trigger, project: Project, path: str, *, injected_names: frozenset[str], root: str
 ) -> list[Line]:
     """Return a line for earlier work that was dropped or reverted, if the edit that is about to be made repeats it."""
     added = _added_lines(trigger.tool.input) if trigger.tool else frozenset()
-    row_ids = anchors.find_undone_work(conn, project_id, path, added) if added else []
+    row_ids = anchors.find_undone_work(conn, project.id, path, added) if added else []
     new_ids = [row_id for row_id in row_ids if f"{REPEATED_PREFIX}{row_id}" not in injected_names][:1]
-    states = anchors.load_states(conn, new_ids, "")
+    states = anchors.load_states(conn, new_ids, root or project.root or "")
     lines: list[Line] = []
     for row in with_states(observations.load_observations(conn, new_ids), states):
+        if row["state"].is_confirmed:
+            continue
         title = defuse_links(shorten(row["title"] or "", 140))
         text = f"This edit repeats {row['id']}, {_warning(row)}{title}"
         lines.append((text, [f"{REPEATED_PREFIX}{row['id']}"], is_user_approved(row)))
@@ -241,8 +245,9 @@ def _row_line(row: Row, icons: Icons) -> str:
 
 def _warning(row: Row) -> str:
     """Return how a line begins whose work did not last: `tried on 3 Feb, reverted: `."""
-    outcome = row.get("state", UNKNOWN_STATE).outcome
-    if outcome not in NOT_DONE:
+    state = row.get("state", UNKNOWN_STATE)
+    outcome = state.outcome
+    if state.is_confirmed or outcome not in NOT_DONE:
         return ""
     at = local_time(row["created_at"])
     return f"tried on {at.day} {at:%b}, {outcome}: "

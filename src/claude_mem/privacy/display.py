@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from claude_mem.domain.rules import superseded_suffix
 from claude_mem.domain.text import strip_invisible
+from claude_mem.domain.validity import mark
 from claude_mem.privacy import injection_rules
 from claude_mem.privacy.trust import EXTERNAL_NOTE, held_closing_origin, is_held
 
@@ -45,8 +45,10 @@ def neutralize_tags(text: str) -> str:
 
 
 def trust_suffix(row: Mapping[str, Any]) -> str:
-    """Return the trust of a memory that is not injected, and whether it is superseded, as a suffix of its line."""
-    return (f" ⟨{safe_line(row['trust'])}⟩" if is_held(row) else "") + superseded_suffix(row)
+    """Return the marks of a memory as a suffix of its line: its trust if it is not injected, and its validity if it does
+    not hold."""
+    trust = f" ⟨{safe_line(row['trust'])}⟩" if is_held(row) else ""
+    return trust + mark(row.get("validity") or "", row.get("superseded_by"))
 
 
 def with_external_note(text: str, rows: Iterable[Mapping[str, Any]]) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from claude_mem.privacy import secret_context
+from claude_mem.privacy.secret_context import is_in_test_name
+from claude_mem.privacy.secret_grades import PASSPHRASE, grade
 from claude_mem.privacy.secret_rules import (
     CODE_EXPRESSION,
     is_hex_or_uuid,
@@ -179,7 +180,7 @@ def _column_edits(text: str, end: int, separator: str, count: int, columns: set[
             return
         for number, cell in enumerate(cells):
             value = cell.strip(" \t\r*`\"'")
-            if number in columns and (is_random(value) or secret_context.grade(value) >= 1.5):
+            if number in columns and (is_random(value) or grade(value) >= PASSPHRASE):
                 start = begin + sum(map(len, cells[:number])) + number + cell.index(value)
                 yield start, start + len(value), "[redacted]"
 
@@ -203,15 +204,10 @@ def _more_items(text: str, match: re.Match[str]) -> list[Edit]:
     return item_edits
 
 
-_TEST_LINE = re.compile(
-    r"(?:\A|[\n\"']|\\n)[ \t+\-]{0,32}(?:=== [A-Z]{3,5} {1,4}|--- [A-Z]{4,5}: |test )[^\s\"']{1,256}\Z|<test[a-z]{0,8} name=[\"'][^\"'\n]{0,128}\Z"
-)
-
-
 def _names_a_test(match: re.Match[str]) -> bool:
     """Return whether a match is part of a test name in a test report: `--- PASS: TestAuth/token=expired_1 (0.00s)`."""
     goes_on = not any(char.isspace() for char in match[0])
-    return goes_on and _TEST_LINE.search(match.string, max(0, match.start() - 320), match.start()) is not None
+    return goes_on and is_in_test_name(match.string, match.start())
 
 
 def _name_places(text: str) -> list[int]:

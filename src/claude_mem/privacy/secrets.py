@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from claude_mem.domain.text import map_strings
-from claude_mem.privacy import secret_context, secret_names, secret_rules
+from claude_mem.privacy import secret_context, secret_grades, secret_names, secret_rules
 from claude_mem.privacy.secret_names import Edit
 from claude_mem.privacy.secret_rules import (
     IDIOM_RULES,
@@ -36,7 +36,11 @@ from claude_mem.privacy.secret_rules import (
     matches_in_lines,
 )
 
-_MIN_REPEATED = 12  # a secret of this length or more is redacted wherever it occurs in the same event
+_MIN_REPEATED, _MAX_REPEATED = (
+    12,
+    512,
+)  # a random secret of this length is redacted wherever it occurs in the same event
+_REPEATED = re.compile(r"(?<![^\s\"'`,;:=(){}\[\]<>|\\])[^\s\"'`,;:=(){}\[\]<>|\\]{12,512}+")
 _MIN_LENGTH = 9  # the shortest text that any rule matches: `://:abc@x`. Most strings of a tool call are shorter
 _LONG_WORD = re.compile(r"(?<![A-Za-z0-9+/_\-.~])[A-Za-z0-9+/_\-.~]{20,}+")
 
@@ -53,6 +57,8 @@ _NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/]")
 _URLSAFE = str.maketrans("-_", "+/")
 _MAX_DEPTH = 2  # base64 in base64
 
+
+_VENDOR_MARK = "[redacted vendor-token]"
 
 _own_secrets: set[str] = set()
 _COLOUR_STARTS = ("\x1b[", "1b[", "033[", "\\e[")  # raw, or escaped when quoted in other text
@@ -120,14 +126,15 @@ def _clean(draft: _EditableText) -> None:
     _apply_rules(draft, _MAX_DEPTH)
     if any(begin in draft.text for begin in _COLOUR_STARTS):
         _clean_without_colours(draft)
-    for value in draft.removed:
-        if len(value) >= _MIN_REPEATED and value in draft.text and _is_unique(value):
-            draft.sub(re.compile(re.escape(value)), lambda _: "[redacted]")
+    if repeated := {value.rstrip("=") for value in draft.removed if _is_unique(value)}:
+        draft.sub(_REPEATED, lambda word: "[redacted]" if word[0] in repeated else None)
 
 
 def _is_unique(value: str) -> bool:
     """Return whether a value can mean nothing else than the secret that it was elsewhere."""
-    return secret_context.grade(value) >= 3 and any(map(str.isdigit, value))
+    if not _MIN_REPEATED <= len(value) <= _MAX_REPEATED:
+        return False
+    return secret_grades.grade(value) >= secret_grades.RANDOM and any(map(str.isdigit, value))
 
 
 def _clean_without_colours(draft: _EditableText) -> None:
@@ -149,8 +156,8 @@ def _apply_rules(draft: _EditableText, depth: int) -> None:
     long_words = _LONG_WORD.findall(draft.text)
     if words := "\n".join(long_words):
         _apply([rule for rule in TOKEN_RULES if rule[1] in words], draft)
-        for word in {word for word in long_words if secret_context.is_prefixed_token(word)}:
-            draft.sub(re.compile(re.escape(word)), lambda _: "[redacted vendor-token]")
+        if any(map(secret_grades.is_prefixed_token, long_words)):
+            draft.sub(_LONG_WORD, lambda word: _VENDOR_MARK if secret_grades.is_prefixed_token(word[0]) else None)
     draft.edit(
         (start, end, f"[redacted {name}]") for start, end, name in sorted(secret_rules.user_rule_spans(draft.text))
     )
@@ -200,7 +207,7 @@ def _replacements(name: str, match: re.Match[str]) -> Iterator[tuple[str, str]]:
     if match[0].startswith("[redacted", len(keep)):
         return
     if password := groups.get("password", ""):
-        is_harmless = secret_context.grade(password) < 1.5
+        is_harmless = secret_grades.grade(password) < secret_grades.PASSPHRASE
     elif value:
         is_harmless = not is_random(value) or (is_hex_or_uuid(value) and name != "named")
     else:
@@ -393,8 +400,8 @@ def _effective_name(key: str, sibling_name: str, outer: str) -> str:
 def _redact_under(key: str, item: Any, outer: str) -> Any:
     name = key[-64:]
     if isinstance(item, str):
-        named = secret_names.is_named_secret(name, item) or secret_context.is_named_secret(name, item)
-        return "[redacted]" if named else item
+        is_secret = secret_names.is_named_secret(name, item) or secret_context.is_named_secret(name, item)
+        return "[redacted]" if is_secret else item
     return redact_named_values(item, outer if name.lower() in _GENERIC_KEYS else name)
 
 
@@ -528,7 +535,7 @@ def _matching_printers(command: str) -> Iterator[tuple[bool]]:
 def _is_printed_secret(word: str) -> bool:
     return (
         is_random(word)
-        or secret_context.grade(word) >= 1.5
+        or secret_grades.grade(word) >= 1.5
         or (is_hex_or_uuid(word) and "-" not in word and len(word) >= 16)
     )
 
@@ -537,7 +544,7 @@ def _is_secret_argument(word: str, *, plain: bool) -> bool:
     """Return whether an argument is a secret. `plain`: the command also takes hexadecimal keys."""
     if is_hex_or_uuid(word):
         return plain and len(word) >= 20
-    return is_certainly_random(word) or (plain and secret_context.grade(word) >= 1.5)
+    return is_certainly_random(word) or (plain and secret_grades.grade(word) >= secret_grades.PASSPHRASE)
 
 
 _OUTPUT_WORD = re.compile(r"[^\s\"'`,;:(){}\[\]<>]{8,4096}")

@@ -9,6 +9,7 @@ from typing import Any
 
 from claude_mem.domain import anchors
 from claude_mem.domain.errors import InvalidRequest, NotFound
+from claude_mem.domain.validity import Validity
 from claude_mem.storage.sqlite.engine import Database
 from claude_mem.storage.sqlite.memory import anchors as store
 from claude_mem.storage.sqlite.memory import projects
@@ -77,6 +78,7 @@ def _read_lines(path: Path) -> list[str]:
 def describe_state(item: dict[str, Any]) -> str:
     """Return in one line whether an observation's code still stands and what became of the work; "" if unknown."""
     parts = [f"replaced by {item['superseded_by']}"] if item["superseded_by"] else []
+    parts += ["kept by the user"] if item["validity"] == Validity.KEPT else []
     parts += [_FRESHNESS[item["freshness"]]] if item["freshness"] else []
     commit = f" ({item['work_commit'][:10]})" if item["work_commit"] else ""
     is_known = item["work_outcome"] not in ("", "tried") or item["freshness"]

@@ -24,7 +24,7 @@ from claude_mem.domain.text import estimate_tokens, make_storable, shorten
 from claude_mem.privacy.display import safe_line, trust_suffix, with_external_note
 from claude_mem.recall.matrix import Indexer, Nearness
 from claude_mem.storage.sqlite.engine import Connection, Database, Row
-from claude_mem.storage.sqlite.memory import search
+from claude_mem.storage.sqlite.memory import anchors, search
 from claude_mem.storage.sqlite.memory.search import SearchFilter, WordScores
 
 # One set of weights, chosen on the development sets (bench/results/recall.md); similar values work as well.
@@ -100,6 +100,7 @@ class Hit:
         item = {"id": self.id, "kind": self.kind, "title": self.title, "score": round(self.score, 4)}
         state_columns = ("session_id", "project_id", "trust", "verdict", "superseded_by")
         item |= {name: self.row[name] for name in (*columns, *state_columns)}
+        item |= {name: self.row[name] for name in anchors.STATE_FIELDS if name in self.row}
         if not explain:
             return item
         return item | {
@@ -133,6 +134,13 @@ async def find_hits(db: Database, indexer: Indexer, question: SearchQuery) -> li
         hits.sort(key=lambda hit: hit.row["created_at"], reverse=question.order == "date_desc")
         hits = hits[question.offset : question.offset + question.limit]
     return hits
+
+
+async def find_marked_hits(db: Database, indexer: Indexer, question: SearchQuery) -> list[Hit]:
+    """Like `find_hits`, for people and agents who search: each observation with its validity."""
+    hits = await find_hits(db, indexer, question)
+    rows = await db.read(anchors.add_states, [hit.row for hit in hits])
+    return [replace(hit, row=row) for hit, row in zip(hits, rows, strict=True)]
 
 
 async def rank_candidates(

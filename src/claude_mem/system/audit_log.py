@@ -100,7 +100,7 @@ def read_lines(folder: Path) -> Iterator[tuple[str, dict[str, Any] | None]]:
 def _parse(raw: bytes) -> dict[str, Any] | None:
     try:
         entry = msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return entry if isinstance(entry, dict) and isinstance(entry.get("n"), int) else None
 

@@ -1,9 +1,10 @@
 """Makes sure that the data directory is private and intact. The checks run whenever a process takes the lock.
 
 - A token that others could read is no longer secret; it is replaced.
-- A file of another user could be changed by that user at any time; the worker refuses to start and says why.
-- A directory, link or pipe in place of a small file would keep the worker from starting, and then nothing would be
-  remembered; it is moved to quarantine, and the move is recorded in a journal there.
+- A file of another user could be changed by that user at any time. A small file, such as one that `sudo` left, is moved
+  to quarantine; because of any other file, the worker refuses to start and says why.
+- A directory, link or pipe in place of a small file, or one of many megabytes, would keep the worker from starting, and
+  then nothing would be remembered; it is moved to quarantine, and the move is recorded in a journal there.
 - A link in place of the database is refused, because the user may have put it there on purpose. The user's own links to
   directories and to `config.toml` are allowed: users may keep them on another disk or in a repository.
 """
@@ -39,6 +40,8 @@ LOCK_FILE, PIPE_FILE = "worker.lock", "worker.fifo"
 KEY_FILE, TOMBSTONES_FILE = "forget.key", "forgotten.jsonl"
 _MORE_FILES = (KEY_FILE, TOMBSTONES_FILE, "audit.jsonl", "forgetting.json", "logs/worker.log", "logs/start.log")
 SMALL_FILES = (*(name for name in FILES if ".db" not in name), *_MORE_FILES)
+BALLAST_FILE = "ballast"
+MAX_SMALL_BYTES = 64 << 20  # those that grow are rotated earlier, or can be written again from the database
 FOLDER, JOURNAL = "files", "about.jsonl"  # in `quarantine`
 REPORT_MS = 7 * 86_400_000  # how long the user is reminded of a file in quarantine
 
@@ -51,9 +54,13 @@ def secure_data_dir(folder: Path) -> None:
             f"{folder} belongs to another user", hint="set CLAUDE_MEM_DATA_DIR to a directory that you own"
         )
     folder.chmod(0o700)
-    for path in _entries(folder):
+    for path in list(_entries(folder)):
         with contextlib.suppress(FileNotFoundError):  # renamed by a hook or removed by a worker just now
-            _check_entry(path, path.lstat())
+            status = path.lstat()
+            if not is_owned_by_user(status) and str(path.relative_to(folder)) in SMALL_FILES:
+                move_to_quarantine(folder, path, "belonged to another user")
+            else:
+                _check_entry(path, status)
 
 
 def _entries(folder: Path) -> Iterator[Path]:
@@ -125,6 +132,10 @@ def quarantine_damaged(folder: Path) -> None:
     _move_displaced_by_hooks(folder)
     for name in SMALL_FILES:
         clear_path(folder, name)
+    for name in DATABASES:  # a link was refused before, and what a file beside the database holds is SQLite's affair
+        path = folder / name
+        if name.endswith(("-wal", "-shm")) and os.path.lexists(path) and not path.is_file():
+            move_to_quarantine(folder, path, _kind(path.lstat()))
 
 
 def clear_path(folder: Path, name: str) -> None:
@@ -157,7 +168,7 @@ def list_quarantined(folder: Path) -> list[QuarantinedFile]:
     except OSError:
         return []
     for line in lines:
-        with contextlib.suppress(msgspec.MsgspecError):
+        with contextlib.suppress(msgspec.MsgspecError, RecursionError):
             entry = msgspec.json.decode(line, type=QuarantinedFile)
             if os.path.lexists(folder / entry.moved_to):
                 entries.append(entry)
@@ -184,6 +195,8 @@ def _wrong_file(path: Path) -> str:
     except (FileNotFoundError, NotADirectoryError):
         return ""
     if stat.S_ISREG(status.st_mode):
+        if status.st_size > MAX_SMALL_BYTES and path.name != BALLAST_FILE:
+            return f"was larger than {MAX_SMALL_BYTES >> 20} MB"
         return "has a second hard link" if status.st_nlink > 1 and path.name in (LOCK_FILE, "worker.log") else ""
     if stat.S_ISFIFO(status.st_mode) and path.name == PIPE_FILE:
         return ""

@@ -141,6 +141,16 @@ class GitObjects:
         output = self._run("ls-tree", "-r", "-z", "--name-only", "--full-tree", commit, most=MAX_PATHS_BYTES)
         return [path.decode("utf-8", "replace") for path in output.split(b"\0", MAX_PATHS)[:MAX_PATHS] if path]
 
+    def list_blobs(self, commit: str) -> dict[str, str]:
+        """Return the files of a commit's tree with the ids of their contents."""
+        output = self._run("ls-tree", "-r", "-z", "--full-tree", commit).decode("utf-8", "replace")
+        entries = [entry.partition("\t") for entry in output.split("\0") if " blob " in entry]
+        return {path: about.split(" ")[2] for about, _, path in entries}
+
+    def list_changes(self, commit: str, path: str, *, most: int) -> list[CommitInfo]:
+        """Return the newest commits up to this one that changed a file or a directory, or removed it."""
+        return self.list_commits(commit, "--", path, most=most)
+
     def _batch(self, option: str, names: Sequence[str]) -> bytes:
         return self._run("cat-file", option, stdin="".join(f"{name}\n" for name in names)) if names else b""
 
@@ -149,7 +159,8 @@ class GitObjects:
         if not self.program:
             return b""
         settings = [word for setting in _SWITCHED_OFF for word in ("-c", setting)]
-        command = [self.program, "--no-pager", "--no-replace-objects", f"--git-dir={self.git_dir}", *settings, *args]
+        options = ["--no-pager", "--no-replace-objects", "--literal-pathspecs", f"--git-dir={self.git_dir}"]
+        command = [self.program, *options, *settings, *args]
         with tempfile.TemporaryFile() as source:
             source.write(stdin.encode("utf-8", "replace"))
             source.seek(0)

@@ -129,7 +129,7 @@ def read_worker_info(data_dir: Path) -> WorkerInfo | None:
             if not data_directory.is_owned_by_user(os.fstat(file.fileno())):
                 return None  # another user's file would lead to that user's port
             return msgspec.json.decode(file.read(), type=WorkerInfo)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, RecursionError):
         return None
 
 

@@ -106,14 +106,16 @@ def identify_project(folder: str, *, excluded: tuple[str, ...] = ()) -> Resolved
     former = f"{GIT_PREFIX}{tree.former}" if tree and tree.former else ""
     if repository:
         repository = replace(repository, git_dir=_as_text(repository.git_dir))
+    group = _as_text(str(override.get("group", "")))
     return ResolvedProject(
         _as_text(name), _as_text(str(root)), tuple(map(_as_text, identities)), enabled, skip_tools, subagents,
-        _as_text(default_name), repository=repository, former=_as_text(former), group=_as_text(str(override.get("group", ""))),
+        _as_text(default_name), repository=repository, former=_as_text(former),
+        group=group,
     )  # fmt: skip
 
 
 def _as_text(path: str) -> str:
-    """Return a path that can be stored: bytes that are not UTF-8 become `\\xff`, so that different paths stay different.
+    """Return a storable path. Bytes that are not UTF-8 become `\\xff`, so that different paths stay different.
 
     The path that an agent reports may be valid and a link to one that is not.
     """

@@ -191,7 +191,7 @@ class Tools:
         )
         await self.service.indexer.catch_up()
         question = rank.SearchQuery(text=make_storable(args.query[:MAX_QUERY_CHARS]), where=where, limit=args.limit + 1)
-        hits = await rank.find_hits(self.service.db, self.service.indexer, question)
+        hits = await rank.find_marked_hits(self.service.db, self.service.indexer, question)
         page = hits[: args.limit]
         return with_external_note(
             fenced(_hit_lines(page, icons, more=len(hits) > args.limit)), [hit.row for hit in page]

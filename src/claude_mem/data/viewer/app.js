@@ -20,6 +20,7 @@ const VIEWS = [
   [/^\/logs$/, "logs"],
   [/^\/settings$/, "settings"],
   [/^\/quarantine$/, "quarantine"],
+  [/^\/changes$/, "changes"],
 ];
 
 /** @param {string} id */

@@ -10,6 +10,8 @@ const KINDS = [
   ["prompt", "prompts"],
 ];
 
+const VALIDITIES = ["changed", "current", "partly", "moved", "outdated", "gone", "superseded", "dropped", "reverted"];
+
 /** @type {(name: string, text: string, options: [any, string][], query: URLSearchParams) => HTMLElement} */
 const choice = (name, text, options, query) => {
   const option = ([value, label]) => h("option", { value, selected: query.get(name) === String(value) }, label);
@@ -42,6 +44,13 @@ const CONTROLS = {
       "concept",
       "Concept",
       concepts.map((name) => [name, name]),
+      query,
+    ),
+  validity: (_, query) =>
+    choice(
+      "validity",
+      "Validity",
+      [...VALIDITIES, "failed", "kept"].map((name) => [name, name === "changed" ? "changed in any way" : name]),
       query,
     ),
   host: ({ hosts }, query) =>

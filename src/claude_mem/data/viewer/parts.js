@@ -90,6 +90,39 @@ const OUTCOME_LEVELS = Object.assign(Object.create(null), {
 /** @param {string | undefined} outcome */
 export const outcomeBadge = (outcome) => (outcome ? badge(outcome, OUTCOME_LEVELS[outcome] ?? "") : null);
 
+// What the badge of a validity says, its level, and the sentence behind it.
+/** @type {Record<string, ["" | "good" | "warn" | "bad", string]>} */
+const VALIDITIES = Object.assign(Object.create(null), {
+  current: ["good", "The code it speaks of is as it was"],
+  partly: ["warn", "The code it speaks of has changed in part"],
+  moved: ["good", "The code it speaks of is in another file now"],
+  outdated: ["bad", "Most of the code it speaks of was replaced: sessions are not shown it"],
+  gone: ["bad", "The files it speaks of are gone: sessions are not shown it"],
+  superseded: ["warn", "A later one replaced it: sessions are shown that one"],
+  dropped: ["bad", "The work was discarded without a commit: sessions are shown it as a warning only"],
+  reverted: ["bad", "The work was taken back after it was committed: sessions are shown it as a warning only"],
+  failed: ["bad", "The last check failed, and the work is in no commit since"],
+  kept: ["good", "You said that it holds all the same: sessions are shown it until its code changes again"],
+});
+const SHOWN_OUTCOMES = ["tried", "committed", "landed"]; // the others are validities, too
+
+/**
+ * Whether an observation still holds, and what became of its work. If another one replaced it, the badge leads there.
+ * @param {{ validity?: string, work_outcome?: string, superseded_by?: number | null }} item
+ */
+export function validityBadge({ validity = "", work_outcome: outcome = "", superseded_by: successor }) {
+  const [level, title] = VALIDITIES[validity] ?? ["", ""];
+  if (successor) {
+    const text = `superseded by ${successor}`;
+    return h("a", { href: `/observation/${successor}` }, h("span", { class: "badge warn", title }, text));
+  }
+  const words = [validity, SHOWN_OUTCOMES.includes(outcome) ? outcome : ""].filter(Boolean);
+  return words.length ? h("span", { class: `badge ${level}`, title: title || null }, words.join(" · ")) : null;
+}
+
+/** @param {string} validity */
+export const describeValidity = (validity) => VALIDITIES[validity]?.[1] ?? "Nothing is known of its code";
+
 // --- text ------------------------------------------------------------------------------------------------------------
 
 /**
@@ -174,7 +207,7 @@ function cardFooter(item) {
     agentTag(item.host),
     item.pinned ? badge("pinned", "good") : null,
     item.verdict === "wrong" ? badge("marked wrong", "bad") : null,
-    item.superseded_by ? badge(`superseded by ${item.superseded_by}`, "warn") : null,
+    validityBadge(item),
     outcomeBadge(item.outcome),
     files.length ? fileNames(files) : null,
     item.kind === "observation" && item.session_id ? h("a", { href: turnPath(item) }, "session") : null,

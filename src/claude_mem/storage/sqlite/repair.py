@@ -38,7 +38,7 @@ _SALVAGE_PREFIX = ".salvaging-"
 # Rebuilt by the indexer, by triggers and by checks; `words` and its shadow tables are the index itself.
 _DERIVED_TABLES = (
     "documents", "passages", "signals", "vectors", "deleted_vectors", "index_queue", "known_files", "sightings", "checksums",
-    "checksum_queue", "checks",
+    "checksum_queue", "checks", "validity_queue",
 )  # fmt: skip
 _APPEND_ONLY_TABLES = ("events", "ledger", "injections")  # rarely updated, so only newer rows are read
 # The id column of a table, and the column with the name that its origin gave the row.
@@ -90,7 +90,7 @@ def list_repairs(quarantine: Path) -> list[RepairRecord]:
             record = msgspec.json.decode(path.read_bytes(), type=RepairRecord)
         except OSError:
             continue
-        except msgspec.MsgspecError:  # damaged by a power cut; the quarantined files are not affected
+        except (msgspec.MsgspecError, RecursionError):  # damaged by a power cut; the quarantined files are not affected
             record = RepairRecord(problem="the record of the repair was lost", started_at=int(modified_at(path) * 1000))
         record.folder = str(path.parent)
         repairs.append(record)

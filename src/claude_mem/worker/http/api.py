@@ -37,6 +37,7 @@ from claude_mem.worker.http.routes import (
     health,
     observations,
     projects,
+    review,
     sessions,
     settings,
     status,
@@ -112,5 +113,18 @@ def _by_path(routes: Iterable[AnyRoute]) -> dict[str, dict[str, AnyRoute]]:
     return table
 
 
-MODULES = (status, sessions, context, observations, projects, health, cost, settings, deletion, transfer, viewer)
+MODULES = (
+    status,
+    sessions,
+    context,
+    observations,
+    review,
+    projects,
+    health,
+    cost,
+    settings,
+    deletion,
+    transfer,
+    viewer,
+)
 ROUTES = _by_path([*(route for module in MODULES for route in module.ROUTES), RawRoute("POST", "/mcp", mcp.serve_mcp)])

@@ -255,7 +255,8 @@ def _read_end_date(value: object) -> int | None:
     return _read_date(value, end=True)
 
 
-def _read_words(value: object) -> tuple[str, ...]:
+def read_words(value: object) -> tuple[str, ...]:
+    """Return the words of a list with commas, or raise ValueError."""
     if not isinstance(value, str):
         raise ValueError(value)
     return tuple(part.strip() for part in make_storable(value).split(",") if part.strip())
@@ -284,7 +285,7 @@ PageSize = Annotated[int, Meta(ge=1, le=100)]
 Date = Annotated[int, Wire(read=_read_date, expects=_DATE_TEXT, schema=_DATE)]
 EndDate = Annotated[int, Wire(read=_read_end_date, expects=_DATE_TEXT, schema=_DATE)]  # a day means the end of that day
 Words = Annotated[
-    tuple[str, ...], Wire(read=_read_words, expects="values with commas between them", schema={"type": "string"})
+    tuple[str, ...], Wire(read=read_words, expects="values with commas between them", schema={"type": "string"})
 ]
 Paths = Annotated[list[str], Wire(read=_read_paths, expects="a list of absolute paths")]
 Name = Annotated[str, Wire(limit=200)]

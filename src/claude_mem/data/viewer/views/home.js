@@ -8,7 +8,7 @@ import { formatDay } from "../format.js";
 import { card, emptyState, groupedByDay, pager, startingWith, withErrorToast } from "../parts.js";
 import { nowPanels } from "./now.js";
 
-const FILTERS = ["project", "kind", "type", "concept", "host", "since", "until"];
+const FILTERS = ["project", "kind", "type", "concept", "validity", "host", "since", "until"];
 const NEW_MEMORY = ["new_observation", "new_summary", "new_prompt", "backfilled"];
 const BATCH_SIZE = 200; // observations per request
 const POLL_MS = 5_000;

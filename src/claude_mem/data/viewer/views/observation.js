@@ -10,6 +10,7 @@ import {
   badge,
   button,
   confirmDialog,
+  describeValidity,
   field,
   fields,
   panel,
@@ -19,6 +20,7 @@ import {
   timeAgo,
   toast,
   typeIcon,
+  validityBadge,
   withErrorToast,
 } from "../parts.js";
 
@@ -26,6 +28,7 @@ const DATE = new Intl.DateTimeFormat("en-GB", { dateStyle: "long" });
 const CHANGE_EVENTS = ["new_observation", "observation"]; // written again, or corrected
 const FORGET = "Forget (undo within 30 days)";
 const ERASE = "Erase now";
+const KEEPABLE = ["superseded", "outdated", "gone", "partly", "dropped", "reverted", "failed"];
 const CHANGE_LABELS = {
   edited: "Edited",
   pinned: "Pinned",
@@ -206,6 +209,18 @@ class Editor {
     await this.finish(`${formatCount(ids.length, "observation")} merged into this one.`, "merge");
   }
 
+  async keep() {
+    const isKept = this.page.observation.validity === "kept";
+    await send(isKept ? "DELETE" : "POST", `${this.path}/keep`);
+    const undo = async () => {
+      await send("DELETE", `${this.path}/keep`);
+      await this.refresh("keep");
+    };
+    if (isKept) toast("What looks at its code find decides again.");
+    else toast("Kept: sessions are shown it until its code changes again.", { undo });
+    await this.refresh("keep");
+  }
+
   async forget() {
     const question = deletionQuestion(await get(`${this.path}/forget`));
     const isForgotten = this.page.observation.forgotten;
@@ -252,7 +267,13 @@ function pageContent(editor) {
       "div",
       { class: "beside" },
       h("div", {}, contentPanel(item, origin), panel("Related", relatedList(item.id))),
-      h("div", {}, panel("Origin", originFields(item, origin)), historyPanel(history, editor)),
+      h(
+        "div",
+        {},
+        panel("Origin", originFields(item, origin)),
+        validityPanel(editor.page),
+        historyPanel(history, editor),
+      ),
     ),
   ];
 }
@@ -262,7 +283,6 @@ function pageContent(editor) {
  * @param {{ awaitsApproval: boolean }} options
  */
 function metaLine(item, { awaitsApproval }) {
-  const successor = item.superseded_by;
   return h(
     "p",
     { class: "meta" },
@@ -274,7 +294,7 @@ function metaLine(item, { awaitsApproval }) {
     item.verdict === "wrong" ? badge("marked wrong", "bad") : null,
     item.verdict === "approved" ? badge("approved", "good") : null,
     awaitsApproval ? badge("awaits approval", "warn") : null,
-    successor ? h("a", { href: `/observation/${successor}` }, badge(`superseded by ${successor}`, "warn")) : null,
+    validityBadge(item),
     timeAgo(item.created_at),
   );
 }
@@ -286,7 +306,8 @@ function metaLine(item, { awaitsApproval }) {
 function toolbar(editor, { awaitsApproval }) {
   const item = editor.page.observation;
   const isWrong = item.verdict === "wrong";
-  /** @type {(name: "edit" | "pin" | "approve" | "merge" | "wrong" | "forget", label: string, more?: any) => any} */
+  /** @typedef {"edit" | "pin" | "approve" | "merge" | "keep" | "wrong" | "forget"} Action */
+  /** @type {(name: Action, label: string, more?: any) => any} */
   const action = (name, label, more = {}) => button(label, () => editor[name](), { "data-command": name, ...more });
   return h(
     "div",
@@ -295,6 +316,8 @@ function toolbar(editor, { awaitsApproval }) {
     action("pin", item.pinned ? "Unpin" : "Pin", { "aria-keyshortcuts": "p", title: "p" }),
     awaitsApproval ? action("approve", "Approve", { kind: "primary" }) : null,
     isWrong ? null : action("merge", "Merge…"),
+    KEEPABLE.includes(item.validity) ? action("keep", "Keep", { title: "It holds all the same" }) : null,
+    item.validity === "kept" ? action("keep", "Do not keep") : null,
     action("wrong", isWrong ? "Mark right" : "Mark wrong"),
     action("forget", "Forget…", { kind: "danger" }),
   );
@@ -416,6 +439,35 @@ function eventDetails(events) {
     { open: events.length < 6 },
     h("summary", {}, `From ${formatCount(events.length, "event")}`),
     h("ol", { class: "plain" }, events.map(line)),
+  );
+}
+
+// --- validity --------------------------------------------------------------------------------------------------------
+
+/** @param {ObservationPage} page */
+function validityPanel({ observation: item, validity }) {
+  if (!validity.length && !item.validity) return null;
+  const moved = item.moved_to?.length ? h("p", {}, "Now in ", h("code", {}, item.moved_to.join(", ")), ".") : null;
+  return panel(
+    "Does it still hold?",
+    h("p", {}, `${describeValidity(item.validity)}.`),
+    moved,
+    h("ol", { class: "plain history" }, validity.map(validityEntry)),
+  );
+}
+
+/** @param {ObservationPage["validity"][number]} change */
+function validityEntry(change) {
+  const { at, validity, superseded_by: successor, head, commit_id: commit } = change;
+  const title = change.successor ?? "";
+  const link = successor && h("a", { href: `/observation/${successor}` }, `${successor} ${title}`);
+  const isTakenBack = validity === "reverted" && commit;
+  return h(
+    "li",
+    {},
+    h("div", { class: "row" }, h("span", {}, link ? ["superseded by ", link] : validity || "not known"), timeAgo(at)),
+    isTakenBack ? h("p", { class: "why" }, "Taken back by ", h("code", {}, commit.slice(0, 10))) : null,
+    head && !isTakenBack ? h("p", { class: "why" }, "Seen at ", h("code", {}, head.slice(0, 10))) : null,
   );
 }
 

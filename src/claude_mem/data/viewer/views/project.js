@@ -68,6 +68,7 @@ const projectHeader = (project) =>
     project.agents.map(({ host }) => agentTag(host)),
     h("span", {}, "last event ", timeAgo(project.last_at)),
     h("a", { href: `/context?project=${project.id}` }, "context of the next session"),
+    h("a", { href: `/changes?project=${project.id}` }, "what changed under its memories"),
   );
 
 // --- overview --------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import { filterForm, filterValues } from "../filters.js";
 import { formatCount } from "../format.js";
 import { card, emptyState, pager, startingWith } from "../parts.js";
 
-const FILTERS = ["project", "kind", "type", "concept", "host", "since", "until"];
+const FILTERS = ["project", "kind", "type", "concept", "validity", "host", "since", "until"];
 const PAGE_SIZE = 20;
 const searchBox = () => /** @type {HTMLInputElement} */ (document.getElementById("find"));
 

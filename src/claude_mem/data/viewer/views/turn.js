@@ -5,7 +5,7 @@ import { get } from "../api.js";
 import { h, setContent } from "../dom.js";
 import { formatCount, formatDay, formatDuration, formatMoney, formatNumber } from "../format.js";
 import { markdown } from "../markdown.js";
-import { badge, button, clockTime, outcomeBadge, richText, showError, typeIcon } from "../parts.js";
+import { badge, button, clockTime, outcomeBadge, richText, showError, typeIcon, validityBadge } from "../parts.js";
 
 const VISIBLE_ITEMS = 8; // of a list; the rest is folded
 const VISIBLE_PROMPT = 900; // characters
@@ -116,7 +116,11 @@ function closingMessage(summary) {
 function observationCard(item, prompt) {
   const isWrong = item.verdict === "wrong";
   const repeatsPrompt = item.subtitle && prompt.startsWith(item.subtitle.replace(/…$/, ""));
-  const badges = [item.pinned ? badge("pinned", "good") : null, isWrong ? badge("marked wrong", "bad") : null];
+  const badges = [
+    item.pinned ? badge("pinned", "good") : null,
+    isWrong ? badge("marked wrong", "bad") : null,
+    validityBadge(item),
+  ];
   return h(
     "article",
     { class: `card${isWrong ? " wrong" : ""}` },

@@ -409,7 +409,8 @@ def _remove_dangling_rows(conn: Connection, tables: Any, session_ids: Sequence[i
     for table in ("turns", "user_prompts", "events", "observations", "session_summaries", "memory_sessions"):
         if table in tables:
             conn.execute(f"delete from {table} where session_id not in (select id from sdk_sessions)")
-    for table in (former_names.stored_table(conn, "deleted_observations"), "history", "anchors", "outcomes"):
+    of_observations = ("history", "anchors", "outcomes", "confirmations", "validity_changes")
+    for table in (former_names.stored_table(conn, "deleted_observations"), *of_observations):
         if table in tables:
             conn.execute(f"delete from {table} where observation_id not in (select id from observations)")
     if "sightings" in tables:

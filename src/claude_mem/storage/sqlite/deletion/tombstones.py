@@ -119,7 +119,7 @@ def _read_file(folder: Path) -> tuple[list[Tombstone], int]:
     for line in content.splitlines():
         try:
             tombstone = msgspec.json.decode(line, type=Tombstone)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             broken_lines += 1
             continue
         if tombstone.back:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from claude_mem.domain import anchors
 from claude_mem.domain.anchors import Anchor, Freshness, Outcome, Sighting
+from claude_mem.domain.validity import Validity, judge_validity
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
 from claude_mem.storage.sqlite.memory.observations import INJECTABLE, decode_row, encode_json, load_observations
 
@@ -74,14 +76,22 @@ class MemoryState:
     paths: tuple[str, ...] = ()
     moved_to: tuple[str, ...] = ()
     superseded_by: int | None = None
+    is_confirmed: bool = False  # by a person who saw the code as it is
 
     @property
     def holds(self) -> bool:
         """Whether the observation may be shown as something that is true now."""
-        return self.freshness not in anchors.STALE and self.outcome not in anchors.NOT_DONE
+        return self.is_confirmed or (self.freshness not in anchors.STALE and self.outcome not in anchors.NOT_DONE)
+
+    @property
+    def validity(self) -> Validity:
+        """The state in one word."""
+        is_superseded = self.superseded_by is not None
+        return judge_validity(self.freshness, self.outcome, is_superseded=is_superseded, is_confirmed=self.is_confirmed)
 
 
 UNKNOWN_STATE = MemoryState()
+STATE_FIELDS = ("validity", "freshness", "work_outcome", "work_commit", "moved_to")  # of a listed observation
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -303,7 +313,7 @@ def load_states(
 ) -> dict[int, MemoryState]:
     """Return the states of these observations in a work tree, with looks that are not stored yet.
 
-    Observations without anchors are missing from the result.
+    Observations of which nothing is known are missing from the result.
     """
     by_observation: dict[int, list[StoredAnchor]] = {}
     for anchor in apply_looks(list_anchors(conn, observation_ids, root), looks):
@@ -311,28 +321,55 @@ def load_states(
     outcomes = {item.observation_id: item for item in list_outcomes(conn, list(by_observation))}
     links = fetch_all(
         conn,
-        "select id, superseded_by from observations where id in (select value from json_each(?))",
-        (encode_json(list(by_observation)),),
+        """
+        select o.id, o.superseded_by, c.fingerprint
+          from observations o left join confirmations c on c.observation_id = o.id
+         where o.id in (select value from json_each(?))
+        """,
+        (encode_json(list(observation_ids)),),
     )
-    successors = {row["id"]: row["superseded_by"] for row in links}
-    states = {
-        row_id: _state(items, outcomes.get(row_id), successors.get(row_id)) for row_id, items in by_observation.items()
+    return {
+        row["id"]: _state(conn, by_observation.get(row["id"], []), outcomes.get(row["id"]), row)
+        for row in links
+        if row["id"] in by_observation or row["superseded_by"] or row["fingerprint"]
     }
-    for items in by_observation.values():
-        if items[0].kind == anchors.COMMAND:
-            states[items[0].observation_id] = MemoryState(_judge_command(conn, items[0]), paths=(items[0].path,))
-    return states
 
 
-def _state(items: Sequence[StoredAnchor], outcome: StoredOutcome | None, successor: int | None) -> MemoryState:
+def _state(conn: Connection, items: Sequence[StoredAnchor], outcome: StoredOutcome | None, link: Row) -> MemoryState:
+    result = Outcome(outcome.outcome) if outcome else Outcome.UNKNOWN
+    is_command = bool(items) and items[0].kind == anchors.COMMAND
+    freshness = _judge_command(conn, items[0]) if is_command else judge_freshness(items)
     return MemoryState(
-        judge_freshness(items),
-        Outcome(outcome.outcome) if outcome else Outcome.UNKNOWN,
+        freshness,
+        result,
         outcome.commit_id if outcome else "",
         tuple(item.path for item in items),
         tuple(item.moved_to for item in items if item.moved_to),
-        successor,
+        link["superseded_by"],
+        link["fingerprint"] is not None and link["fingerprint"] == _fingerprint(items, result, freshness),
     )
+
+
+def fingerprint_code(conn: Connection, observation_id: int, root: str) -> str:
+    """Return a hash of what a look found of an observation's code, and of whether its work was undone.
+
+    It changes when more of its lines go or some come back, not with the rest of the file.
+    """
+    items = list_anchors(conn, [observation_id], root)
+    state = load_states(conn, [observation_id], root).get(observation_id, UNKNOWN_STATE)
+    return _fingerprint(items, state.outcome, state.freshness)
+
+
+def _fingerprint(items: Iterable[StoredAnchor], outcome: Outcome, freshness: Freshness) -> str:
+    parts = [
+        f"{item.path}\n{freshness}"
+        if item.kind == anchors.COMMAND
+        else f"{item.path}\n{item.present}\n{bool(item.stamp)}"
+        for item in items
+    ]
+    not_done = outcome if outcome in anchors.NOT_DONE else ""
+    text = "\0".join([not_done, *sorted(parts)])
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
 def _judge_command(conn: Connection, anchor: StoredAnchor) -> Freshness:
@@ -366,7 +403,7 @@ def judge_freshness(items: Sequence[StoredAnchor]) -> Freshness:
     Of committed work, only the lines that were committed count: what was rewritten before says nothing later. Of work
     that landed, likewise only those that landed: a review may have changed the rest.
     """
-    if any(item.stamp is None for item in items):
+    if not items or any(item.stamp is None for item in items):
         return Freshness.UNKNOWN
     kind = items[0].kind
     lasting = lasting_lines(items)
@@ -429,18 +466,28 @@ def find_undone_work(conn: Connection, project_id: int, path: str, added: frozen
 
 
 def add_states(conn: Connection, rows: Sequence[Row]) -> list[Row]:
-    """Return observations with their freshness in the project's own work tree, the outcome of the work, and its commit.
+    """Return rows, those of observations with their validity, freshness in the project's own work tree, the outcome of
+    the work and its commit, and where the code has moved.
 
     Each is "" if it is unknown.
     """
     roots = {row["id"]: row["root"] or "" for row in fetch_all(conn, "select id, root from projects")}
-    shown_rows: list[Row] = []
+    ids_by_root: dict[str, list[int]] = {}
     for row in rows:
-        state = load_states(conn, [row["id"]], roots.get(row["project_id"], "")).get(row["id"], UNKNOWN_STATE)
-        shown_rows.append(
-            {**row, "freshness": state.freshness, "work_outcome": state.outcome, "work_commit": state.commit_id}
-        )
-    return shown_rows
+        if row["kind"] == "observation":
+            ids_by_root.setdefault(roots.get(row["project_id"], ""), []).append(row["id"])
+    states: dict[int, MemoryState] = {}
+    for root, ids in ids_by_root.items():
+        states |= load_states(conn, ids, root)
+    return [
+        {**row, **_state_fields(states.get(row["id"], UNKNOWN_STATE))} if row["kind"] == "observation" else row
+        for row in rows
+    ]
+
+
+def _state_fields(state: MemoryState) -> Row:
+    values = (state.validity, state.freshness, state.outcome, state.commit_id, list(state.moved_to))
+    return dict(zip(STATE_FIELDS, values, strict=True))
 
 
 def load_explained(conn: Connection, observation_ids: Sequence[int]) -> list[Row]:

@@ -39,7 +39,8 @@ from claude_mem.storage.sqlite.engine import (
 )
 from claude_mem.storage.sqlite.external_db import fetch_tuples
 from claude_mem.storage.sqlite.journal import jobs
-from claude_mem.storage.sqlite.memory.observations import MEMORY_QUERIES, decode_row, encode_json
+from claude_mem.storage.sqlite.memory import anchors
+from claude_mem.storage.sqlite.memory.observations import MEMORY_QUERIES, VALIDITY, decode_row, encode_json
 
 # The letter that people and agents write before the id of an item of each kind.
 ID_PREFIXES = {"observation": "", "summary": "S", "prompt": "P"}
@@ -48,18 +49,18 @@ _KIND_BY_PREFIX = {"": "observation", "#": "observation", "S": "summary", "P": "
 _TIMELINE_QUERIES = {
     "observation": """
         select 'observation' as kind, a.id, a.created_at, a.project_id, a.session_id, a.type, a.title, a.tokens,
-               a.files_modified as files, a.trust, a.verdict
+               a.files_modified as files, a.trust, a.verdict, a.superseded_by
           from observations a where not a.forgotten
     """,
     "summary": """
         select 'summary' as kind, a.id, a.created_at, a.project_id, a.session_id, null as type,
                coalesce(a.completed, a.request) as title, null as tokens, a.files_edited as files,
-               a.trust, a.verdict
+               a.trust, a.verdict, null as superseded_by
           from session_summaries a where true
     """,
     "prompt": """
         select 'prompt' as kind, a.id, a.created_at, s.project_id, a.session_id, null as type, a.text as title,
-               null as tokens, '[]' as files, null as trust, '' as verdict
+               null as tokens, '[]' as files, null as trust, '' as verdict, null as superseded_by
           from user_prompts a join sdk_sessions s on s.id = a.session_id where true
     """,
 }
@@ -77,12 +78,14 @@ MAX_ACTIVE_SESSIONS, MAX_LISTED_ERRORS = 50, 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedFilter:
-    """Which items to list. An empty field means no restriction; only observations have a type or a concept."""
+    """Which items to list. An empty field means no restriction; only observations have a type, a concept or a
+    validity."""
 
     project_id: int = 0
     kind: str = ""
     type: str = ""
     concept: str = ""
+    validities: tuple[str, ...] = ()
     host: str = ""
     since: int | None = None
     until: int | None = None
@@ -118,11 +121,14 @@ def load_feed_page(
     ]
     ordered = sorted(candidates, key=_sort_key, reverse=True)
     items, has_more = ordered[:limit], len(ordered) > limit
-    return [decode_row(row) for row in items], FeedCursor(*_sort_key(items[-1])) if has_more else None
+    return anchors.add_states(conn, [decode_row(row) for row in items]), FeedCursor(
+        *_sort_key(items[-1])
+    ) if has_more else None
 
 
 def _kinds(feed_filter: FeedFilter) -> list[str]:
-    only = "observation" if feed_filter.type or feed_filter.concept else feed_filter.kind
+    is_of_observations = feed_filter.type or feed_filter.concept or feed_filter.validities
+    only = "observation" if is_of_observations else feed_filter.kind
     if feed_filter.kind and only != feed_filter.kind:
         return []
     return [kind for kind in MEMORY_QUERIES if only in ("", kind)]
@@ -139,6 +145,9 @@ def _fetch_kind(
         f"{project} = :project": feed_filter.project_id,
         "o.type = :type": feed_filter.type,
         "instr(o.concepts, :concept)": feed_filter.concept,
+        VALIDITY.format("v.latest and v.validity in (select value from json_each(:validities))"): (
+            feed_filter.validities
+        ),
         "s.host = :host": feed_filter.host,
         "o.created_at >= :since": feed_filter.since is not None,
         "o.created_at < :until": feed_filter.until is not None,
@@ -155,6 +164,7 @@ def _fetch_kind(
             "project": feed_filter.project_id,
             "type": feed_filter.type,
             "concept": encode_json(feed_filter.concept),  # as in the JSON list, with quotes
+            "validities": encode_json(list(feed_filter.validities)),
             "host": feed_filter.host,
             "since": feed_filter.since,
             "until": feed_filter.until,
@@ -218,7 +228,7 @@ def list_timeline(
     earlier = [row for row in ordered if _sort_key(row) < point_key]
     later = [row for row in ordered if _sort_key(row) >= point_key]
     window = [*earlier[len(earlier) - min(before, len(earlier)) :], *later[: after + bool(point.id)]]
-    return [_add_names(conn, row) for row in window]
+    return [_add_names(conn, row) for row in anchors.add_states(conn, window)]
 
 
 def _fetch_side(conn: Connection, at: int, project_ids: list[int] | None, count: int, *, later: bool) -> list[Row]:

@@ -9,6 +9,7 @@ current again. What cites code is superseded by what became of the code instead 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -31,6 +32,7 @@ INJECTABLE = f"(o.verdict != 'wrong' and {TRUSTED_OR_APPROVED})"
 PENDING_APPROVAL = f"o.verdict = '' and o.trust not in {TRUSTED}"  # waits for a person's approval
 MACHINE_OWNED = "not forgotten and trust != 'user' and verdict = ''"  # no person edited, judged or deleted it
 NOT_SUPERSEDED = "o.superseded_by is null"
+VALIDITY = "exists (select 1 from validity_changes v where v.observation_id = o.id and {})"
 STATEMENT_COLUMNS = ("type", "title", "trust", "verdict", "forgotten")  # columns on which the links depend
 MAX_STATEMENTS = 500  # of a project, that are compared: rules, then the newest
 # Rules, decisions, and what was saved on its own, if they cite no code.
@@ -327,14 +329,29 @@ def append_to_prompt(conn: Connection, turn_id: int, text: str) -> bool:
 
 
 def list_memories(
-    conn: Connection, *, kind: str, limit: int, offset: int, project: str = "", type_: str = ""
+    conn: Connection,
+    *,
+    kind: str,
+    limit: int,
+    offset: int,
+    project: str = "",
+    type_: str = "",
+    validities: Sequence[str] = (),
 ) -> list[Row]:
-    """List items of one kind, newest first. Only observations have a type."""
+    """List items of one kind, newest first. Only observations have a type and a validity."""
     where = ("and p.name = :project " if project else "") + ("and o.type = :type" if type_ else "")
+    if validities:
+        where += " and " + VALIDITY.format("v.latest and v.validity in (select value from json_each(:validities))")
     items = fetch_all(
         conn,
         f"{MEMORY_QUERIES[kind]} {where} order by o.created_at desc, o.id desc limit :limit offset :offset",
-        {"project": project, "type": type_, "limit": limit, "offset": offset},
+        {
+            "project": project,
+            "type": type_,
+            "validities": encode_json(list(validities)),
+            "limit": limit,
+            "offset": offset,
+        },
     )
     return [decode_row(row) for row in items]
 

@@ -17,7 +17,7 @@ import msgspec
 from claude_mem.domain.reports import IndexCounts
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_records, fetch_value
 from claude_mem.storage.sqlite.external_db import fetch_tuples
-from claude_mem.storage.sqlite.memory.observations import INJECTABLE, encode_json
+from claude_mem.storage.sqlite.memory.observations import INJECTABLE, VALIDITY, encode_json
 
 # Most passages per document. A passage's id is its document's id times this, plus its part.
 PASSAGES_PER_DOCUMENT = 1_000
@@ -92,6 +92,7 @@ class SearchFilter:
     kinds: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
     concepts: tuple[str, ...] = ()
+    validities: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     since: int | None = None
     until: int | None = None
@@ -382,6 +383,9 @@ def _filter_sql(search_filter: SearchFilter) -> tuple[str, dict[str, object]]:
     if search_filter.concepts:
         has_concept = f"exists (select 1 from json_each(o.concepts) c where c.value in {in_list.format('concepts')})"
         add(_OBSERVATION_WHERE.format(has_concept), "concepts", search_filter.concepts)
+    if search_filter.validities:
+        of_validity = f"v.latest and v.validity in {in_list.format('validities')}"
+        add(_OBSERVATION_WHERE.format(VALIDITY.format(of_validity)), "validities", search_filter.validities)
     if search_filter.files:
         add(_ABOUT_FILES, "files", search_filter.files)
     if search_filter.since is not None:

@@ -22,6 +22,7 @@ from claude_mem.domain.session_reports import (
 from claude_mem.privacy import trust
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_records, fetch_value
 from claude_mem.storage.sqlite.journal import arrival_order
+from claude_mem.storage.sqlite.memory import anchors
 from claude_mem.storage.sqlite.memory.observations import encode_json
 
 MAX_STORY_EVENTS = 1_000  # read per turn: an agent may run for days on one prompt
@@ -142,10 +143,12 @@ def _summary(row: Row) -> TurnSummary:
 
 def load_turn_observations(conn: Connection, turn_ids: Sequence[int]) -> dict[int, list[StoryObservation]]:
     """Return the observations of each turn."""
-    columns = ", ".join(StoryObservation.__struct_fields__)
-    query = f"select {columns} from observations where turn_id = ? and not forgotten order by created_at, id"
-    # One query each, along the index on (turn_id, key).
-    return {turn_id: fetch_records(conn, StoryObservation, query, (turn_id,)) for turn_id in turn_ids}
+    by_turn: dict[int, list[StoryObservation]] = {}
+    for turn_id in turn_ids:  # one query each, along the index on (turn_id, key)
+        query = "select *, 'observation' as kind from observations where turn_id = ? and not forgotten"
+        rows = anchors.add_states(conn, fetch_all(conn, f"{query} order by created_at, id", (turn_id,)))
+        by_turn[turn_id] = [msgspec.convert(row, StoryObservation, strict=False) for row in rows]
+    return by_turn
 
 
 def load_turn_usage(conn: Connection, turn_ids: Sequence[int]) -> dict[int, TurnUsage]:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+import msgspec
 from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -15,6 +16,7 @@ from claude_mem.agents import payload
 from claude_mem.agents.registry import get_agent
 from claude_mem.domain import ids
 from claude_mem.domain.errors import InvalidRequest
+from claude_mem.domain.project_reports import Project
 from claude_mem.domain.records import SessionStarted
 from claude_mem.domain.text import make_storable
 from claude_mem.inject import brief
@@ -33,8 +35,11 @@ from claude_mem.worker.http.schemas.context import (
     PREVIEW_PROMPT,
     PREVIEW_START_CONTEXT,
     SEARCH,
+    SHOW_CONTEXT_AT_COMMIT,
     SHOW_START_CONTEXT,
     SHOW_TIMELINE,
+    ContextAt,
+    ContextAtQuery,
     MemoryItem,
     PromptContext,
     PromptQuery,
@@ -63,6 +68,27 @@ async def show_start_context(service: Service, request: StartContextQuery) -> Re
     memory = memory or brief.ProjectMemory(names[-1])
     text = brief.render_brief(memory, budget_tokens=service.config.context_tokens, icons=service.icons)
     return PlainTextResponse(text)
+
+
+async def show_context_at_commit(service: Service, request: ContextAtQuery) -> ContextAt:
+    """The start context of a session whose work tree is at the commit `at`, by `cwd` or `project` → `{project, commit,
+    context}`. Validity is judged by the commit's tree; nothing is checked out or run."""
+    if not (request.cwd or request.project):
+        raise InvalidRequest("`cwd` or `project` is missing", hint="/api/context/at?project=NAME&at=main~3")
+    project = await _find_requested_project(service, request.cwd, request.project)
+    commit, start = await service.context_service.compose_at_commit(project.id, project.root or "", request.at)
+    return ContextAt(project=project.name, commit=commit, context=start.text)
+
+
+async def _find_requested_project(service: Service, cwd: str, name: str) -> Project:
+    """Return the project of a folder, with the work tree of that folder as its root, or the project of a name."""
+    if not cwd:
+        (project_id, *_) = await service.db.read(projects.list_project_ids_by_name, name) or [0]
+        return await service.db.read(projects.get_project, project_id)
+    place = await project_folders.identify_project_in_thread(cwd, excluded=service.config.excluded_projects)
+    place_id = await service.db.read(projects.find_project_id, place)
+    project = await service.db.read(projects.get_project, place_id or 0)
+    return msgspec.structs.replace(project, root=place.root or project.root)
 
 
 def _gather_named(conn: Connection, names: list[str], *, limit: int) -> brief.ProjectMemory | None:
@@ -147,8 +173,8 @@ async def preview_prompt_injection(service: Service, request: PromptQuery) -> Pr
 
 
 async def search(service: Service, request: SearchQuery) -> Page[MemoryItem] | Response:
-    """`query`, `limit` (1–100), `offset`, `project`, `kind`, `obs_type`, `concepts`, `files`, `dateStart`, `dateEnd`,
-    `host`, `session`, `orderBy`, `format`, `explain`, `typing` (the last word may be incomplete)
+    """`query`, `limit` (1–100), `offset`, `project`, `kind`, `obs_type`, `concepts`, `validity`, `files`, `dateStart`,
+    `dateEnd`, `host`, `session`, `orderBy`, `format`, `explain`, `typing` (the last word may be incomplete)
     → `{items, hasMore, offset, limit}`, best first."""
     await service.indexer.catch_up()
     text = request.query
@@ -159,7 +185,7 @@ async def search(service: Service, request: SearchQuery) -> Page[MemoryItem] | R
         offset=request.offset,
         order=request.order or "relevance",
     )
-    hits = await rank.find_hits(service.db, service.indexer, question)
+    hits = await rank.find_marked_hits(service.db, service.indexer, question)
     if request.format == "text":
         return PlainTextResponse(rank.format_hits(hits[: request.limit]))
     items = [hit.as_item(explain=request.explain) for hit in hits]
@@ -176,6 +202,7 @@ def _search_filter(conn: Connection, request: SearchQuery) -> SearchFilter:
         kinds=tuple(kinds),
         types=request.obs_type,
         concepts=request.concepts,
+        validities=request.validity,
         files=request.files,
         since=request.since,
         until=request.until,
@@ -215,6 +242,7 @@ async def show_timeline(service: Service, request: TimelineQuery) -> TimelinePag
 ROUTES: tuple[AnyRoute, ...] = (
     Route(SHOW_START_CONTEXT, show_start_context),
     Route(PREVIEW_START_CONTEXT, show_start_context),
+    Route(SHOW_CONTEXT_AT_COMMIT, show_context_at_commit),
     RawRoute("POST", "/api/context/inject", with_timing("start", inject_at_start)),
     *(
         RawRoute("POST", f"/api/context/{name}", with_timing(name, inject_at_trigger))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
+from typing import Any
 
 from msgspec import UNSET, structs
 
@@ -19,7 +20,7 @@ from claude_mem.privacy.trust import USER
 from claude_mem.recall import line_history, rank
 from claude_mem.storage.sqlite.engine import Connection
 from claude_mem.storage.sqlite.journal import events, turns
-from claude_mem.storage.sqlite.memory import anchors, edits, observations, projects, sessions
+from claude_mem.storage.sqlite.memory import anchors, edits, observations, projects, sessions, validity
 from claude_mem.storage.sqlite.memory.search import SearchFilter
 from claude_mem.system import project_folders
 from claude_mem.worker.app import Service
@@ -88,10 +89,10 @@ JUDGE_BATCH = 200
 
 
 async def list_observations(service: Service, request: ObservationsQuery) -> Page[MemoryItem]:
-    """`limit` (1–100), `offset`, `project`, `type` → `{items, hasMore, offset, limit}`, newest first."""
+    """`limit` (1–100), `offset`, `project`, `type`, `validity` → `{items, hasMore, offset, limit}`, newest first."""
     if request.type and request.type not in service.icons:
         raise InvalidRequest(f"there is no type {request.type!r}", hint="use one of " + ", ".join(service.icons))
-    return await _list_page(service, request, "observation", type_=request.type)
+    return await _list_page(service, request, "observation", type_=request.type, validities=request.validity)
 
 
 async def list_summaries(service: Service, request: MemoriesQuery) -> Page[MemoryItem]:
@@ -104,16 +105,24 @@ async def list_prompts(service: Service, request: MemoriesQuery) -> Page[MemoryI
     return await _list_page(service, request, "prompt")
 
 
-async def _list_page(service: Service, request: MemoriesQuery, kind: str, type_: str = "") -> Page[MemoryItem]:
+async def _list_page(
+    service: Service, request: MemoriesQuery, kind: str, *, type_: str = "", validities: tuple[str, ...] = ()
+) -> Page[MemoryItem]:
     rows = await service.db.read(
-        observations.list_memories,
+        _list_with_states,
         kind=kind,
         type_=type_,
+        validities=validities,
         limit=request.limit + 1,
         offset=request.offset,
         project=request.project,
     )
     return page(rows, offset=request.offset, limit=request.limit)
+
+
+def _list_with_states(conn: Connection, /, *, kind: str, **options: Any) -> list[MemoryItem]:
+    rows = observations.list_memories(conn, kind=kind, **options)
+    return anchors.add_states(conn, rows) if kind == "observation" else rows
 
 
 async def show_observation(service: Service, request: ById) -> MemoryItem:
@@ -147,7 +156,7 @@ def _session_content(conn: Connection, session_id: int) -> SessionContent:
         "turns": turns.list_turns(conn, session_id),
         "events": events.list_session_events(conn, session_id),
         "prompts": observations.list_session_memories(conn, "prompt", session_id),
-        "observations": observations.list_session_memories(conn, "observation", session_id),
+        "observations": anchors.add_states(conn, observations.list_session_memories(conn, "observation", session_id)),
         "summaries": observations.list_session_memories(conn, "summary", session_id),
     }
     return SessionContent(**content)
@@ -179,7 +188,7 @@ async def list_by_file(service: Service, request: ByFileQuery) -> Items[MemoryIt
     rows: list[MemoryItem] = []
     for project_id in project_ids:
         rows += await service.db.read(observations.list_observations_by_file, project_id, request.path, limit=limit)
-    return Items(rows[:limit])
+    return Items(await service.db.read(anchors.add_states, rows[:limit]))
 
 
 async def save_memory(service: Service, request: SaveMemory, caller: Caller) -> MemorySaved:
@@ -381,7 +390,7 @@ async def show_related(service: Service, request: ById) -> Items[MemoryItem]:
 
 def _read_page(conn: Connection, observation_id: int, *, types: list[str]) -> ObservationPage:
     deleted = edits.find_deleted_observation(conn, observation_id)
-    row = deleted or observations.get_memory(conn, "observation", observation_id)
+    row = deleted or _get_with_state(conn, "observation", observation_id)
     needs_approval = not deleted and not observations.is_trusted_or_approved(row)
     return ObservationPage(
         observation=row,
@@ -389,6 +398,7 @@ def _read_page(conn: Connection, observation_id: int, *, types: list[str]) -> Ob
         held=trust.reason_held(row["trust"], row["why"]) if needs_approval else "",
         origin=edits.get_observation_origin(conn, observation_id),
         history=edits.list_observation_history(conn, observation_id),
+        validity=[] if deleted else validity.list_changes(conn, observation_id),
         types=types,
     )
 
@@ -397,9 +407,10 @@ async def _find_related(service: Service, observation: MemoryItem) -> list[Memor
     """Return the hits for its title and the observations about the same files."""
     where = SearchFilter(project_ids=(observation["project_id"],), kinds=("observation",))
     question = rank.SearchQuery(text=observation["title"] or "", where=where, limit=MAX_RELATED + 1)
-    hits = await rank.find_hits(service.db, service.indexer, question) if question.text.strip() else []
+    hits = await rank.find_marked_hits(service.db, service.indexer, question) if question.text.strip() else []
     similar = [{**hit.as_item(), "why": "words"} for hit in hits if hit.id != observation["id"]]
     shared = await service.db.read(edits.list_observations_sharing_files, observation["id"], limit=MAX_RELATED)
+    shared = await service.db.read(anchors.add_states, shared)
     sharing_files = [{**row, "why": "files"} for row in shared if row["id"] not in {item["id"] for item in similar}]
     half = MAX_RELATED // 2
     return [*similar[: MAX_RELATED - min(half, len(sharing_files))], *sharing_files][:MAX_RELATED]

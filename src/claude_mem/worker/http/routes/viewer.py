@@ -65,6 +65,7 @@ MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript
 PATHS = (
     "/", "/search", "/sessions", "/session/{id}", "/observation/{id}", "/projects", "/project/{id}", "/context",
     "/cost", "/health", "/logs", "/settings", "/quarantine",
+    "/changes",
 )  # fmt: skip
 # What a browser loads before it can send its credential; it contains no data.
 PUBLIC = (*PATHS, OPEN, OPEN_AGAIN, "/static/{name:path}", "/healthz")
@@ -93,12 +94,13 @@ def _respond_with_file(request: Request, name: str) -> Response:
 
 async def show_feed(service: Service, request: FeedQuery) -> Feed:
     """Recent memory of all kinds, newest first: `limit` (1–100), `before` (the `next` of the previous page), `project`
-    (its id), `kind`, `type`, `concept`, `host`, `since`, `until` → `{items, next}`."""
+    (its id), `kind`, `type`, `concept`, `validity`, `host`, `since`, `until` → `{items, next}`."""
     feed_filter = browse.FeedFilter(
         project_id=request.project,
         kind=request.kind,
         type=request.type,
         concept=request.concept,
+        validities=request.validity,
         host=request.host,
         since=request.since,
         until=request.until,

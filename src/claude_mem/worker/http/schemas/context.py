@@ -7,12 +7,31 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from claude_mem.worker.http.endpoints import Date, EndDate, Endpoint, Page, PageSize, Path, Wire, Words
+from claude_mem.domain.validity import CHANGED, Validity
+from claude_mem.worker.http.endpoints import Date, EndDate, Endpoint, Page, PageSize, Path, Wire, Words, read_words
 
 # A memory as it is stored: its fields depend on its kind (`observation`, `summary`, `prompt` or `turn`).
 MemoryItem = dict[str, Any]
 Depth = Annotated[int, Meta(ge=0, le=50)]
 Format = Literal["", "json", "text"]
+
+
+def _read_validities(value: object) -> tuple[str, ...]:
+    """Return validities to filter by. `changed` stands for all by which something has changed about a memory."""
+    names = read_words(value)
+    if set(names) - {*filter(None, Validity), "changed"}:
+        raise ValueError(value)
+    return tuple(dict.fromkeys(item for name in names for item in (CHANGED if name == "changed" else (name,))))
+
+
+Validities = Annotated[
+    tuple[str, ...],
+    Wire(
+        read=_read_validities,
+        expects="of changed, " + ", ".join(filter(None, Validity)) + ", with commas between them",
+        schema={"type": "string"},
+    ),
+]
 
 
 class StartContextQuery(msgspec.Struct, frozen=True):
@@ -21,6 +40,22 @@ class StartContextQuery(msgspec.Struct, frozen=True):
     cwd: Path = ""
     project: Words = ()
     projects: Words = ()
+
+
+class ContextAtQuery(msgspec.Struct, frozen=True):
+    """Whose start context, and the commit at which the work tree is."""
+
+    at: str
+    cwd: Path = ""
+    project: Annotated[str, Wire(limit=200)] = ""
+
+
+class ContextAt(msgspec.Struct, frozen=True):
+    """The start context at a commit."""
+
+    project: str
+    commit: str
+    context: str
 
 
 class PromptQuery(msgspec.Struct, frozen=True):
@@ -50,6 +85,7 @@ class SearchQuery(msgspec.Struct, frozen=True):
     kind: Annotated[Words, Wire(also=("type",))] = ()
     obs_type: Words = ()
     concepts: Words = ()
+    validity: Validities = ()
     files: Words = ()
     since: Date | None = msgspec.field(default=None, name="dateStart")
     until: EndDate | None = msgspec.field(default=None, name="dateEnd")
@@ -92,3 +128,4 @@ SEARCH = Endpoint("GET", "/api/search", SearchQuery, Page[MemoryItem], or_text=T
 SHOW_TIMELINE = Endpoint("GET", "/api/timeline", TimelineQuery, TimelinePage, or_text=True)
 SHOW_START_CONTEXT = Endpoint("GET", "/api/context/inject", StartContextQuery, str, media_type="text/plain")
 PREVIEW_START_CONTEXT = Endpoint("GET", "/api/context/preview", StartContextQuery, str, media_type="text/plain")
+SHOW_CONTEXT_AT_COMMIT = Endpoint("GET", "/api/context/at", ContextAtQuery, ContextAt)

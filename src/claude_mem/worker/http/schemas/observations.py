@@ -21,7 +21,7 @@ from claude_mem.worker.http.endpoints import (
     RowIds,
     Wire,
 )
-from claude_mem.worker.http.schemas.context import MemoryItem
+from claude_mem.worker.http.schemas.context import MemoryItem, Validities
 
 # --- listing and reading ---------------------------------------------------------------------------------------------
 
@@ -38,6 +38,7 @@ class ObservationsQuery(MemoriesQuery, frozen=True):
     """A page of observations, of all types or of one."""
 
     type: str = ""
+    validity: Validities = ()
 
 
 class Ids(msgspec.Struct, frozen=True):
@@ -107,6 +108,7 @@ class ObservationPage(msgspec.Struct, frozen=True):
     held: str
     origin: dict[str, Any]
     history: list[dict[str, Any]]
+    validity: list[dict[str, Any]]
     types: list[str]
 
 

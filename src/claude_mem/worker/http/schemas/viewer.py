@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from claude_mem.domain.project_reports import ProjectSummary
 from claude_mem.worker.http.endpoints import MAX_STRANGER_BODY, Date, EndDate, Endpoint, NoFields, PageSize, Wire
+from claude_mem.worker.http.schemas.context import Validities
 
 # --- feed ------------------------------------------------------------------------------------------------------------
 
@@ -22,6 +23,7 @@ class FeedQuery(msgspec.Struct, frozen=True):
     kind: str = ""
     type: str = ""
     concept: str = ""
+    validity: Validities = ()
     host: str = ""
     since: Date | None = None
     until: EndDate | None = None

@@ -1,0 +1,166 @@
+"""review: what is outdated or contradicted, one memory at a time, then the instruction files of agents."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import termios
+import tty
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from claude_mem.cli import output, provenance, statements
+from claude_mem.cli.observations import UNDO_DAYS, edit_in_editor
+from claude_mem.client import Client
+from claude_mem.config import load_lenient
+from claude_mem.curate.instruction_files import Report
+from claude_mem.domain.errors import ClaudeMemError
+from claude_mem.domain.text import shorten
+from claude_mem.privacy.trust import USER
+from claude_mem.recall import line_history
+from claude_mem.system import process
+
+Item = dict[str, Any]
+
+LOOK_SECONDS = 60.0  # a large repository takes a while
+PAGE = 50
+KEYS = {"k": "keep", "c": "correct", "f": "forget", "s": "skip", "q": "quit"}
+QUESTION = "[k]eep  [c]orrect  [f]orget  [s]kip  [q]uit"
+
+
+def add_commands(commands: Any) -> None:
+    """Add `review`."""
+    review_ = commands.add_parser(
+        "review",
+        help="go through the memories that are outdated or that a later one contradicts",
+        epilog="On a terminal each is shown with one key to answer: keep it (it is shown to sessions again until its"
+        " code changes again), correct it in your editor, forget it (undo within 30 days), skip it, or quit. In a pipe"
+        " they are only listed. Then come the lines of CLAUDE.md, AGENTS.md and the like that name files, commands or"
+        " symbols which a commit has removed since; a change is proposed where the new name is known, and written only"
+        " if you accept it.",
+    )
+    review_.add_argument("--project", default="", metavar="P", help="project (default: the current directory's)")
+    review_.add_argument(
+        "--all", action="store_true", help="also what changed in part, moved, was dropped or was reverted"
+    )
+    review_.add_argument("--json", action="store_true", help="print one JSON object per line, and ask nothing")
+    review_.set_defaults(run=review)
+
+
+def review(options: argparse.Namespace) -> int:
+    """Look at the code again, then list what changed, or ask about each."""
+    worker = process.ensure_worker(load_lenient().config.data_dir)
+    client = Client(worker, seconds=LOOK_SECONDS, by=provenance.detect_actor())
+    where = {"project": options.project} if options.project else {"cwd": str(Path.cwd())}
+    client.post("/api/review", where)
+    query = where | ({"validity": "changed"} if options.all else {})
+    if options.json:
+        provenance.json_lines(list(_fetch(client, query)))
+        findings = [] if options.project else statements.check_folder(Path.cwd()).findings
+        output.json_lines(map(statements.as_row, findings))
+        return 0
+    items = list(_fetch(client, query))
+    report = Report() if options.project else statements.check_folder(Path.cwd())
+    if not items and not report.findings:
+        output.info("nothing to review: nothing is known to be outdated or contradicted")
+    elif output.can_show_questions() and sys.stdout.isatty() and client.by == USER:
+        if not items or _ask_about_each(client, items):
+            statements.ask_about_each(report)
+    else:
+        provenance.warn_if_held(items)
+        for item in items:
+            show_item(item)
+        provenance.print_note(items)
+        for finding in report.findings:
+            statements.show(finding)
+    return 0
+
+
+def _fetch(client: Client, query: dict[str, str]) -> Iterator[Item]:
+    """Yield all items, a page at a time. All are read before the first is decided: decisions move the pages."""
+    offset, has_more = 0, True
+    while has_more:
+        page = client.get("/api/review", **query, limit=PAGE, offset=offset)
+        yield from page["items"]
+        offset, has_more = offset + PAGE, page["hasMore"]
+
+
+def show_item(item: Item) -> None:
+    """Print an item: what it says, what has become of it, and what replaced it."""
+    output.line(f"#{item['id']} {item['title']}{provenance.trust_mark(item)}")
+    output.line(f"   {item['type']} · {item['project']} · {output.format_age(item['created_at'])}")
+    if text := item["narrative"] or item["subtitle"]:
+        output.text(shorten(" ".join(text.split()), 300), indent="   ")
+    if files := item["files_modified"] or item["files_read"]:
+        output.line(f"   files: {', '.join(files[:5])}")
+    output.line(f"   {describe_change(item)}")
+    output.line()
+
+
+def describe_change(item: Item) -> str:
+    """Return in one line what has changed under a memory, and what replaced it."""
+    if successor := item["successor"]:
+        return f"superseded by #{successor['id']} {successor['title']}"
+    parts = [line_history.describe_state(item).removeprefix("state: ") or item["validity"]]
+    parts += [f"now in {', '.join(item['moved_to'])}"] if item["moved_to"] else []
+    at = f"seen {output.format_age(item['changed_at'])}" + (f" at {item['head'][:10]}" if item["head"] else "")
+    return " · ".join([*parts, at])
+
+
+# --- one at a time ---------------------------------------------------------------------------------------------------
+
+
+def _ask_about_each(client: Client, items: list[Item]) -> bool:
+    """Ask about each memory. Return False if the user has quit."""
+    counts, answer = dict.fromkeys(("kept", "corrected", "forgotten"), 0), ""
+    for number, item in enumerate(items, 1):
+        output.info(f"{number} of {len(items)}")
+        show_item(item)
+        answer = KEYS.get(read_key(QUESTION), "skip")
+        if answer == "quit":
+            break
+        try:
+            if decision := _decide(client, item, answer):
+                counts[decision] += 1
+        except ClaudeMemError as problem:  # the next item can still be decided
+            output.error(str(problem), problem.hint)
+    output.info(", ".join(f"{count} {name}" for name, count in counts.items()))
+    return answer != "quit"
+
+
+def _decide(client: Client, item: Item, answer: str) -> str:
+    """Carry out an answer and return what was done; "" if nothing."""
+    path = f"/api/observation/{item['id']}"
+    if answer == "keep":
+        client.post(f"{path}/keep")
+        output.line(f"kept {item['id']}: it is shown to sessions until its code changes again")
+        return "kept"
+    if answer == "correct":
+        changes = edit_in_editor(item)
+        if not changes:
+            output.info("nothing was changed")
+            return ""
+        client.patch(path, changes)
+        client.post(f"{path}/keep")
+        output.line(f"corrected {item['id']}: {', '.join(changes)}")
+        return "corrected"
+    if answer == "forget" and output.ask(f"Forget it? (undo within {UNDO_DAYS} days)"):
+        client.delete(path)
+        output.line(f"forgotten: {item['id']} (to restore it, run `claude-mem forget --undo {item['id']}`)")
+        return "forgotten"
+    return ""
+
+
+def read_key(question: str) -> str:
+    """Return the key that is pressed, in lower case; "q" at the end of input, "" for the Enter key. What was typed
+    before the question appeared is discarded, so that no key answers a question that was not seen."""
+    output.info(question)
+    descriptor = sys.stdin.fileno()
+    settings = termios.tcgetattr(descriptor)
+    try:
+        tty.setcbreak(descriptor, termios.TCSAFLUSH)
+        key = sys.stdin.read(1)
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, settings)
+    return "q" if key in ("", "\x04") else key.strip().lower()

@@ -1,0 +1,224 @@
+// @ts-check
+// What changed under the memories: code that was replaced, moved, dropped or reverted, and memories that a later one
+// superseded. Each can be kept, corrected or forgotten here.
+
+import { facets, get, send } from "../api.js";
+import { editForm } from "../correct.js";
+import { debounce, h, setContent } from "../dom.js";
+import { filterForm, filterValues } from "../filters.js";
+import { formatCount } from "../format.js";
+import {
+  button,
+  card,
+  describeValidity,
+  emptyState,
+  pager,
+  showError,
+  startingWith,
+  timeAgo,
+  toast,
+} from "../parts.js";
+
+const FILTERS = ["project", "validity"];
+const PAGE_SIZE = 20;
+/** In the order in which the counts are given; what is missing here did not change. */
+const CHANGES = ["superseded", "outdated", "gone", "partly", "moved", "dropped", "reverted"];
+const KEYS = { k: "keep", c: "correct", f: "forget" };
+
+/**
+ * @param {Route} route
+ * @returns {Promise<View>}
+ */
+export async function show(route) {
+  const page = new Changes();
+  const filterRow = filterForm(route, await facets(), FILTERS);
+  await page.load(filterValues(route, FILTERS));
+  const refreshSoon = debounce(() => page.refresh().catch(showError), 200);
+  return {
+    title: "What changed under your memories",
+    body: h("div", {}, filterRow, page.element),
+    update: (to) => page.load(filterValues(to, FILTERS)),
+    onEvent: (event) => {
+      if (event.type === "corrected" || event.type === "forgotten" || event.type === "reconnected") refreshSoon();
+    },
+    leave: () => page.leave(),
+  };
+}
+
+/** The list of changes, the last first, and the decisions about them. */
+class Changes {
+  constructor() {
+    this.introduction = h("div");
+    this.list = h("div", { class: "feed", on: { keydown: (event) => this.handleKey(event) } });
+    this.footer = h("div");
+    const heading = h("h2", { class: "unseen" }, "Changes");
+    this.element = h("div", {}, this.introduction, heading, this.list, this.footer);
+    /** @type {ReturnType<typeof pager> | undefined} */
+    this.paging = undefined;
+    /** @type {Record<string, string>} */
+    this.filters = {};
+    this.requests = 0;
+  }
+
+  /** @param {Record<string, string>} filters */
+  async load(filters) {
+    this.filters = filters;
+    const request = ++this.requests;
+    const { project, validity } = filters;
+    const params = { project_id: project, validity: validity || "changed", limit: PAGE_SIZE };
+    const firstPage = await get("/api/review", params);
+    if (request !== this.requests) return; // the filters have changed meanwhile, or the view was left
+    this.paging?.leave();
+    const load = startingWith(firstPage, (offset) => get("/api/review", { ...params, offset }));
+    this.paging = pager(this.list, async (cursor) => {
+      const page = await load(cursor);
+      const nodes = page.items.map((/** @type {ChangedItem} */ item) => this.changedCard(item));
+      return { nodes, next: page.hasMore ? page.offset + page.limit : 0 };
+    });
+    setContent(this.list);
+    setContent(this.introduction, this.header(firstPage.counts));
+    setContent(this.footer, this.paging.more);
+    await this.paging.next();
+    if (!firstPage.items.length) setContent(this.list, nothingChanged());
+  }
+
+  /** Load the list again, unless something is being corrected in it. */
+  async refresh() {
+    if (!this.list.querySelector("form")) await this.load(this.filters);
+  }
+
+  leave() {
+    this.requests++;
+    this.paging?.leave();
+  }
+
+  /** @param {Record<string, number>} counts */
+  header(counts) {
+    const parts = CHANGES.filter((name) => counts[name]).map((name) => `${formatCount(counts[name], name, name)}`);
+    const text = parts.length ? `${parts.join(", ")}.` : "";
+    const look = button("Look again", () => this.lookAgain(), { title: "Compare the memories with the code again" });
+    return [h("p", { class: "toolbar" }, h("span", { role: "status" }, text), this.filters.project ? look : null)];
+  }
+
+  async lookAgain() {
+    const { changed } = await send("POST", "/api/review", { project_id: Number(this.filters.project) });
+    toast(changed ? "Some code has changed since the last look." : "Nothing has changed since the last look.");
+    await this.load(this.filters);
+  }
+
+  /** @param {ChangedItem} item */
+  changedCard(item) {
+    const name = item.title || "this memory";
+    const action = (command, label, onClick, more = {}) =>
+      button(label, onClick, { "data-command": command, "aria-label": `${label}: ${name}`, ...more });
+    const node = card(item);
+    node.append(
+      h("p", { class: "why" }, whatChanged(item)),
+      h(
+        "p",
+        { class: "toolbar" },
+        item.validity === "kept" ? null : action("keep", "Keep", () => this.keep(item), { "aria-keyshortcuts": "k" }),
+        action("correct", "Correct", () => this.correct(item, node), { "aria-keyshortcuts": "c" }),
+        action("forget", "Forget", () => this.forget(item), { kind: "danger", "aria-keyshortcuts": "f" }),
+      ),
+    );
+    return node;
+  }
+
+  /**
+   * Show the list without what was decided, with the focus on what comes next.
+   * @param {string} text
+   * @param {Item} item
+   * @param {() => Promise<unknown>} undo
+   */
+  async finish(text, item, undo) {
+    const cards = [...this.list.querySelectorAll(".card, form")];
+    const place = cards.findIndex((node) => node.getAttribute("data-id") === `observation-${item.id}`);
+    toast(text, {
+      undo: async () => {
+        await undo();
+        await this.load(this.filters);
+      },
+    });
+    await this.load(this.filters);
+    const next = [...this.list.querySelectorAll(".card")][place] ?? this.list.querySelector(".card:last-child");
+    const target = next?.querySelector("button") ?? document.getElementById("main");
+    /** @type {HTMLElement | null} */ (target)?.focus();
+  }
+
+  /** @param {Item} item */
+  async keep(item) {
+    const path = `/api/observation/${item.id}/keep`;
+    await send("POST", path);
+    const text = "Kept: sessions are shown it until its code changes again.";
+    await this.finish(text, item, () => send("DELETE", path));
+  }
+
+  /** @param {Item} item */
+  async forget(item) {
+    const path = `/api/observation/${item.id}`;
+    await send("DELETE", path);
+    await this.finish("Forgotten. It can be restored for 30 days.", item, () => send("POST", `${path}/undo`));
+  }
+
+  /**
+   * @param {Item} item
+   * @param {HTMLElement} node
+   */
+  async correct(item, node) {
+    const path = `/api/observation/${item.id}`;
+    /** @type {ObservationPage} */
+    const page = await get(`${path}/page`);
+    const cancel = () => {
+      form.replaceWith(node);
+      /** @type {HTMLElement | null} */ (node.querySelector("[data-command=correct]"))?.focus();
+    };
+    const save = async (changes) => {
+      if (!Object.keys(changes).length) return cancel();
+      await send("PATCH", path, changes);
+      await send("POST", `${path}/keep`);
+      const undo = async () => {
+        await send("DELETE", `${path}/keep`);
+        await send("POST", `${path}/undo`);
+      };
+      await this.finish("Corrected. Sessions are shown it again.", item, undo);
+    };
+    const form = editForm(page, save, cancel);
+    form.setAttribute("data-id", `observation-${item.id}`);
+    node.replaceWith(form);
+    /** @type {HTMLInputElement} */ (form.elements.namedItem("title")).focus();
+  }
+
+  /** @param {KeyboardEvent} event */
+  handleKey(event) {
+    if (event.metaKey || event.ctrlKey || event.altKey) return;
+    const target = /** @type {Element} */ (event.target);
+    if (!KEYS[event.key] || target.closest("input, textarea, select")) return;
+    const choice = target.closest(".card")?.querySelector(`[data-command=${KEYS[event.key]}]`);
+    if (!choice) return;
+    event.preventDefault();
+    /** @type {HTMLElement} */ (choice).click();
+  }
+}
+
+/** @param {ChangedItem} item */
+function whatChanged(item) {
+  const { successor } = item;
+  const commit = item.validity === "reverted" ? item.work_commit : item.head;
+  const link = successor && h("a", { href: `/observation/${successor.id}` }, successor.title || "Untitled");
+  return [
+    successor ? ["Replaced by ", link, ". "] : `${describeValidity(item.validity ?? "")}. `,
+    item.moved_to?.length ? ["Now in ", h("code", {}, item.moved_to.join(", ")), ". "] : null,
+    "Seen ",
+    timeAgo(item.changed_at),
+    commit ? [" at ", h("code", {}, commit.slice(0, 10))] : null,
+    ".",
+  ];
+}
+
+const nothingChanged = () =>
+  emptyState(
+    "Nothing has changed under them",
+    "A memory is listed here when the code that it speaks of is replaced, moved, dropped or reverted, or when a " +
+      "later one supersedes it. In a terminal, `claude-mem review` goes through what is outdated.",
+  );
