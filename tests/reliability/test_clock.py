@@ -36,8 +36,8 @@ JUMPS = {"a day on": DAY, "a day back": -DAY, "an hour back": -HOUR, "an hour on
 # person is shown, a cookie's end, and to compare with a file's time.
 PLACES = ("store", "pipeline", "worker")
 MAY_READ = {
-    "storage/sqlite/backup.py", "storage/sqlite/repair.py", "worker/http/api.py", "worker/http/routes/projects.py", "worker/app.py",
-    "worker/http/auth.py",
+    "storage/sqlite/backup.py", "storage/sqlite/repair.py", "worker/http/routes/status.py", "worker/http/schemas/projects.py",
+    "worker/http/routes/projects.py", "worker/app.py", "worker/http/auth.py",
 }  # fmt: skip
 READS = {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow"), ("date", "today")}
 

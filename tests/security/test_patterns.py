@@ -41,6 +41,9 @@ MADE_UP = {
     "privacy/secrets.py: _clean": "a secret of our own, escaped",
     "privacy/secret_rules.py: _rules": "a table, which the module holds",
     "privacy/secret_rules.py: compile_user_pattern": "a user's pattern, which sees a few hundred characters at a time",
+    "curate/instruction_files.py: _removed_symbol": "a name, escaped",
+    "curate/instruction_files.py: _finding": "a name, escaped",
+    "domain/statements.py: is_entry_for": "a name, escaped",
     "domain/rules.py: compile_part": "parts of the patterns in data/rules.toml, which the module holds",
 }
 SIZES = (2_000, 10_000) if proof.long() else (2_000,)

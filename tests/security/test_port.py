@@ -25,7 +25,7 @@ HERE = f"127.0.0.1:{PORT}"
 # What anyone may look at: files without data. Written out here, so that a route that becomes public is noticed.
 PUBLIC = {
     "/", "/search", "/sessions", "/session/{id}", "/observation/{id}", "/projects", "/project/{id}", "/context", "/cost",
-    "/health", "/logs", "/settings", "/quarantine", "/open", "/open/again", "/static/{name:path}", "/healthz",
+    "/health", "/logs", "/settings", "/quarantine", "/changes", "/open", "/open/again", "/static/{name:path}", "/healthz",
 }  # fmt: skip
 BY_CODE = {"/open", "/open/again"}  # the body has to hold a code, or a proof
 BY_TOKEN_ONLY = {

@@ -42,7 +42,7 @@ class Installation:
     def forget_upgrades(self) -> None:
         """Make it a version that knows nothing of upgrades, as 0.1.0 was."""
         self.change("worker/serve.py", "await self.upgrade_watcher.is_complete()", "False")
-        self.change("worker/http/api.py", '        "installed_version": hook.installed_version(),\n', "")
+        self.change("worker/http/routes/status.py", "hook.installed_version()", "__version__")
 
     def change(self, name: str, old: str, new: str) -> None:
         path = self.package / name

@@ -289,7 +289,7 @@ OLD_GIT = """#!/bin/sh
 # As git 2.16 (January 2018) knew its options: anything newer is a usage error.
 for word in "$@"; do
   case "$word" in
-    --no-pager|--no-replace-objects|--git-dir=*|-c|core.*|protocol.*|gc.*|cat-file|--batch|--batch-check=*) ;;
+    --no-pager|--no-replace-objects|--literal-pathspecs|--git-dir=*|-c|core.*|protocol.*|gc.*|cat-file|--batch|--batch-check=*) ;;
     rev-list|--max-count=*|--format=*|--all|--topo-order|ls-tree|-r|-z|--name-only|--full-tree) ;;
     rev-parse|--abbrev-ref|--git-common-dir|HEAD) ;;
     [0-9a-f]*) ;;

@@ -145,7 +145,7 @@ def test_only_a_person_keeps(shop: Lab) -> None:
             send(f"/api/observation/{item['id']}/keep")
     with pytest.raises(NotFound):
         shop.client().post("/api/observation/999/keep")
-    with pytest.raises(InvalidRequest, match="no validity"):
+    with pytest.raises(InvalidRequest, match="`validity` must be of changed"):
         shop.client().get("/api/review", validity="rotten")
     with pytest.raises(InvalidRequest, match="missing"):
         shop.client().post("/api/review")

@@ -27,8 +27,8 @@ _DEFINITIONS = {
     "just": re.compile(r"(?:^|/)\.?[Jj]ustfile$"),
 }
 _MISE_TASK = re.compile(r"(?:^|/)(?:mise-tasks|\.mise-tasks|mise/tasks|\.mise/tasks|\.config/mise/tasks)/(.+)$")
-_TARGET = re.compile(r"^([A-Za-z_.%][\w.%/ -]*?)\s*::?(?![=:])", re.M)
-_RECIPE = re.compile(r"^@?([A-Za-z_][\w-]*)(?:\s+[^:=\n]*)?:(?!=)", re.M)
+_TARGET = re.compile(r"^([A-Za-z_.%][\w.%/-]*+(?: ++[\w.%/-]++)*+) *+::?(?![=:])", re.M)
+_RECIPE = re.compile(r"^@?([A-Za-z_][\w-]*+)(?:[ \t][^:=\n]*+)?+:(?!=)", re.M)
 _WORD = re.compile(r"[A-Za-z_]\w{5,}")
 
 
@@ -144,6 +144,9 @@ def task_files(paths: Iterable[str]) -> set[str]:
 
 def is_defined(name: str, commands: Collection[str]) -> bool:
     """Return whether a command is among these; one with `%` stands for many."""
-    return name in commands or any(
-        re.fullmatch(re.escape(pattern).replace("%", ".+"), name) for pattern in commands if "%" in pattern
-    )
+    return name in commands or any(_stands_for(pattern, name) for pattern in commands if "%" in pattern)
+
+
+def _stands_for(pattern: str, name: str) -> bool:
+    start, _, end = pattern.partition("%")
+    return name.startswith(start) and name.endswith(end) and len(name) > len(start) + len(end)

@@ -62,14 +62,14 @@ _USES = re.compile(r"\b(?:use|uses|using|prefer)\b\s*", re.I)
 _FORBIDS = re.compile(r"\b(?:never|don'?t|do not|stop|avoid|no longer|must not|mustn'?t|should not|shouldn'?t)\b", re.I)
 # A name as in code, and one word as its value: "`log_level` is debug".
 _NAMED_SETTING = re.compile(
-    r"(?:the |our )?(?:default |setting |option )*`?(?P<name>(?<=`)[\w.-]+|\w+[_.]\w[\w.]*)`?"
+    r"(?:the |our )?(?:default |setting |option )*`?(?P<name>(?<=`)[\w.-]++|(?=\w\w*?[_.]\w)\w[\w.]*+)`?"
     r" *(?:is set to|is now|is|=|:|defaults to|must be|should be|stays) *`?[^\s`]+`?[.!]?$",
     re.I,
 )
 # A number, version or path at the end: "the staging server listens on port 8080".
 _VALUE_AT_END = re.compile(
     r"(?P<subject>.+?) (?:is|are|at|to|in|under|on|on port|is on port|at port|needs|requires|version|=|:)"
-    r" `?[^\s`]*[\d/][^\s`]*`?[.!]?$",
+    r" `?(?=[^\s`\d/]*+[\d/])[^\s`]++`?[.!]?$",
     re.I,
 )
 _SCOPE = re.compile(r"\b(?:for|in|when|whenever|before|after|with|on|as|to|while|if|unless|here|everywhere)\b", re.I)

@@ -16,6 +16,7 @@ _ESCAPED = re.compile(  # matches from the first backslash of a run only; trying
     r"(?:&lt;|&#0*60;?|&#x0*3c;?|%3c|(?<!\\)\\++(?:u003|x3)c)(?=(?:\s|%2f|/|\\)*+(?:private|claude-mem))", re.I
 )
 _OUR_NAMES = re.compile(r"claude-mem-context", re.I)
+_PRIVATE = re.compile(r"‹(?=[\s/\\]*+private)", re.I)  # our own scanner reads look-alikes of `<` as well
 _IMAGE = re.compile(r"!\[([^\]\n]{0,200})\]\([^)\n]{0,500}\)?")
 _LINK = re.compile(r"\[([^\]\n]{1,200})\]\(\s{0,4}<?(?:[a-z]{2,10}:)?//[^)\n]{0,500}\)?", re.I)
 _ADDRESS = re.compile(r"\b([a-z][a-z0-9+.-]{1,10}):(?=//)|\b(javascript|data|mailto):(?=\S)", re.I)
@@ -41,7 +42,8 @@ def safe_name(text: str, *, instead: str = "") -> str:
 
 def neutralize_tags(text: str) -> str:
     """Return a text without tags and without anything our own scanner would read as one, in any encoding."""
-    return _OUR_NAMES.sub(lambda match: match[0].replace("-", " "), _ESCAPED.sub("‹", _TAG_LIKE.sub("‹", text)))
+    bare = _PRIVATE.sub("(", _ESCAPED.sub("‹", _TAG_LIKE.sub("‹", text)))
+    return _OUR_NAMES.sub(lambda match: match[0].replace("-", " "), bare)
 
 
 def trust_suffix(row: Mapping[str, Any]) -> str:

@@ -581,8 +581,19 @@ def _salvage_index_of_purged_turns(damaged: Connection, into: Connection) -> Non
                 )
 
 
+_DANGLING_WITHOUT_ROWID = """
+    select distinct dangling."table" as child, key."from" as "column", key."to" as "key", key."table" as parent
+      from pragma_foreign_key_check dangling join pragma_foreign_key_list(dangling."table") key on key.id = dangling.fkid
+     where dangling.rowid is null
+"""
+
+
 def _delete_dangling(into: Connection, result: _SalvageResult) -> None:
     """Delete rows that refer to missing rows."""
+    for row in fetch_all(into, _DANGLING_WITHOUT_ROWID):  # such tables hold what is derived from the missing row
+        into.execute(
+            f"delete from {row['child']} where {row['column']} not in (select {row['key']} from {row['parent']})"
+        )
     while dangling := fetch_all(into, 'select distinct "table", rowid as id from pragma_foreign_key_check where rowid'):
         for row in dangling:
             into.execute(f"delete from {row['table']} where rowid = ?", (row["id"],))
