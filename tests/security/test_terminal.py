@@ -177,7 +177,7 @@ def invocations(lab: Lab) -> dict[str, list[list[str]]]:
         "import": [[missing]], "export": [["-"]], "backup": [[], ["--list"], [missing + "/x.db"]],
         "restore": [[missing]], "config": [["list"], ["get", "mode"], ["get", HOSTILE], ["path"], ["set", HOSTILE, "1"]],
         "audit": [[], ["log"], ["log", "--verify"]], "scrub": [["--dry-run"]], "doctor": [[]], "reindex": [[]],
-        "model": [["list"], ["pull", HOSTILE]], "review": [[], ["--all"]],
+        "review": [[], ["--all"], ["--project", name]], "model": [["list"], ["pull", HOSTILE]],
     }  # fmt: skip
 
 

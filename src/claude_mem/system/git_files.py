@@ -35,7 +35,7 @@ _WRITTEN_AT_CREATION = (
     "info/exclude",
 )  # git writes them when it creates a repository; users rarely edit the first
 _CHANGED_BY_COMMITS = ("logs/HEAD", "index", "objects/info", "refs/heads")  # at least one changes with the first commit
-_SPARSE = re.compile(r"^\s*sparseCheckout\s*=\s*(?:true|yes|on|1)\s*$", re.I | re.M)
+_SPARSE = re.compile(r"^[ \t]*+sparseCheckout[ \t]*+=[ \t]*+(?:true|yes|on|1)[ \t\r]*+$", re.I | re.M)
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _INITIAL = re.compile(rb"0+ ([0-9a-f]{40}(?:[0-9a-f]{24})?) [^\t\n]*\tcommit \(initial\)")
 # By git directory and creation id: the root commit, and the modification times of the files it was derived from.
