@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import termios
 import tty
@@ -155,12 +156,12 @@ def _decide(client: Client, item: Item, answer: str) -> str:
 def read_key(question: str) -> str:
     """Return the key that is pressed, in lower case; "q" at the end of input, "" for the Enter key. What was typed
     before the question appeared is discarded, so that no key answers a question that was not seen."""
-    output.info(question)
     descriptor = sys.stdin.fileno()
     settings = termios.tcgetattr(descriptor)
     try:
-        tty.setcbreak(descriptor, termios.TCSAFLUSH)
-        key = sys.stdin.read(1)
+        tty.setcbreak(descriptor, termios.TCSAFLUSH)  # before the question: a key after it must not be discarded
+        output.info(question)
+        key = os.read(descriptor, 1).decode("ascii", "ignore")  # `sys.stdin` would keep further keys in its buffer
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, settings)
     return "q" if key in ("", "\x04") else key.strip().lower()
