@@ -23,7 +23,8 @@ from claude_mem.domain import ids, words
 from claude_mem.domain.text import estimate_tokens, make_storable, shorten
 from claude_mem.privacy.display import safe_line, trust_suffix, with_external_note
 from claude_mem.recall.matrix import Indexer, Nearness
-from claude_mem.storage.sqlite.engine import Connection, Database, Row
+from claude_mem.storage.base import Database, Transaction
+from claude_mem.storage.sqlite.engine import Row
 from claude_mem.storage.sqlite.memory import anchors, search
 from claude_mem.storage.sqlite.memory.search import SearchFilter, WordScores
 
@@ -139,7 +140,7 @@ async def find_hits(db: Database, indexer: Indexer, question: SearchQuery) -> li
 async def find_marked_hits(db: Database, indexer: Indexer, question: SearchQuery) -> list[Hit]:
     """Like `find_hits`, for people and agents who search: each observation with its validity."""
     hits = await find_hits(db, indexer, question)
-    rows = await db.read(anchors.add_states, [hit.row for hit in hits])
+    rows = await db.read(lambda tx: tx.memory.add_states([hit.row for hit in hits]))
     return [replace(hit, row=row) for hit, row in zip(hits, rows, strict=True)]
 
 
@@ -163,34 +164,30 @@ async def rank_candidates(
     return evidence, fuse_rankings(evidence, near, floor=question.floor, scale=embedder.scale)
 
 
-def gather_evidence(conn: Connection, text: str, where: SearchFilter, *, with_scope: bool) -> SearchEvidence:
+def gather_evidence(tx: Transaction, text: str, where: SearchFilter, *, with_scope: bool) -> SearchEvidence:
     """Search by words and by exact signals."""
-    word_scores = search.score_by_words(conn, words.search_terms(text), where)
-    document_ids = search.list_documents_in_scope(conn, where) if with_scope and not where.only_projects else None
+    word_scores = tx.search.score_by_words(words.search_terms(text), where)
+    document_ids = tx.search.list_documents_in_scope(where) if with_scope and not where.only_projects else None
     best_scores = word_scores.by_group()
     groups = {
         group: best_scores[group]
         for group in sorted(best_scores, key=lambda group: -best_scores[group])[:MAX_CANDIDATES]
     }
-    return SearchEvidence(word_scores, groups, _signals(conn, text, where), document_ids)
+    return SearchEvidence(word_scores, groups, _signals(tx, text, where), document_ids)
 
 
-def _signals(conn: Connection, text: str, where: SearchFilter) -> list[search.SignalMatch]:
+def _signals(tx: Transaction, text: str, where: SearchFilter) -> list[search.SignalMatch]:
     rows: list[search.SignalMatch] = []
     if paths := words.find_paths(text)[:20]:
-        files = search.find_paths_by_suffix(conn, paths)
-        rows += search.find_by_signal(conn, where, kinds=("edited", "read"), values=files)
+        files = tx.search.find_paths_by_suffix(paths)
+        rows += tx.search.find_by_signal(where, kinds=("edited", "read"), values=files)
     if commits := _COMMIT.findall(text.lower())[:5]:
-        rows += search.find_by_signal(
-            conn, where, kinds=("commit",), values=search.find_commits_by_prefix(conn, commits)
-        )
+        rows += tx.search.find_by_signal(where, kinds=("commit",), values=tx.search.find_commits_by_prefix(commits))
     if branches := _BRANCH.findall(text)[:20]:
-        rows += search.find_by_signal(conn, where, kinds=("branch",), values=branches)
+        rows += tx.search.find_by_signal(where, kinds=("branch",), values=branches)
     lines = [line.strip() for line in text.splitlines() if line.strip()][:20]
-    rows += search.find_by_signal(conn, where, kinds=("error",), values=[words.error_signature(line) for line in lines])
-    return rows + search.find_by_signal(
-        conn, where, kinds=("command",), values=[*lines, *re.findall(r"`([^`]+)`", text)]
-    )
+    rows += tx.search.find_by_signal(where, kinds=("error",), values=[words.error_signature(line) for line in lines])
+    return rows + tx.search.find_by_signal(where, kinds=("command",), values=[*lines, *re.findall(r"`([^`]+)`", text)])
 
 
 # --- combining the rankings (pure functions) -------------------------------------------------------------------------
@@ -256,11 +253,9 @@ def _lend_session_scores(candidates: Mapping[int, SearchCandidate]) -> None:
 # --- building hits ---------------------------------------------------------------------------------------------------
 
 
-def _hits(
-    conn: Connection, page: Sequence[SearchCandidate], evidence: SearchEvidence, where: SearchFilter
-) -> list[Hit]:
+def _hits(tx: Transaction, page: Sequence[SearchCandidate], evidence: SearchEvidence, where: SearchFilter) -> list[Hit]:
     """Return the most informative item of each candidate as a hit."""
-    texts = search.list_turn_documents(conn, [candidate.group for candidate in page], where)
+    texts = tx.search.list_turn_documents([candidate.group for candidate in page], where)
     document_scores: dict[int, float] = {}
     for passage, match in evidence.words.matches.items():
         document = passage // search.PASSAGES_PER_DOCUMENT
@@ -275,7 +270,7 @@ def _hits(
                 key=lambda pair: (document_scores.get(pair[0], 0.0) / max_score + KIND_BONUS[pair[1]], -pair[0]),
             )
             selected.append((candidate, best[0]))
-    rows = search.load_hits(conn, [document_id for _, document_id in selected])
+    rows = tx.search.load_hits([document_id for _, document_id in selected])
     now = ids.now_ms()
     hits = [
         _hit(candidate, rows[document_id], now, terms=evidence.words.matched_terms(candidate.term_bits))
@@ -311,9 +306,11 @@ async def _newest(db: Database, question: SearchQuery) -> list[Hit]:
     """List by date, for a query without words."""
     oldest = question.order == "date_asc"
     document_ids = await db.read(
-        search.list_documents_by_date, question.where, limit=question.limit, offset=question.offset, oldest_first=oldest
+        lambda tx: tx.search.list_documents_by_date(
+            question.where, limit=question.limit, offset=question.offset, oldest_first=oldest
+        )
     )
-    rows = await db.read(search.load_hits, document_ids)
+    rows = await db.read(lambda tx: tx.search.load_hits(document_ids))
     return [
         _hit(SearchCandidate(0), rows[document_id], ids.now_ms()) for document_id in document_ids if document_id in rows
     ]
@@ -333,7 +330,7 @@ async def find_likely_files(
     """Return the repository files that a prompt probably concerns, likeliest first, without those it names."""
     if max((candidate.evidence for candidate in ranked), default=0.0) < FILES_FLOOR:
         return []
-    touches = await db.read(search.list_touched_files, where, most_turns=FILES_MEMORY)
+    touches = await db.read(lambda tx: tx.search.list_touched_files(where, most_turns=FILES_MEMORY))
     return await asyncio.to_thread(_rank_files, prompt[:MAX_PROMPT_CHARS], ranked, touches, limit)
 
 

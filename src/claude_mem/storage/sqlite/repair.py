@@ -27,7 +27,7 @@ from claude_mem.domain import ids
 from claude_mem.domain.errors import ClaudeMemError
 from claude_mem.storage.sqlite import backup, checksums, damage, external_db, former_names
 from claude_mem.storage.sqlite.deletion import tombstones
-from claude_mem.storage.sqlite.engine import Connection, Database, Row, fetch_all, fetch_value, open_reader
+from claude_mem.storage.sqlite.engine import Connection, Engine, Row, fetch_all, fetch_value, open_reader
 from claude_mem.storage.sqlite.journal import jobs, notices
 from claude_mem.system.failpoints import failpoint
 from claude_mem.system.spool import modified_at, sync_directory, write_private
@@ -194,7 +194,7 @@ def _replace(database: Path, quarantined: Path, *, backups: Path, record: Repair
         _open_replacement(quarantined, damaged, backups, data_dir=database.parent) as (restored, name),
     ):
         record.backup = name
-        db = Database(restored, backups=restored.parent)
+        db = Engine(restored, backups=restored.parent, connection_type=Connection)
         try:
             if damaged is not None and _is_same_history(damaged, restored):
                 salvage = db.write_without_fk_checks(lambda conn: _salvage_rows(damaged, conn, now=ids.now_ms()))

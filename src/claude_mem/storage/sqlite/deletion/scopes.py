@@ -76,7 +76,7 @@ class DeletionScope:
 
 
 def resolve_deletion_scope(
-    conn: Connection, *, session: str = "", project: str = "", source: str = "", matching: str = "", **rest: Any
+    conn: Connection, /, *, session: str = "", project: str = "", source: str = "", matching: str = "", **rest: Any
 ) -> DeletionScope:
     """Build the scope from the names a user gives. Raise an error if it covers nothing or cannot be applied."""
     scope = DeletionScope(

@@ -15,8 +15,7 @@ from claude_mem.agents.registry import AGENTS
 from claude_mem.domain import ids
 from claude_mem.domain.errors import InvalidRequest, NotFound, OperationFailed
 from claude_mem.privacy import secrets
-from claude_mem.storage.sqlite.journal import notices
-from claude_mem.storage.sqlite.memory import browse, projects
+from claude_mem.storage.sqlite.memory import browse
 from claude_mem.system import process
 from claude_mem.worker.app import Service
 from claude_mem.worker.http import auth
@@ -106,7 +105,9 @@ async def show_feed(service: Service, request: FeedQuery) -> Feed:
         until=request.until,
     )
     before = browse.FeedCursor.parse(request.before) if request.before else None
-    items, next_cursor = await service.db.read(browse.load_feed_page, feed_filter, before=before, limit=request.limit)
+    items, next_cursor = await service.db.read(
+        lambda tx: tx.memory.load_feed_page(feed_filter, before=before, limit=request.limit)
+    )
     return Feed(items=items, next=str(next_cursor) if next_cursor else "")
 
 
@@ -116,7 +117,7 @@ async def show_facets(service: Service, _: NoFields) -> Facets:
         types=[TypeFacet(name=name, icon=icon) for name, icon in service.icons.items()],
         concepts=list(service.mode.concepts),
         hosts=[HostFacet(name=host.name, title=host.label) for host in AGENTS.values()],
-        projects=await service.db.read(projects.list_projects_with_counts),
+        projects=await service.db.read(lambda tx: tx.memory.list_projects_with_counts()),
     )
 
 
@@ -150,7 +151,9 @@ async def log_in(service: Service, request: LogIn, caller: Caller) -> Admission:
     if isinstance(entry, Alert):
         log.warning("%s", entry.text)
         await rotate_token(service, NoFields(), caller)  # otherwise whatever a thief got in between would stay valid
-        await service.db.write(notices.add_notice, f"door:{entry.id}", f"claude-mem: {entry.text}", now=ids.now_ms())
+        await service.db.write(
+            lambda tx: tx.journal.add_notice(f"door:{entry.id}", f"claude-mem: {entry.text}", now=ids.now_ms())
+        )
         raise OperationFailed("Someone else used this link as well.", hint=entry.text)
     if entry is None:
         raise OperationFailed(
