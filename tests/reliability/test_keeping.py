@@ -24,7 +24,8 @@ from claude_mem.maintain import maintenance
 from claude_mem.maintain.maintenance import DAY, HOUR, MINUTE
 from claude_mem.recall import rank, story
 from claude_mem.storage.sqlite import backup, engine
-from claude_mem.storage.sqlite.engine import Database, fetch_all, fetch_value
+from claude_mem.storage.sqlite.database import Database
+from claude_mem.storage.sqlite.engine import fetch_all, fetch_value
 from claude_mem.storage.sqlite.journal import jobs, notices
 from claude_mem.storage.sqlite.memory import edits, search
 from claude_mem.storage.sqlite.memory.search import SearchFilter

@@ -18,7 +18,8 @@ from claude_mem.domain import words
 from claude_mem.domain.text import make_storable
 from claude_mem.recall import documents
 from claude_mem.storage.sqlite import engine
-from claude_mem.storage.sqlite.engine import Connection, Database, Row, fetch_all, fetch_value
+from claude_mem.storage.sqlite.database import Database
+from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_value
 from claude_mem.storage.sqlite.journal import turns
 from claude_mem.storage.sqlite.memory import edits, observations, search
 from claude_mem.storage.sqlite.memory.search import SearchFilter

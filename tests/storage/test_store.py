@@ -11,7 +11,8 @@ from claude_mem.config import Config
 from claude_mem.domain.errors import DatabaseTooNew, LeaseLost, OperationFailed
 from claude_mem.domain.records import Job
 from claude_mem.storage.sqlite import engine
-from claude_mem.storage.sqlite.engine import Connection, Database, fetch_all, fetch_value
+from claude_mem.storage.sqlite.database import Database
+from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_value
 from claude_mem.storage.sqlite.journal import jobs
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "schema.sql"
