@@ -38,10 +38,10 @@ from claude_mem.config import Config
 from claude_mem.digest.line_anchors import collect_lines
 from claude_mem.domain import anchors
 from claude_mem.inject import freshness
+from claude_mem.storage.records import Look, StoredAnchor
 from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_one
 from claude_mem.storage.sqlite.journal.turns import load_turn
 from claude_mem.storage.sqlite.memory import anchors as store
-from claude_mem.storage.sqlite.memory.anchors import StoredAnchor
 from claude_mem.worker.app import Service
 
 RESULTS = Path(__file__).with_name("results")
@@ -347,7 +347,7 @@ def _mark(history: History, group: Sequence[StoredAnchor], started_at: int, unti
     return group if store.is_committed(group) else [replace(item, committed=0, landed=0) for item in group]
 
 
-def _freshness(items: Sequence[StoredAnchor], looks: Sequence[store.Look]) -> dict[int, anchors.Freshness]:
+def _freshness(items: Sequence[StoredAnchor], looks: Sequence[Look]) -> dict[int, anchors.Freshness]:
     groups: defaultdict[int, list[StoredAnchor]] = defaultdict(list)
     for item in store.apply_looks(items, looks):
         groups[item.observation_id].append(item)
@@ -401,7 +401,7 @@ def time_looks(conn: Connection, root: Path, commit: Commit) -> tuple[int, list[
     return len(ids), unchanged, [_look_ms(root, items) for _ in range(SAMPLES)]
 
 
-def _look_ms(root: Path, items: Sequence[store.StoredAnchor]) -> float:
+def _look_ms(root: Path, items: Sequence[StoredAnchor]) -> float:
     begin = time.perf_counter()
     freshness.look_at_files(str(root), items, seconds=60)
     return (time.perf_counter() - begin) * 1000

@@ -25,8 +25,8 @@ from claude_mem.domain import ids
 from claude_mem.domain.records import Event, Job, Status, StreamEvent
 from claude_mem.domain.text import make_storable
 from claude_mem.storage.base import Commit, Database, Transaction, write_nothing
-from claude_mem.storage.sqlite.journal import backfills, jobs
-from claude_mem.storage.sqlite.journal.backfills import BackfillFile
+from claude_mem.storage.journal_records import DIGEST_BACKFILLED_JOB, BackfillFile
+from claude_mem.storage.sqlite.journal import backfills
 from claude_mem.system import untrusted_files
 from claude_mem.system.failpoints import failpoint
 from claude_mem.system.project_folders import ResolvedProject, identify_project
@@ -249,7 +249,7 @@ def _close_session(tx: Transaction, session_id: int, *, opened: bool) -> None:
 
 def _enqueue_digests(tx: Transaction, session_id: int, *, now: int) -> None:
     for turn_id, seq in tx.journal.list_undigested_turns(session_id):
-        tx.journal.enqueue_job(jobs.DIGEST_BACKFILLED_JOB, f"{turn_id}.{seq}", now=now)
+        tx.journal.enqueue_job(DIGEST_BACKFILLED_JOB, f"{turn_id}.{seq}", now=now)
 
 
 def _finish(tx: Transaction, file: BackfillFile, part: BackfillPart, session_id: int, *, now: int) -> None:

@@ -27,7 +27,7 @@ from claude_mem.domain.errors import NotFound
 from claude_mem.domain.records import ENDED_STATUSES, Event, Job, Prompted, Session, Stopped, StreamEvent, ToolUsed
 from claude_mem.domain.text import clip, make_storable
 from claude_mem.storage.base import Commit, Database, Transaction, write_nothing
-from claude_mem.storage.sqlite.journal import turns
+from claude_mem.storage.journal_records import TurnState
 from claude_mem.system import untrusted_files
 from claude_mem.system.failpoints import failpoint
 from claude_mem.system.project_folders import ResolvedProject, identify_project
@@ -366,7 +366,7 @@ def _is_prompt_stored(tx: Transaction, session: Session, event: Event, news: lis
     return turn.private or tx.journal.has_event_of_kind(turn.id, "prompt")
 
 
-def _find_turn(tx: Transaction, session: Session, prompt_id: str) -> turns.TurnState | None:
+def _find_turn(tx: Transaction, session: Session, prompt_id: str) -> TurnState | None:
     return (
         tx.journal.find_turn_by_prompt(session.id, prompt_id) if prompt_id else tx.journal.find_latest_turn(session.id)
     )

@@ -29,7 +29,7 @@ from claude_mem.domain.records import (
 )
 from claude_mem.domain.text import clip, make_storable, shorten
 from claude_mem.storage.base import Transaction
-from claude_mem.storage.sqlite.journal import turns
+from claude_mem.storage.journal_records import TurnState
 from claude_mem.system.failpoints import failpoint
 from claude_mem.system.project_folders import ResolvedProject
 
@@ -178,7 +178,7 @@ def _store_prompt(tx: Transaction, session: Session, item: Accepted, news: list[
     return STORED
 
 
-def _append_to_prompt(tx: Transaction, session: Session, turn: turns.TurnState, item: Accepted) -> Receipt:
+def _append_to_prompt(tx: Transaction, session: Session, turn: TurnState, item: Accepted) -> Receipt:
     """Append to a turn's prompt: some agents accept more input while they work. Repeated text is a duplicate."""
     assert isinstance(item.event.body, Prompted)
     text = clip(item.event.body.text, PROMPT_CHARS)
@@ -201,7 +201,7 @@ def _store_notice(tx: Transaction, session: Session, item: Accepted) -> Receipt:
     return STORED
 
 
-def hide_turn(tx: Transaction, session: Session, turn: turns.TurnState, news: list[StreamEvent], *, now: int) -> None:
+def hide_turn(tx: Transaction, session: Session, turn: TurnState, news: list[StreamEvent], *, now: int) -> None:
     """Hide a turn whose prompt turned out to be private. Receivers of the news must erase it from files too."""
     tx.journal.make_turn_private(turn.id)
     tx.journal.enqueue_job("render", f"{session.project_id}.{turn.id}.hidden", now=now)
@@ -248,7 +248,7 @@ def _is_stop_known(tx: Transaction, turn_id: int, body: Body) -> bool:
     )
 
 
-def _turn_of(tx: Transaction, session: Session, item: Accepted, *, now: int) -> turns.TurnState | None:
+def _turn_of(tx: Transaction, session: Session, item: Accepted, *, now: int) -> TurnState | None:
     """Return the turn of an event: by prompt id, else the newest turn; for an event from a transcript, the turn at its
     time.
 
@@ -269,7 +269,7 @@ def _turn_of(tx: Transaction, session: Session, item: Accepted, *, now: int) -> 
     return _open_turn(tx, session, item, now=now) if turn is None and isinstance(event.body, ToolUsed) else turn
 
 
-def _resume_after_purge(tx: Transaction, session: Session, item: Accepted, *, now: int) -> turns.TurnState:
+def _resume_after_purge(tx: Transaction, session: Session, item: Accepted, *, now: int) -> TurnState:
     """Return the turn that continues a turn whose events were purged, as on a machine that slept for weeks: the newest
     turn if its events remain, else a new one."""
     latest = tx.journal.find_latest_turn(session.id)
@@ -279,7 +279,7 @@ def _resume_after_purge(tx: Transaction, session: Session, item: Accepted, *, no
     return _open_turn(tx, session, without_prompt_id, now=now)
 
 
-def _open_turn(tx: Transaction, session: Session, item: Accepted, *, now: int) -> turns.TurnState:
+def _open_turn(tx: Transaction, session: Session, item: Accepted, *, now: int) -> TurnState:
     """Open a turn, closing any open turn before it. A turn from a transcript is closed at once if later turns exist."""
     event, live, at = item.event, item.source != "transcript", _event_time(tx, session, item)
     if tx.journal.close_open_turns(session.id, by="prompt", at=at) and live:
@@ -290,7 +290,7 @@ def _open_turn(tx: Transaction, session: Session, item: Accepted, *, now: int) -
     return turn
 
 
-def _keep_open(tx: Transaction, session: Session, turn: turns.TurnState, event: Event, *, now: int) -> None:
+def _keep_open(tx: Transaction, session: Session, turn: TurnState, event: Event, *, now: int) -> None:
     """Keep the newest turn open after an event. An event for an older turn, or in a session that is over, comes late:
     the turn is digested again without waiting for more events."""
     newest = tx.journal.find_latest_turn(session.id)

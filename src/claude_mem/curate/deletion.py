@@ -19,12 +19,10 @@ from claude_mem.domain.errors import ClaudeMemError, OperationFailed
 from claude_mem.domain.reports import AffectedSummary, DeletionProgress, Restored
 from claude_mem.domain.text_pattern import TextPattern, rare_words
 from claude_mem.storage.base import Database, Transaction
-from claude_mem.storage.sqlite.deletion import deletions, tombstones
-from claude_mem.storage.sqlite.deletion.scopes import AffectedRows, DeletionScope
-from claude_mem.storage.sqlite.deletion.tombstones import Tombstone
+from claude_mem.storage.journal_records import DRILL_PREFIX, FORGOTTEN_RULE
+from claude_mem.storage.records import UNDO_WINDOW_MS, AffectedRows, DeletionScope, Tombstone
+from claude_mem.storage.sqlite.deletion import tombstones
 from claude_mem.storage.sqlite.engine import Row
-from claude_mem.storage.sqlite.journal import notices
-from claude_mem.storage.sqlite.memory.edits import UNDO_WINDOW_MS
 from claude_mem.system import disk
 
 log = logging.getLogger(__name__)
@@ -211,7 +209,7 @@ class DeletionService:
             progress.doing = "waiting files"
             await asyncio.to_thread(erasure.shred_file, path)
             await self.db.write(
-                lambda tx, path: tx.journal.mark_event_filtered(path.name, deletions.FORGOTTEN_RULE, now=ids.now_ms()),
+                lambda tx, path: tx.journal.mark_event_filtered(path.name, FORGOTTEN_RULE, now=ids.now_ms()),
                 path,
             )
             progress.counts["waiting files"] = progress.counts.get("waiting files", 0) + 1
@@ -248,9 +246,7 @@ class DeletionService:
             outcome = await asyncio.to_thread(_erase_from_copy, path, self.config, scope, tombstones, content)
             progress.copies.setdefault(outcome, []).append(path.name)
             if outcome != "kept":  # the recorded restore test was of the file's earlier content
-                await self.db.write(
-                    lambda tx, path: tx.journal.delete_check(f"{notices.DRILL_PREFIX}{path.name}"), path
-                )
+                await self.db.write(lambda tx, path: tx.journal.delete_check(f"{DRILL_PREFIX}{path.name}"), path)
         if self.db.has_untruncated_wal and not await self.db.truncate_wal():
             progress.left = [f"{self.db.path.name}-wal"]
 

@@ -24,10 +24,10 @@ from claude_mem.curate.redaction import paused_log
 from claude_mem.domain import ids
 from claude_mem.domain.errors import ClaudeMemError, OperationFailed
 from claude_mem.domain.text_pattern import TextPattern, shares_rare_words
+from claude_mem.storage.records import AffectedRows, DeletionScope, Tombstone
 from claude_mem.storage.sqlite import backup, damage, engine, external_db
 from claude_mem.storage.sqlite.deletion import deletions, keyed_hash
-from claude_mem.storage.sqlite.deletion.scopes import AffectedRows, DeletionScope, find_affected_rows
-from claude_mem.storage.sqlite.deletion.tombstones import Tombstone
+from claude_mem.storage.sqlite.deletion.scopes import find_affected_rows
 from claude_mem.storage.sqlite.engine import Connection, fetch_all
 from claude_mem.system import project_folders, spool
 from claude_mem.system.spool import sync_directory

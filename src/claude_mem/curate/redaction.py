@@ -24,10 +24,11 @@ from claude_mem.privacy import tags
 from claude_mem.privacy.secrets import redact, redact_lines
 from claude_mem.recall.matrix import Indexer
 from claude_mem.storage.base import Database, Transaction
+from claude_mem.storage.journal_records import DRILL_PREFIX
+from claude_mem.storage.records import RedactionStep, TextCleaner
 from claude_mem.storage.sqlite import backup, external_db
 from claude_mem.storage.sqlite.deletion import redaction
-from claude_mem.storage.sqlite.deletion.redaction import TEXT_TABLES, RedactionStep, TextCleaner, TextTable
-from claude_mem.storage.sqlite.journal import notices
+from claude_mem.storage.sqlite.deletion.redaction import TEXT_TABLES, TextTable
 from claude_mem.system.spool import overwrite_in_place, write_private
 
 log = logging.getLogger(__name__)
@@ -143,7 +144,7 @@ class Scrubber:
                 changed = await asyncio.to_thread(_scrub_copy, path, clean, write=not progress.dry_run)
             progress.add("backups", 1, int(changed))
             if changed and not progress.dry_run:  # the restore test ran on the old content
-                await self.db.write(lambda tx: tx.journal.delete_check(f"{notices.DRILL_PREFIX}{path.name}"))
+                await self.db.write(lambda tx: tx.journal.delete_check(f"{DRILL_PREFIX}{path.name}"))
         except (ClaudeMemError, OSError) as problem:
             progress.kept.append(f"{path.name}: {problem}")
 

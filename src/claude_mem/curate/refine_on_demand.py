@@ -29,7 +29,7 @@ from claude_mem.domain.errors import NotFound, OperationFailed
 from claude_mem.domain.records import Digest, Event, Prompted, Turn
 from claude_mem.domain.reports import PreviewedDigest, PreviewedRequest, RefiningEstimate, TurnPreview, UsageDetails
 from claude_mem.storage.base import Transaction
-from claude_mem.storage.sqlite.journal import jobs
+from claude_mem.storage.journal_records import REFINE_JOB
 from claude_mem.system.project_folders import identify_project
 
 MAX_TRANSCRIPT_BYTES = 64 << 20
@@ -229,7 +229,7 @@ async def enqueue_turns(refiner: Refiner, paths: Sequence[str]) -> int:
 def _enqueue_jobs(tx: Transaction, turn_seqs: Sequence[tuple[int, int]], *, now: int) -> None:
     """Enqueue the turns. The queue takes the newest job first, so current turns never wait for these."""
     for turn_id, seq in turn_seqs:
-        tx.journal.enqueue_job(jobs.REFINE_JOB, f"{turn_id}.{seq}.{ON_REQUEST}", now=now)
+        tx.journal.enqueue_job(REFINE_JOB, f"{turn_id}.{seq}.{ON_REQUEST}", now=now)
 
 
 async def _find_turns_to_refine(refiner: Refiner, paths: Sequence[str]) -> list[tuple[int, int]]:

@@ -27,8 +27,7 @@ from claude_mem.domain import ids
 from claude_mem.domain.records import Digest, Event, Fact, Job, Prompted, Stopped, StreamEvent, Turn
 from claude_mem.domain.reports import ReprocessCounts
 from claude_mem.storage.base import Commit, Database, Transaction, write_nothing
-from claude_mem.storage.sqlite.journal import reprocessing
-from claude_mem.storage.sqlite.journal.reprocessing import ReprocessFilter, TranscriptSource
+from claude_mem.storage.journal_records import OWNED_BY_MODEL, OWNED_BY_PERSON, ReprocessFilter, TranscriptSource
 from claude_mem.system import untrusted_files
 from claude_mem.system.failpoints import failpoint
 from claude_mem.system.project_folders import identify_project
@@ -58,7 +57,7 @@ async def reprocess_turn(job: Job, *, db: Database, compressor: Compressor, tran
     processes the turn again.
     """
     turn_id = int(job.subject.partition(".")[0])
-    if await db.read(lambda tx: tx.journal.get_turn_owner(turn_id)) == reprocessing.OWNED_BY_PERSON:
+    if await db.read(lambda tx: tx.journal.get_turn_owner(turn_id)) == OWNED_BY_PERSON:
         return partial(_finish_unchanged, turn_id=turn_id)
     turn = await db.read(lambda tx: tx.journal.load_turn(turn_id))
     if turn is None:
@@ -122,7 +121,7 @@ def _store(tx: Transaction, turn: Turn, digest: Digest) -> Sequence[StreamEvent]
     if not owner:
         tx.journal.reuse_observation_rows(turn.id, digest.observations)
         return store_digest(tx, turn, digest, now=ids.now_ms(), past=True)
-    if owner == reprocessing.OWNED_BY_MODEL and summary is not None:
+    if owner == OWNED_BY_MODEL and summary is not None:
         tx.journal.add_closing_message(
             turn.id, closing=summary.closing, closing_trust=summary.closing_trust, outcome=summary.outcome
         )

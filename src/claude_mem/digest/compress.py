@@ -26,7 +26,7 @@ from claude_mem.domain.records import (
 from claude_mem.domain.text import first_sentence
 from claude_mem.privacy.trust import BURST_MS, BURST_RECORDS, EXTERNAL, TRUSTED
 from claude_mem.storage.base import Commit, Database, Transaction, write_nothing
-from claude_mem.storage.sqlite.journal import jobs
+from claude_mem.storage.journal_records import REFINE_JOB
 from claude_mem.system.failpoints import failpoint
 
 LONG_ANSWER = 400
@@ -71,7 +71,7 @@ def _store_draft(tx: Transaction, *, turn: Turn, digest: Digest, refine: bool, p
     tx.journal.mark_turn_digested(turn, now=now)
     if refine and tx.journal.is_turn_live(turn.id):
         # With a delay: a late event changes the turn, and that should not cost a second request.
-        tx.journal.enqueue_job(jobs.REFINE_JOB, f"{turn.id}.{turn.newest_seq}", now=now, due=now + REFINE_DELAY_MS)
+        tx.journal.enqueue_job(REFINE_JOB, f"{turn.id}.{turn.newest_seq}", now=now, due=now + REFINE_DELAY_MS)
     return news
 
 

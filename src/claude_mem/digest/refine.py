@@ -31,14 +31,13 @@ from claude_mem.domain.errors import OperationFailed
 from claude_mem.domain.records import Author, Digest, Job, StreamEvent, Turn
 from claude_mem.domain.reports import RefiningState
 from claude_mem.storage.base import Commit, Database, Transaction, write_nothing
-from claude_mem.storage.sqlite.journal import jobs, ledger
-from claude_mem.storage.sqlite.journal.ledger import Breaker
-from claude_mem.storage.sqlite.memory.sessions import MemorySession
+from claude_mem.storage.journal_records import REFINE_JOB, UNSEEN_VERDICTS, Breaker, LedgerEntry, RefineAttempts
+from claude_mem.storage.records import MemorySession
 from claude_mem.system.failpoints import failpoint
 
 log = logging.getLogger(__name__)
 
-NO_TRIES = ledger.RefineAttempts()
+NO_TRIES = RefineAttempts()
 MAX_AGE_MS = 3 * 86_400_000  # older drafts are not refined, unless the user asked for it
 ON_REQUEST = "asked"
 TRUSTED_WAITS = 5  # consecutive failures for which the provider's own waiting time is used
@@ -152,7 +151,7 @@ class Refiner:
             has_others=len(models) > 1,
         )
 
-    async def _choose_model(self, models: Sequence[Model], tries: ledger.RefineAttempts) -> tuple[Model | None, int]:
+    async def _choose_model(self, models: Sequence[Model], tries: RefineAttempts) -> tuple[Model | None, int]:
         """Return the first model whose circuit breaker is closed, or (None, time when the first breaker closes).
 
         Without any model, that time is 0. The provider that failed at this turn last is tried last.
@@ -175,7 +174,7 @@ class Refiner:
             daily_tokens=self.config.daily_tokens,
             month_cost=month.cost,
             monthly_cost=round(self.config.monthly_cost * 1_000_000),
-            waiting=await self.db.read(lambda tx: tx.journal.count_jobs(jobs.REFINE_JOB)),
+            waiting=await self.db.read(lambda tx: tx.journal.count_jobs(REFINE_JOB)),
             paused=await self.db.read(lambda tx: tx.journal.list_breakers()),
             prices_problem=str(self.chain.prices.problem or ""),
             problem=await self.chain.problem(),
@@ -183,7 +182,7 @@ class Refiner:
 
     # --- sending requests --------------------------------------------------------------------------------------------
 
-    async def prepare(self, turn: Turn, tries: ledger.RefineAttempts = NO_TRIES, *, project: str = "") -> Request:
+    async def prepare(self, turn: Turn, tries: RefineAttempts = NO_TRIES, *, project: str = "") -> Request:
         """Build the request for a turn, adapted to the verdicts of earlier attempts."""
         known_titles = await self.db.read(
             lambda tx: tx.memory.list_earlier_titles(turn, limit=3 * request.MAX_KNOWN_TITLES)
@@ -200,7 +199,7 @@ class Refiner:
         self,
         turn: Turn,
         model: Model,
-        tries: ledger.RefineAttempts = NO_TRIES,
+        tries: RefineAttempts = NO_TRIES,
         *,
         purpose: str,
         prepared: Request | None = None,
@@ -267,12 +266,12 @@ class Refiner:
 
     def _ledger_entry(
         self, turn: Turn, model: Model, model_request: Request, purpose: str, history: int
-    ) -> ledger.LedgerEntry:
+    ) -> LedgerEntry:
         max_usage = Usage(
             input_tokens=request.max_total_tokens(model_request) - model_request.max_tokens + history,
             output_tokens=model_request.max_tokens,
         )
-        return ledger.LedgerEntry(
+        return LedgerEntry(
             purpose=purpose,
             session_id=turn.session_id or None,
             turn_id=turn.id or None,
@@ -348,7 +347,7 @@ class Refiner:
         tries = tx.journal.get_refine_attempts(turn.id)
         if tries.may_retry and (action.retry or _may_succeed_elsewhere(exchange, has_others=has_others)):
             due = now + retry_delay_ms(len(tries.verdicts))
-            tx.journal.enqueue_job(jobs.REFINE_JOB, job.subject, now=now, due=due)
+            tx.journal.enqueue_job(REFINE_JOB, job.subject, now=now, due=due)
         return ()
 
     def _store_digest(
@@ -446,9 +445,9 @@ def _shrunk(options: request.RequestOptions, tries: Sequence[str]) -> request.Re
     return replace(options, request_tokens=smaller, verbosity="minimal")
 
 
-def _assumed_usage(verdict: Verdict, entry: ledger.LedgerEntry) -> Usage:
+def _assumed_usage(verdict: Verdict, entry: LedgerEntry) -> Usage:
     """Return the usage to book if none was reported: zero if the request was rejected unread, else the maximum."""
-    if verdict in ledger.UNSEEN_VERDICTS or verdict in (Verdict.TOO_LONG, Verdict.PERMANENT):
+    if verdict in UNSEEN_VERDICTS or verdict in (Verdict.TOO_LONG, Verdict.PERMANENT):
         return Usage()
     return Usage(input_tokens=entry.input_tokens, output_tokens=entry.output_tokens)
 
@@ -475,7 +474,7 @@ class BudgetRefusal:
     key: str  # of the notice, which is shown once a month, not every day
 
 
-def reserve(tx: Transaction, entry: ledger.LedgerEntry, config: Config, *, now: int) -> int | BudgetRefusal:
+def reserve(tx: Transaction, entry: LedgerEntry, config: Config, *, now: int) -> int | BudgetRefusal:
     """Book the maximum cost of the request. Returns the id of the ledger entry, or the refusal."""
     today, month = day_start(now), month_start(now)
     tokens = tx.journal.get_spending_since(since=to_ms(today)).tokens + entry.input_tokens + entry.output_tokens
@@ -534,7 +533,7 @@ def _book(tx: Transaction, entry_id: int, exchange: ModelExchange, *, now: int) 
 
 
 def _postpone(job: Job, until: int, tx: Transaction) -> Sequence[StreamEvent]:
-    tx.journal.enqueue_job(jobs.REFINE_JOB, job.subject, now=ids.now_ms(), due=until)
+    tx.journal.enqueue_job(REFINE_JOB, job.subject, now=ids.now_ms(), due=until)
     return ()
 
 

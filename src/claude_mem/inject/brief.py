@@ -38,9 +38,7 @@ from claude_mem.inject.select import (
 from claude_mem.privacy import injection_rules
 from claude_mem.privacy.display import defuse_links, safe_line, safe_name, trust_suffix
 from claude_mem.storage.base import Transaction
-from claude_mem.storage.sqlite.memory import browse
-from claude_mem.storage.sqlite.memory.anchors import UNKNOWN_STATE, Look, MemoryState
-from claude_mem.storage.sqlite.memory.browse import TimelinePoint
+from claude_mem.storage.records import ID_PREFIXES, UNKNOWN_STATE, Look, MemoryState, TimelinePoint
 
 WINDOW = 4  # up to this many consecutive lines are also checked as one text
 # How many rows are read. More than is ever shown, so that rows dropping out at the old end do not change the brief.
@@ -469,7 +467,7 @@ def format_timeline(entries: Sequence[dict[str, Any]], middle: TimelinePoint, ic
         for row in rows:
             marker = "→" if (row["kind"], row["id"]) == (middle.kind, middle.id) else " "
             sign = {"summary": "∑", "prompt": "❯"}.get(row["kind"]) or icons.get(row["type"], icons["change"])
-            number = f"{browse.ID_PREFIXES[row['kind']]}{row['id']}"
+            number = f"{ID_PREFIXES[row['kind']]}{row['id']}"
             title = safe_line(shorten(row["title"] or "Untitled", 160))
             lines.append(f"{marker}{number:>6} {local_time(row['created_at']):%H:%M} {sign} {title}{trust_suffix(row)}")
     return "\n".join(lines) + "\n" if lines else "Nothing happened around then.\n"

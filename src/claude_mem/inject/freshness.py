@@ -21,8 +21,8 @@ from claude_mem.domain import anchors, ids
 from claude_mem.domain.anchors import Outcome
 from claude_mem.domain.errors import NotFound, OperationFailed
 from claude_mem.storage.base import Database, Transaction
+from claude_mem.storage.records import Look, StoredAnchor, StoredOutcome
 from claude_mem.storage.sqlite.memory import anchors as store
-from claude_mem.storage.sqlite.memory.anchors import Look, StoredAnchor, StoredOutcome
 from claude_mem.system import git_files, untrusted_files
 from claude_mem.system.git_objects import CommitInfo, GitObjects
 

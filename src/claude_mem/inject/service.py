@@ -24,8 +24,7 @@ from claude_mem.inject.triggers import Injection
 from claude_mem.maintain.audit import AuditRecorder
 from claude_mem.recall.matrix import Indexer
 from claude_mem.storage.base import Database, Transaction
-from claude_mem.storage.sqlite.journal import notices
-from claude_mem.storage.sqlite.journal.injections import InjectionRecord
+from claude_mem.storage.journal_records import GREETING, InjectionRecord
 from claude_mem.system.failpoints import failpoint
 from claude_mem.system.project_folders import ResolvedProject, identify_project_in_thread
 
@@ -281,7 +280,7 @@ class ContextService:
     async def greeting(self, project: ResolvedProject) -> tuple[str, list[str]]:
         """Return a greeting once a day, otherwise "", and its key."""
         text = await self.db.read(_greeting, project, now=ids.now_ms()) if self.config.greeting else ""
-        return text, [notices.GREETING] if text else []
+        return text, [GREETING] if text else []
 
 
 # --- database --------------------------------------------------------------------------------------------------------
@@ -306,7 +305,7 @@ def _store_start(
     if session := tx.memory.find_session(*session_key):
         tx.memory.record_informed_up_to(session.id, upto)
     tx.journal.mark_notices_shown(notice_keys, now=now)
-    if notices.GREETING in notice_keys:
+    if GREETING in notice_keys:
         tx.journal.mark_greeted(now=now)
 
 

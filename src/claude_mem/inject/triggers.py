@@ -27,10 +27,9 @@ from claude_mem.privacy.injection_rules import is_name
 from claude_mem.recall import rank
 from claude_mem.recall.matrix import Indexer
 from claude_mem.storage.base import Database, Transaction
+from claude_mem.storage.records import UNKNOWN_STATE, MemoryState, SearchFilter
 from claude_mem.storage.sqlite.engine import Row
 from claude_mem.storage.sqlite.memory import observations
-from claude_mem.storage.sqlite.memory.anchors import UNKNOWN_STATE, MemoryState
-from claude_mem.storage.sqlite.memory.search import SearchFilter
 
 PROMPT_ITEMS, PROMPT_FILES, PROMPT_TOKENS = 5, 10, 600
 FILE_ITEMS, FILE_TOKENS = 4, 250

@@ -17,7 +17,7 @@ from claude_mem.domain import ids
 from claude_mem.domain.errors import ClaudeMemError
 from claude_mem.domain.reports import AuditState
 from claude_mem.storage.base import Database
-from claude_mem.storage.sqlite.self_check import CheckResult
+from claude_mem.storage.journal_records import CheckResult
 from claude_mem.system import audit_log
 from claude_mem.system.audit_log import AuditLog, AuditValue
 from claude_mem.system.spool import Spool

@@ -17,8 +17,8 @@ from claude_mem.config import Config
 from claude_mem.domain import ids
 from claude_mem.domain.errors import ClaudeMemError
 from claude_mem.storage.base import Database, Transaction
+from claude_mem.storage.journal_records import DRILL_PREFIX
 from claude_mem.storage.sqlite import backup, integrity, repair
-from claude_mem.storage.sqlite.journal import notices
 from claude_mem.system import disk
 from claude_mem.system.disk import DroppedEventCounter, ReserveFile
 from claude_mem.system.spool import Spool, modified_at
@@ -219,7 +219,7 @@ class Maintenance:
             return f"the restore test failed: {problem}"
         self.db.write_now(
             lambda tx: tx.journal.record_check(
-                f"{notices.DRILL_PREFIX}{Path(copy.path).name}",
+                f"{DRILL_PREFIX}{Path(copy.path).name}",
                 ok=True,
                 text=", ".join(f"{count} {name}" for name, count in copy.counts.items() if count),
                 now=now,
@@ -243,7 +243,7 @@ class Maintenance:
                 return
             await self.db.write(
                 lambda tx, path, problem: tx.journal.record_check(
-                    f"{notices.DRILL_PREFIX}{path.name}", ok=not problem, text=problem, now=now
+                    f"{DRILL_PREFIX}{path.name}", ok=not problem, text=problem, now=now
                 ),
                 path,
                 problem,
@@ -269,7 +269,7 @@ class Maintenance:
 
     async def _drop_backup(self, path: Path) -> str:
         path.unlink(missing_ok=True)
-        await self.db.write(lambda tx: tx.journal.delete_check(f"{notices.DRILL_PREFIX}{path.name}"))
+        await self.db.write(lambda tx: tx.journal.delete_check(f"{DRILL_PREFIX}{path.name}"))
         log.info("the backup %s was deleted", path.name)
         return path.name
 

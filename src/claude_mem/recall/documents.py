@@ -20,8 +20,8 @@ from claude_mem.domain.records import Stopped, ToolUsed, Turn
 from claude_mem.domain.text import local_time
 from claude_mem.privacy import injection_rules, trust
 from claude_mem.storage.base import Transaction
+from claude_mem.storage.records import Document, Passage
 from claude_mem.storage.sqlite.engine import Row
-from claude_mem.storage.sqlite.memory.search import Document, Passage
 from claude_mem.system.failpoints import failpoint
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from claude_mem.domain.reports import IndexState
 from claude_mem.recall import documents
 from claude_mem.recall.embed import Embedder
 from claude_mem.storage.base import Database, Transaction
-from claude_mem.storage.sqlite.memory import search
+from claude_mem.storage.records import PendingPassage, StoredVector
 from claude_mem.system.failpoints import failpoint
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _BLOCK = 4_096
 # --- texts -----------------------------------------------------------------------------------------------------------
 
 
-def embedding_text(passage: search.PendingPassage) -> str:
+def embedding_text(passage: PendingPassage) -> str:
     """Return the text to embed for a passage. The date is left out: with it, the embeddings group days instead of work
     (measured: commit → session MRR .845 without the date, .827 with it)."""
     title, body = passage.title, passage.body
@@ -109,7 +109,7 @@ class VectorMatrix:
     def __len__(self) -> int:
         return self._size
 
-    def add(self, rows: Iterable[search.StoredVector]) -> None:
+    def add(self, rows: Iterable[StoredVector]) -> None:
         """Add rows in the format of `search.load_vectors`. Vectors of another length are ignored."""
         np, valid_rows = self._np, [row for row in rows if len(row.vector) == self._dimensions + 4]
         if not valid_rows:
@@ -337,15 +337,15 @@ class Indexer:
         return True
 
 
-def _embed(embedder: Embedder, rows: Sequence[search.PendingPassage]) -> list[bytes]:
+def _embed(embedder: Embedder, rows: Sequence[PendingPassage]) -> list[bytes]:
     return [quantize(vector) for vector in embedder.embed([embedding_text(row) for row in rows])]
 
 
 def _store_vectors(
-    tx: Transaction, model: str, rows: Sequence[search.PendingPassage], blobs: Sequence[bytes]
-) -> list[search.StoredVector]:
+    tx: Transaction, model: str, rows: Sequence[PendingPassage], blobs: Sequence[bytes]
+) -> list[StoredVector]:
     """Store vectors, except of texts that were changed or deleted since. Return the rows for `VectorMatrix.add`."""
-    stored_rows: list[search.StoredVector] = []
+    stored_rows: list[StoredVector] = []
     for row, blob in zip(rows, blobs, strict=True):
         if tx.search.get_passage_text(row.id, row.part) != (row.title, row.body):
             continue
@@ -353,11 +353,11 @@ def _store_vectors(
         tx.search.store_vector(row.id, row.part, model=model, hash_=_hash(row), vector=blob)
         group, thread = row.turn_id or -row.id, row.session_id or -row.project_id
         length = len(row.title) + len(row.body)
-        vector = search.StoredVector(row.id, row.part, row.project_id, group, thread, row.created_at, length, blob)
+        vector = StoredVector(row.id, row.part, row.project_id, group, thread, row.created_at, length, blob)
         stored_rows.append(vector)
     return stored_rows
 
 
-def _hash(passage: search.PendingPassage) -> str:
+def _hash(passage: PendingPassage) -> str:
     content = f"{passage.title}\0{passage.body}".encode("utf-8", "replace")
     return hashlib.blake2b(content, digest_size=12).hexdigest()

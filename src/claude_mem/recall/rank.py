@@ -24,9 +24,15 @@ from claude_mem.domain.text import estimate_tokens, make_storable, shorten
 from claude_mem.privacy.display import safe_line, trust_suffix, with_external_note
 from claude_mem.recall.matrix import Indexer, Nearness
 from claude_mem.storage.base import Database, Transaction
+from claude_mem.storage.records import (
+    PASSAGES_PER_DOCUMENT,
+    STATE_FIELDS,
+    FileTouch,
+    SearchFilter,
+    SignalMatch,
+    WordScores,
+)
 from claude_mem.storage.sqlite.engine import Row
-from claude_mem.storage.sqlite.memory import anchors, search
-from claude_mem.storage.sqlite.memory.search import SearchFilter, WordScores
 
 # One set of weights, chosen on the development sets (bench/results/recall.md); similar values work as well.
 WORDS_WEIGHT, MEANING_WEIGHT = 0.35, 0.65
@@ -82,7 +88,7 @@ class SearchEvidence:
 
     words: WordScores
     groups: Mapping[int, float]  # the best word score of each group
-    signals: Sequence[search.SignalMatch]
+    signals: Sequence[SignalMatch]
     scope: Sequence[int] | None  # ids of the documents in scope, if the filter has more than projects
 
 
@@ -101,7 +107,7 @@ class Hit:
         item = {"id": self.id, "kind": self.kind, "title": self.title, "score": round(self.score, 4)}
         state_columns = ("session_id", "project_id", "trust", "verdict", "superseded_by")
         item |= {name: self.row[name] for name in (*columns, *state_columns)}
-        item |= {name: self.row[name] for name in anchors.STATE_FIELDS if name in self.row}
+        item |= {name: self.row[name] for name in STATE_FIELDS if name in self.row}
         if not explain:
             return item
         return item | {
@@ -176,8 +182,8 @@ def gather_evidence(tx: Transaction, text: str, where: SearchFilter, *, with_sco
     return SearchEvidence(word_scores, groups, _signals(tx, text, where), document_ids)
 
 
-def _signals(tx: Transaction, text: str, where: SearchFilter) -> list[search.SignalMatch]:
-    rows: list[search.SignalMatch] = []
+def _signals(tx: Transaction, text: str, where: SearchFilter) -> list[SignalMatch]:
+    rows: list[SignalMatch] = []
     if paths := words.find_paths(text)[:20]:
         files = tx.search.find_paths_by_suffix(paths)
         rows += tx.search.find_by_signal(where, kinds=("edited", "read"), values=files)
@@ -232,7 +238,7 @@ def _add_meaning(candidates: dict[int, SearchCandidate], near: Nearness | None, 
         candidate.evidence = max(candidate.evidence, (near.raw[group] - unrelated) / (related - unrelated))
 
 
-def _add_signals(candidates: dict[int, SearchCandidate], signals: Sequence[search.SignalMatch]) -> None:
+def _add_signals(candidates: dict[int, SearchCandidate], signals: Sequence[SignalMatch]) -> None:
     for row in signals:
         candidate = candidates.setdefault(row.group, SearchCandidate(row.group))
         candidate.thread = row.thread
@@ -258,7 +264,7 @@ def _hits(tx: Transaction, page: Sequence[SearchCandidate], evidence: SearchEvid
     texts = tx.search.list_turn_documents([candidate.group for candidate in page], where)
     document_scores: dict[int, float] = {}
     for passage, match in evidence.words.matches.items():
-        document = passage // search.PASSAGES_PER_DOCUMENT
+        document = passage // PASSAGES_PER_DOCUMENT
         document_scores[document] = max(match.score, document_scores.get(document, 0.0))
     max_score = max(document_scores.values(), default=0.0) or 1.0
     selected: list[tuple[SearchCandidate, int]] = []
@@ -334,9 +340,7 @@ async def find_likely_files(
     return await asyncio.to_thread(_rank_files, prompt[:MAX_PROMPT_CHARS], ranked, touches, limit)
 
 
-def _rank_files(
-    prompt: str, ranked: Sequence[SearchCandidate], touches: Sequence[search.FileTouch], limit: int
-) -> list[str]:
+def _rank_files(prompt: str, ranked: Sequence[SearchCandidate], touches: Sequence[FileTouch], limit: int) -> list[str]:
     scores = score_files(prompt, ranked, touches)
     prompt_paths = words.find_paths(prompt)
     named_paths = [path for path in scores if any(path == name or path.endswith("/" + name) for name in prompt_paths)]
@@ -355,9 +359,7 @@ async def find_for_prompt(
     return hits, await find_likely_files(db, text, ranked, where, limit=files)
 
 
-def score_files(
-    prompt: str, ranked: Sequence[SearchCandidate], touches: Sequence[search.FileTouch]
-) -> dict[str, float]:
+def score_files(prompt: str, ranked: Sequence[SearchCandidate], touches: Sequence[FileTouch]) -> dict[str, float]:
     """Score files by the sum of four views: files of similar sessions, files of similar turns, files of turns with the
     same words, and paths with the prompt's words. Frequency and recency of work on a file are not used: they made the
     list worse (data sets in bench/results/recall.md)."""
@@ -382,7 +384,7 @@ def _relative(scores: Mapping[Key, float]) -> dict[Key, float]:
     return {key: score / max_score for key, score in scores.items()}
 
 
-def _by_session(touches: Sequence[search.FileTouch]) -> dict[int, dict[str, float]]:
+def _by_session(touches: Sequence[FileTouch]) -> dict[int, dict[str, float]]:
     """Return the weight of each file by session; sessions in the order of their last work."""
     files: dict[int, dict[str, float]] = {}
     edits: defaultdict[tuple[int, str], int] = defaultdict(int)
@@ -396,7 +398,7 @@ def _by_session(touches: Sequence[search.FileTouch]) -> dict[int, dict[str, floa
     return files
 
 
-def _files_of_turns(close: Mapping[int, float], touches: Sequence[search.FileTouch]) -> dict[str, float]:
+def _files_of_turns(close: Mapping[int, float], touches: Sequence[FileTouch]) -> dict[str, float]:
     best = set(sorted(close, key=lambda turn: -close[turn])[:FILES_TURNS])
     totals: defaultdict[str, float] = defaultdict(float)
     for row in touches:
@@ -406,7 +408,7 @@ def _files_of_turns(close: Mapping[int, float], touches: Sequence[search.FileTou
 
 
 def _files_of_sessions(
-    close: Mapping[int, float], touches: Sequence[search.FileTouch], files: Mapping[int, Mapping[str, float]]
+    close: Mapping[int, float], touches: Sequence[FileTouch], files: Mapping[int, Mapping[str, float]]
 ) -> dict[str, float]:
     """Score the files of the nearest sessions. Whole sessions predict better than turns, because a first prompt rarely
     names what the session will touch."""
@@ -420,7 +422,7 @@ def _files_of_sessions(
     return totals
 
 
-def _files_by_words(word_scores: Mapping[int, float], touches: Sequence[search.FileTouch]) -> dict[str, float]:
+def _files_by_words(word_scores: Mapping[int, float], touches: Sequence[FileTouch]) -> dict[str, float]:
     turns: defaultdict[str, list[float]] = defaultdict(list)
     for row in touches:
         turns[row.value].append(word_scores.get(row.turn_id, 0.0) * (1.0 if row.kind == "edited" else READ_SHARE))

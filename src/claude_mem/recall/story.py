@@ -38,9 +38,7 @@ from claude_mem.domain.session_reports import (
 from claude_mem.domain.text import shorten
 from claude_mem.recall.documents import FRAGMENT
 from claude_mem.storage.base import Transaction
-from claude_mem.storage.sqlite.journal.injections import SessionInjection
-from claude_mem.storage.sqlite.memory import stories
-from claude_mem.storage.sqlite.memory.stories import NamedItem, StoryHeader, TurnSummary
+from claude_mem.storage.journal_records import MAX_STORY_EVENTS, NamedItem, SessionInjection, StoryHeader, TurnSummary
 
 MAX_LATER_TURNS = 5  # turns beyond the page that are searched for a command that passed in the end
 COMMAND_CHARS = 300
@@ -60,7 +58,7 @@ class TurnEvidence:
 
     @property
     def whole(self) -> bool:
-        return self.events <= stories.MAX_STORY_EVENTS
+        return self.events <= MAX_STORY_EVENTS
 
 
 PassedCommand = tuple[tuple[int, int], TurnEvidence, Command]  # (time, event), the turn, the command

@@ -6,9 +6,7 @@ from claude_mem.domain.errors import NotFound
 from claude_mem.recall import rank
 from claude_mem.recall.matrix import Indexer
 from claude_mem.storage.base import Database
-from claude_mem.storage.sqlite.memory import browse
-from claude_mem.storage.sqlite.memory.browse import TimelinePoint
-from claude_mem.storage.sqlite.memory.search import SearchFilter
+from claude_mem.storage.records import ID_PREFIXES, SearchFilter, TimelinePoint
 
 
 async def find_center(
@@ -18,9 +16,7 @@ async def find_center(
     if anchor.strip():
         return await db.read(lambda tx: tx.memory.parse_timeline_point(anchor))
     await indexer.catch_up()
-    where = SearchFilter(
-        project_ids=tuple(project_ids) if project_ids is not None else None, kinds=tuple(browse.ID_PREFIXES)
-    )
+    where = SearchFilter(project_ids=tuple(project_ids) if project_ids is not None else None, kinds=tuple(ID_PREFIXES))
     hits = await rank.find_hits(db, indexer, rank.SearchQuery(text=query, where=where, limit=1))
     if not query.strip() or not hits:
         raise NotFound("nothing matches the query", hint="name an anchor (ID, S12, date) or use other words")

@@ -11,8 +11,7 @@ from claude_mem.domain.export_format import FORMAT, ExportEnd, ExportHeader
 from claude_mem.recall import rank
 from claude_mem.recall.matrix import Indexer
 from claude_mem.storage.base import Database
-from claude_mem.storage.sqlite.export import ExportScope
-from claude_mem.storage.sqlite.memory.search import SearchFilter
+from claude_mem.storage.records import ExportScope, SearchFilter
 
 PAGE = 500
 MAX_HITS = 1_000

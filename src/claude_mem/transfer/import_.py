@@ -40,13 +40,13 @@ from claude_mem.privacy import injection_rules, tags
 from claude_mem.privacy.secrets import redact, redact_lines
 from claude_mem.privacy.trust import SUSPECT, TRUSTED
 from claude_mem.storage.base import Commit, Database, Transaction, write_nothing
+from claude_mem.storage.journal_records import ImportRun
 from claude_mem.storage.sqlite import external_db
 from claude_mem.storage.sqlite.export import (
     is_existing_folder,
     project_from_identity,
 )
 from claude_mem.storage.sqlite.journal import imports
-from claude_mem.storage.sqlite.journal.imports import ImportRun
 from claude_mem.system.failpoints import failpoint
 from claude_mem.system.project_folders import identify_project
 from claude_mem.transfer import legacy

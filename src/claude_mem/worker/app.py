@@ -45,14 +45,22 @@ from claude_mem.recall import embed
 from claude_mem.recall.embed import Embedder
 from claude_mem.recall.matrix import Indexer
 from claude_mem.storage.base import Transaction
+from claude_mem.storage.journal_records import (
+    ANCHOR_JOB,
+    BACKFILL_JOB,
+    DIGEST_BACKFILLED_JOB,
+    IMPORT_JOB,
+    REFINE_JOB,
+    REPROCESS_JOB,
+    ClaimOrder,
+    ReprocessFilter,
+)
+from claude_mem.storage.records import PERSON, DeletionScope
 from claude_mem.storage.sqlite import backup, damage, external_db
 from claude_mem.storage.sqlite.database import Database
 from claude_mem.storage.sqlite.deletion import tombstones
-from claude_mem.storage.sqlite.deletion.scopes import DeletionScope
 from claude_mem.storage.sqlite.engine import resolve_database_path
-from claude_mem.storage.sqlite.journal import backfills, jobs, reprocessing
-from claude_mem.storage.sqlite.journal.jobs import ClaimOrder
-from claude_mem.storage.sqlite.memory import edits
+from claude_mem.storage.sqlite.journal import backfills
 from claude_mem.system import data_directory, process
 from claude_mem.system.failpoints import failpoint
 from claude_mem.system.project_folders import ResolvedProject
@@ -149,13 +157,13 @@ class Service:
         digest = partial(compress, db=self.db, compressor=compressor, refining=self.refiner.is_available)
         stages = {
             "reconcile": partial(reconcile, db=self.db, config=self.config, unfinished=UnfinishedReads()),
-            jobs.IMPORT_JOB: partial(import_batch, db=self.db, config=self.config),
+            IMPORT_JOB: partial(import_batch, db=self.db, config=self.config),
             "compress": digest,
             "render": partial(render, db=self.db, config=self.config, icons=self.icons),
         }
         self.runner = Runner(self.db, stages, self.publish)
         # A separate runner: a slow model must not delay new memories. Newest first: they are the likeliest to be read.
-        slow = {jobs.REFINE_JOB: self.refiner.refine}
+        slow = {REFINE_JOB: self.refiner.refine}
         self.refine_runner = Runner(self.db, slow, self.publish, seconds=REFINE_SECONDS, order=ClaimOrder.NEWEST)
         # Back-fill yields to current work. It handles one part or turn at a time and in order, since a turn is digested
         # with the memories of the turns before it. Reading and digesting run side by side.
@@ -168,8 +176,8 @@ class Service:
                 gate=self._yield_to_current_work,
             )
             for kind, stage in (
-                (jobs.BACKFILL_JOB, partial(backfill, db=self.db, config=self.config)),
-                (jobs.DIGEST_BACKFILLED_JOB, partial(digest, past=True)),
+                (BACKFILL_JOB, partial(backfill, db=self.db, config=self.config)),
+                (DIGEST_BACKFILLED_JOB, partial(digest, past=True)),
             )
         )
         transcripts = TranscriptReader(self.config)
@@ -178,7 +186,7 @@ class Service:
         # Never during a deletion: the rows that are deleted must be the rows that were selected.
         self.reprocess_runner = Runner(
             self.db,
-            {jobs.REPROCESS_JOB: reprocess, jobs.ANCHOR_JOB: anchor},
+            {REPROCESS_JOB: reprocess, ANCHOR_JOB: anchor},
             self._publish_backfill,
             order=ClaimOrder.SUBJECT,
             gate=self._yield_to_all_work,
@@ -460,7 +468,7 @@ class Service:
         await self.enqueue_renders(sorted(saved.project_ids))
         return saved.id, saved.pending_reason
 
-    async def forget(self, row_id: int, *, by: str = edits.PERSON) -> int:
+    async def forget(self, row_id: int, *, by: str = PERSON) -> int:
         """Delete an observation so that it is neither injected nor found. Return until when that can be undone."""
         until = await self.deletion_service.forget_one(row_id, by=by)
         await self.publish_correction(
@@ -531,7 +539,7 @@ class Service:
             runner.wake.set()
         return result
 
-    async def reprocess(self, selection: reprocessing.ReprocessFilter) -> tuple[ReprocessCounts, int]:
+    async def reprocess(self, selection: ReprocessFilter) -> tuple[ReprocessCounts, int]:
         """Enqueue memories of earlier versions for reprocessing. Return the counts and the number of jobs."""
         counts = await count_reprocessable(self.db, selection)
         enqueued = await self.db.write(lambda tx: tx.journal.enqueue_reprocessing(selection, now=ids.now_ms()))

@@ -10,8 +10,8 @@ from claude_mem.domain import ids
 from claude_mem.domain.errors import LeaseLost
 from claude_mem.domain.records import Job, StreamEvent
 from claude_mem.storage.base import Commit, Database, Stage, Transaction
+from claude_mem.storage.journal_records import ClaimOrder
 from claude_mem.storage.sqlite import damage
-from claude_mem.storage.sqlite.journal.jobs import ClaimOrder
 from claude_mem.system.failpoints import failpoint
 
 log = logging.getLogger(__name__)

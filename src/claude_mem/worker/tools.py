@@ -26,9 +26,8 @@ from claude_mem.privacy.display import safe_line, trust_suffix, with_external_no
 from claude_mem.privacy.trust import held_closing_origin
 from claude_mem.recall import line_history, rank, timeline
 from claude_mem.storage.base import Transaction
+from claude_mem.storage.records import ID_PREFIXES, SearchFilter, TimelinePoint
 from claude_mem.storage.sqlite.engine import Row
-from claude_mem.storage.sqlite.memory import browse
-from claude_mem.storage.sqlite.memory.search import SearchFilter
 from claude_mem.system import project_folders
 from claude_mem.system.project_folders import ResolvedProject
 from claude_mem.worker.app import Service
@@ -37,7 +36,7 @@ MAX_RESULT_CHARS = 60_000  # of one result: agents cut it at about 25,000 tokens
 MAX_CLOSING_CHARS = 40_000  # of one closing message; `claude-mem show` prints the whole message
 MAX_TURN_PASSAGES = 20  # of one turn's text
 MAX_QUERY_CHARS = 20_000
-ID_PREFIXES = {**browse.ID_PREFIXES, "turn": "T"}
+ID_PREFIXES = {**ID_PREFIXES, "turn": "T"}
 _KINDS = {"": "observation", "#": "observation", "S": "summary", "P": "prompt", "T": "turn"}
 _SUMMARY_FIELDS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
 
@@ -321,10 +320,10 @@ def _name(kind: str, row_id: int) -> str:
     return f"{ID_PREFIXES[kind]}{row_id}"
 
 
-def _turn_anchor(tx: Transaction, turn_id: int) -> browse.TimelinePoint:
+def _turn_anchor(tx: Transaction, turn_id: int) -> TimelinePoint:
     """Return the timeline position of a turn's first record, since a turn itself has none."""
     for row in _turn_documents(tx, turn_id):
-        if row["kind"] in browse.ID_PREFIXES:
+        if row["kind"] in ID_PREFIXES:
             return tx.memory.get_timeline_point(row["kind"], row["id"])
     raise NotFound(f"there is no turn {turn_id}", hint="`search` lists IDs")
 

@@ -8,7 +8,6 @@ added to a turn that was captured here, because the local record is better than 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from claude_mem.domain.export_format import (
 )
 from claude_mem.domain.records import ObservationType, Status
 from claude_mem.domain.text import MAX_TIME_MS, shorten, strip_invisible
+from claude_mem.storage.records import ExportScope
 from claude_mem.storage.sqlite.deletion import tombstones
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
 from claude_mem.storage.sqlite.memory import observations, projects, sessions
@@ -68,18 +68,6 @@ _UPDATE_OBSERVATION = (
 
 
 # --- what to export --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportScope:
-    """What to export, and up to which row of each table. Sessions and projects are exported if an item needs them."""
-
-    upto: Mapping[str, int]
-    project_ids: tuple[int, ...] | None = None
-    since: int | None = None
-    until: int | None = None
-    item_ids: Mapping[str, tuple[int, ...]] | None = None  # row ids by kind; None: all
-    whole: bool = True  # no condition is set
 
 
 def build_export_scope(

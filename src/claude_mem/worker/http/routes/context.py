@@ -23,7 +23,7 @@ from claude_mem.inject import brief
 from claude_mem.privacy import display
 from claude_mem.recall import rank, timeline
 from claude_mem.storage.base import Transaction
-from claude_mem.storage.sqlite.memory.search import DOCUMENT_KINDS, SearchFilter
+from claude_mem.storage.records import DOCUMENT_KINDS, SearchFilter
 from claude_mem.system import project_folders, spool
 from claude_mem.system.failpoints import failpoint
 from claude_mem.worker.app import Service

@@ -11,7 +11,7 @@ from claude_mem.curate.redaction import ScrubProgress
 from claude_mem.domain import ids
 from claude_mem.domain.reports import DeletionProgress
 from claude_mem.maintain import audit
-from claude_mem.storage.sqlite.deletion.scopes import DeletionScope
+from claude_mem.storage.records import DeletionScope
 from claude_mem.system import audit_log
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.endpoints import ById, NoFields

@@ -18,8 +18,8 @@ from claude_mem.privacy import trust
 from claude_mem.privacy.trust import USER
 from claude_mem.recall import line_history, rank
 from claude_mem.storage.base import Transaction
-from claude_mem.storage.sqlite.memory import edits, observations
-from claude_mem.storage.sqlite.memory.search import SearchFilter
+from claude_mem.storage.records import PERSON, SearchFilter
+from claude_mem.storage.sqlite.memory import observations
 from claude_mem.system import project_folders
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.endpoints import ById, Items, Page, page
@@ -236,9 +236,9 @@ def _edit(tx: Transaction, observation_id: int, fields: MemoryItem, by: str) -> 
     """
     now, words = ids.now_ms(), "\n".join(iter_strings(list(fields.values())))
     types = (fields.get("type"), tx.memory.get_memory("observation", observation_id)["type"])
-    if by != edits.PERSON and ObservationType.RULE in types:
+    if by != PERSON and ObservationType.RULE in types:
         raise OperationFailed("only the user can state or change a rule", hint="use the viewer: `claude-mem open`")
-    trust, why = (by, "") if by == edits.PERSON else classify_trust(tx, None, words, by, now=now)
+    trust, why = (by, "") if by == PERSON else classify_trust(tx, None, words, by, now=now)
     return tx.memory.edit_observation(observation_id, fields, now=now, by=by, trust=trust, why=why)
 
 

@@ -13,9 +13,7 @@ from claude_mem import __version__, hook
 from claude_mem.domain import ids
 from claude_mem.domain.text import parse_time
 from claude_mem.storage.base import Transaction
-from claude_mem.storage.sqlite.memory.search import (
-    SearchFilter,
-)
+from claude_mem.storage.records import SearchFilter
 from claude_mem.system import project_folders
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.endpoints import NoFields

@@ -13,8 +13,9 @@ from claude_mem.curate import refine_on_demand, reprocess
 from claude_mem.domain import ids
 from claude_mem.domain.errors import InvalidRequest, NotFound
 from claude_mem.domain.reports import BackfillProgress, BackupCopy, ReprocessProgress, TurnsQueued
+from claude_mem.storage.journal_records import ReprocessFilter
 from claude_mem.storage.sqlite import backup
-from claude_mem.storage.sqlite.journal import backfills, reprocessing
+from claude_mem.storage.sqlite.journal import backfills
 from claude_mem.system import project_folders
 from claude_mem.transfer import export, import_
 from claude_mem.worker.app import Service
@@ -107,9 +108,9 @@ async def start_reprocess(service: Service, request: ReprocessRequest) -> Reproc
     return ReprocessQueued(**asdict(counts), asked=job_count)
 
 
-async def _reprocess_selection(service: Service, request: ReprocessQuery) -> reprocessing.ReprocessFilter:
+async def _reprocess_selection(service: Service, request: ReprocessQuery) -> ReprocessFilter:
     project_ids = await _project_ids(service, request.project, request.cwd)
-    return reprocessing.ReprocessFilter(project_ids=project_ids, since=request.since)
+    return ReprocessFilter(project_ids=project_ids, since=request.since)
 
 
 async def _project_ids(service: Service, name: str, cwd: str) -> tuple[int, ...] | None:

@@ -15,7 +15,7 @@ from claude_mem.agents.registry import AGENTS
 from claude_mem.domain import ids
 from claude_mem.domain.errors import InvalidRequest, NotFound, OperationFailed
 from claude_mem.privacy import secrets
-from claude_mem.storage.sqlite.memory import browse
+from claude_mem.storage.records import FeedCursor, FeedFilter
 from claude_mem.system import process
 from claude_mem.worker.app import Service
 from claude_mem.worker.http import auth
@@ -94,7 +94,7 @@ def _respond_with_file(request: Request, name: str) -> Response:
 async def show_feed(service: Service, request: FeedQuery) -> Feed:
     """Recent memory of all kinds, newest first: `limit` (1–100), `before` (the `next` of the previous page), `project`
     (its id), `kind`, `type`, `concept`, `validity`, `host`, `since`, `until` → `{items, next}`."""
-    feed_filter = browse.FeedFilter(
+    feed_filter = FeedFilter(
         project_id=request.project,
         kind=request.kind,
         type=request.type,
@@ -104,7 +104,7 @@ async def show_feed(service: Service, request: FeedQuery) -> Feed:
         since=request.since,
         until=request.until,
     )
-    before = browse.FeedCursor.parse(request.before) if request.before else None
+    before = FeedCursor.parse(request.before) if request.before else None
     items, next_cursor = await service.db.read(
         lambda tx: tx.memory.load_feed_page(feed_filter, before=before, limit=request.limit)
     )
