@@ -9,7 +9,7 @@ files of its subagents; then its turns are digested.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,8 +25,7 @@ from claude_mem.domain import ids
 from claude_mem.domain.records import Event, Job, Status, StreamEvent
 from claude_mem.domain.text import make_storable
 from claude_mem.storage.base import Commit, Database, Transaction, write_nothing
-from claude_mem.storage.journal_records import DIGEST_BACKFILLED_JOB, BackfillFile
-from claude_mem.storage.sqlite.journal import backfills
+from claude_mem.storage.journal_records import DIGEST_BACKFILLED_JOB, BackfillFile, TranscriptFile
 from claude_mem.system import untrusted_files
 from claude_mem.system.failpoints import failpoint
 from claude_mem.system.project_folders import ResolvedProject, identify_project
@@ -65,7 +64,7 @@ class BackfillPart:
 
 def enqueue_files(tx: Transaction, *paths: Path, now: int) -> None:
     """Enqueue reading these files, except those that were read and have not changed since."""
-    tx.journal.enqueue_transcripts(backfills.stat_transcripts(paths), now=now)
+    tx.journal.enqueue_transcripts(stat_transcripts(paths), now=now)
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -260,3 +259,17 @@ def _finish(tx: Transaction, file: BackfillFile, part: BackfillPart, session_id:
         return
     reason = "format" if part.bad_lines or tx.journal.count_bad_lines(file) else "empty"
     tx.journal.finish_backfill_file(file, host=part.host, state="skipped", problem=reason, bad_lines=part.bad_lines)
+
+
+def stat_transcripts(paths: Iterable[Path]) -> Iterator[TranscriptFile]:
+    """Yield the current state of each file.
+
+    A file that cannot be examined is included: reading it will report the problem.
+    """
+    for path in paths:
+        try:
+            status = path.stat()
+        except (OSError, ValueError):
+            yield TranscriptFile(str(path), 0, 0)
+        else:
+            yield TranscriptFile(str(path), status.st_size, status.st_mtime_ns)

@@ -26,8 +26,7 @@ from claude_mem.recall.matrix import Indexer
 from claude_mem.storage.base import Database, Transaction
 from claude_mem.storage.journal_records import DRILL_PREFIX
 from claude_mem.storage.records import RedactionStep, TextCleaner
-from claude_mem.storage.sqlite import backup, external_db
-from claude_mem.storage.sqlite.deletion import redaction
+from claude_mem.storage.sqlite.deletion import copies
 from claude_mem.storage.sqlite.deletion.redaction import TEXT_TABLES, TextTable
 from claude_mem.system.spool import overwrite_in_place, write_private
 
@@ -141,7 +140,7 @@ class Scrubber:
     async def _scrub_backup(self, path: Path, progress: ScrubProgress, clean: TextCleaner) -> None:
         try:
             async with self.copy_lock:
-                changed = await asyncio.to_thread(_scrub_copy, path, clean, write=not progress.dry_run)
+                changed = await asyncio.to_thread(copies.redact_backup, path, clean, write=not progress.dry_run)
             progress.add("backups", 1, int(changed))
             if changed and not progress.dry_run:  # the restore test ran on the old content
                 await self.db.write(lambda tx: tx.journal.delete_check(f"{DRILL_PREFIX}{path.name}"))
@@ -229,15 +228,3 @@ def paused_log() -> Iterator[None]:
     finally:
         for handler in handlers:
             handler.release()
-
-
-def _scrub_copy(path: Path, clean: TextCleaner, *, write: bool) -> bool:
-    """Scrub a backup and return whether it changed.
-
-    It is checked first: most backups need no change, and rewriting a large one takes long.
-    """
-    with external_db.open_read_only(path) as conn:
-        changed = redaction.redact_copy(conn, clean=clean, write=False)
-    if changed and write:
-        backup.rewrite_backup(path, lambda copy: redaction.redact_copy(copy, clean=clean, write=True))
-    return bool(changed)

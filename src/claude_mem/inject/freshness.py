@@ -21,8 +21,7 @@ from claude_mem.domain import anchors, ids
 from claude_mem.domain.anchors import Outcome
 from claude_mem.domain.errors import NotFound, OperationFailed
 from claude_mem.storage.base import Database, Transaction
-from claude_mem.storage.records import Look, StoredAnchor, StoredOutcome
-from claude_mem.storage.sqlite.memory import anchors as store
+from claude_mem.storage.records import Look, StoredAnchor, StoredOutcome, apply_looks, is_committed
 from claude_mem.system import git_files, untrusted_files
 from claude_mem.system.git_objects import CommitInfo, GitObjects
 
@@ -327,7 +326,7 @@ def mark_committed(
 def has_committed(group: Sequence[StoredAnchor], committed: Mapping[str, Collection[bytes]]) -> bool:
     """Return whether one commit has enough lines of an observation for its work to count as committed."""
     bare = [replace(item, committed=0) for item in group]
-    return store.is_committed(mark_committed(bare, committed))
+    return is_committed(mark_committed(bare, committed))
 
 
 def _present_outcome(
@@ -538,7 +537,7 @@ def inspect(root: str, items: Sequence[StoredAnchor], outcomes: Sequence[StoredO
     is_missing = any(not files.stamp(item.path) for item in items)
     paths = git.list_paths(head) if git and head and is_missing else ()
     looks = look_at_files(root, items, seconds=MAX_SECONDS, paths=paths)
-    anchors_now = [item for item in store.apply_looks(items, looks) if not files.is_in_other_repository(item.path)]
+    anchors_now = [item for item in apply_looks(items, looks) if not files.is_in_other_repository(item.path)]
     verdicts = judge_outcomes(git, anchors_now, outcomes, head=head, now=ids.now_ms()) if git and head else []
     return Inspection(head, branch, looks, verdicts)
 

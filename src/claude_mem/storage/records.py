@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import NamedTuple
 
@@ -422,3 +422,19 @@ class RedactionStep:
     after: RowKey | None
     rows_read: int
     rows_changed: int
+
+
+def apply_looks(items: Sequence[StoredAnchor], looks: Iterable[Look]) -> list[StoredAnchor]:
+    """Return the anchors with what a new look found."""
+    by_id = {look.anchor_id: look for look in looks}
+    return [
+        replace(item, stamp=look.stamp, present=look.present, moved_to=look.moved_to)
+        if (look := by_id.get(item.id))
+        else item
+        for item in items
+    ]
+
+
+def is_committed(items: Sequence[StoredAnchor]) -> bool:
+    """Return whether commits have had enough of the lines of an observation's anchors."""
+    return anchors.is_committed((len(item.lines), item.committed.bit_count()) for item in items)

@@ -33,6 +33,7 @@ from claude_mem.domain.export_format import (
     ProjectRecord,
     PromptRecord,
     SummaryRecord,
+    project_from_identity,
 )
 from claude_mem.domain.records import Job, StreamEvent
 from claude_mem.domain.text import CLOSING_CHARS, clip, make_storable
@@ -42,13 +43,9 @@ from claude_mem.privacy.trust import SUSPECT, TRUSTED
 from claude_mem.storage.base import Commit, Database, Transaction, write_nothing
 from claude_mem.storage.journal_records import ImportRun
 from claude_mem.storage.sqlite import external_db
-from claude_mem.storage.sqlite.export import (
-    is_existing_folder,
-    project_from_identity,
-)
 from claude_mem.storage.sqlite.journal import imports
 from claude_mem.system.failpoints import failpoint
-from claude_mem.system.project_folders import identify_project
+from claude_mem.system.project_folders import identify_project, is_existing_folder
 from claude_mem.transfer import legacy
 
 log = logging.getLogger(__name__)

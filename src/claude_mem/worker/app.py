@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from claude_mem.capture import drain, timeouts, turns
-from claude_mem.capture.backfill import backfill
+from claude_mem.capture.backfill import backfill, stat_transcripts
 from claude_mem.capture.transcripts import UnfinishedReads, reconcile
 from claude_mem.config import Config
 from claude_mem.curate import erasure, saving
@@ -60,7 +60,6 @@ from claude_mem.storage.sqlite import backup, damage, external_db
 from claude_mem.storage.sqlite.database import Database
 from claude_mem.storage.sqlite.deletion import tombstones
 from claude_mem.storage.sqlite.engine import resolve_database_path
-from claude_mem.storage.sqlite.journal import backfills
 from claude_mem.system import data_directory, process
 from claude_mem.system.failpoints import failpoint
 from claude_mem.system.project_folders import ResolvedProject
@@ -526,7 +525,7 @@ class Service:
 
     async def backfill(self, paths: Sequence[Path]) -> BackfillRequested:
         """Enqueue old transcripts for reading, except those that were read before and have not changed."""
-        files = await asyncio.to_thread(lambda: list(backfills.stat_transcripts(paths)))
+        files = await asyncio.to_thread(lambda: list(stat_transcripts(paths)))
         result = BackfillRequested(backfill=None, unchanged=0)
         for start in range(0, len(files), BACKFILL_BATCH_FILES):
             batch = files[start : start + BACKFILL_BATCH_FILES]

@@ -122,6 +122,12 @@ def digest_memory(conn: Connection) -> str:
 # --- checking --------------------------------------------------------------------------------------------------------
 
 
+def digest_file(path: Path) -> str:
+    """Return the digest of the memory in a database file."""
+    with closing(open_reader(path)) as conn:
+        return digest_memory(conn)
+
+
 def examine_backup(path: Path, *, should_stop: StopCheck = never_stop) -> BackupCheck:
     """Check every page, reference and row of a backup.
 

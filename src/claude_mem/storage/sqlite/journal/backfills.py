@@ -5,7 +5,7 @@ A file that was read and has not changed since is not read again, unless there w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import msgspec
 
 from claude_mem.domain.reports import BackfillFileProblem, BackfillProgress, BackfillRequested, BackfillRows
 from claude_mem.storage.journal_records import BACKFILL_JOB, DIGEST_BACKFILLED_JOB, BackfillFile, TranscriptFile
+from claude_mem.storage.sqlite import external_db
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_records, fetch_value
 from claude_mem.storage.sqlite.journal import jobs
 
@@ -25,18 +26,12 @@ _ID_COLUMNS = {
 MAX_LISTED_PROBLEMS = 1_000
 
 
-def stat_transcripts(paths: Iterable[Path]) -> Iterator[TranscriptFile]:
-    """Yield the current state of each file.
-
-    A file that cannot be examined is included: reading it will report the problem.
-    """
-    for path in paths:
-        try:
-            status = path.stat()
-        except (OSError, ValueError):
-            yield TranscriptFile(str(path), 0, 0)
-        else:
-            yield TranscriptFile(str(path), status.st_size, status.st_mtime_ns)
+def list_unchanged_in_file(path: Path, files: Iterable[TranscriptFile]) -> list[str]:
+    """Return the paths of the transcripts that are unchanged according to a database file that no worker has open."""
+    with external_db.open_read_only(path) as conn:
+        if "backfill_files" not in external_db.read_table_columns(conn):  # before the migration
+            return []
+        return list_unchanged_transcripts(conn, files)
 
 
 def enqueue_transcripts(conn: Connection, files: Iterable[TranscriptFile], *, now: int) -> BackfillRequested:

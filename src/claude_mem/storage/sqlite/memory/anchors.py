@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 
 from claude_mem.domain import anchors
@@ -17,6 +16,7 @@ from claude_mem.storage.records import (
     Replaced,
     StoredAnchor,
     StoredOutcome,
+    apply_looks,
 )
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
 from claude_mem.storage.sqlite.memory.observations import INJECTABLE, decode_row, encode_json, load_observations
@@ -216,17 +216,6 @@ def list_outcomes(conn: Connection, observation_ids: Sequence[int]) -> list[Stor
     return [StoredOutcome(**row) for row in rows]
 
 
-def apply_looks(items: Sequence[StoredAnchor], looks: Iterable[Look]) -> list[StoredAnchor]:
-    """Return the anchors with what a new look found."""
-    by_id = {look.anchor_id: look for look in looks}
-    return [
-        replace(item, stamp=look.stamp, present=look.present, moved_to=look.moved_to)
-        if (look := by_id.get(item.id))
-        else item
-        for item in items
-    ]
-
-
 def load_states(
     conn: Connection, observation_ids: Sequence[int], root: str, looks: Iterable[Look] = ()
 ) -> dict[int, MemoryState]:
@@ -340,11 +329,6 @@ def lasting_lines(items: Sequence[StoredAnchor]) -> list[int]:
         if any(bits) and _is_enough(items, bits):
             return bits
     return []
-
-
-def is_committed(items: Sequence[StoredAnchor]) -> bool:
-    """Return whether commits have had enough of the lines of an observation's anchors."""
-    return _is_enough(items, [item.committed for item in items])
 
 
 def _is_enough(items: Sequence[StoredAnchor], bits: Sequence[int]) -> bool:

@@ -9,13 +9,13 @@ from pathlib import Path
 from msgspec.structs import asdict
 from starlette.responses import Response, StreamingResponse
 
+from claude_mem.capture.backfill import stat_transcripts
 from claude_mem.curate import refine_on_demand, reprocess
 from claude_mem.domain import ids
 from claude_mem.domain.errors import InvalidRequest, NotFound
 from claude_mem.domain.reports import BackfillProgress, BackupCopy, ReprocessProgress, TurnsQueued
 from claude_mem.storage.journal_records import ReprocessFilter
 from claude_mem.storage.sqlite import backup
-from claude_mem.storage.sqlite.journal import backfills
 from claude_mem.system import project_folders
 from claude_mem.transfer import export, import_
 from claude_mem.worker.app import Service
@@ -80,7 +80,7 @@ async def cancel_backfill(service: Service, _: NoFields) -> Cancelled:
 
 async def list_unchanged(service: Service, request: TranscriptPaths) -> Unchanged:
     """List which of these files (`{paths}`) were read before and have not changed."""
-    files = list(backfills.stat_transcripts(Path(path) for path in request.paths))
+    files = list(stat_transcripts(Path(path) for path in request.paths))
     return Unchanged(await service.db.read(lambda tx: tx.journal.list_unchanged_transcripts(files)))
 
 
