@@ -198,7 +198,7 @@ def _store_part(tx: Transaction, *, file: BackfillFile, part: BackfillPart) -> S
         if not part.mark:  # the end of the session's own file
             _close_session(tx, session_id, opened=opened)
             if opened and not file.path.endswith(".gz"):  # a resumed session need not be read again from the start
-                tx.memory.set_transcript_offset(session_id, part.offset)
+                tx.journal.set_transcript_offset(session_id, part.offset)
         transcripts.add_closing_messages(tx, tx.memory.get_session(session_id), part.closings, news, now=now)
     failpoint("backfill.added")
     if part.problem:

@@ -13,7 +13,7 @@ from claude_mem.system.failpoints import failpoint
 
 def enqueue_grown_transcripts(tx: Transaction, *, now: int) -> None:
     """Enqueue reconciling the unfinished sessions whose transcript has grown."""
-    for session in tx.memory.list_unfinished_sessions():
+    for session in tx.journal.list_unfinished_sessions():
         try:
             grown = Path(session.transcript_path).stat().st_size > session.transcript_offset
         except OSError:

@@ -124,7 +124,7 @@ def _commit(
         unfinished.end(job, own_file=True)
         if tx.memory.get_session(session.id).status in ENDED_STATUSES:
             tx.journal.close_open_turns(session.id, by="session_end", at=session.last_event_at)
-        tx.memory.set_transcript_offset(session.id, _resume_at(tx, session, part, part.offset))
+        tx.journal.set_transcript_offset(session.id, _resume_at(tx, session, part, part.offset))
     failpoint("reconcile.offset")
     add_closing_messages(tx, session, part.closings, news, now=now)
     if part.rest is not None:

@@ -6,8 +6,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import apsw
-
 from claude_mem.capture.sanitize import PROMPT_CHARS
 from claude_mem.domain.records import (
     ENDED_STATUSES,
@@ -35,11 +33,6 @@ from claude_mem.system.project_folders import ResolvedProject
 
 log = logging.getLogger(__name__)
 TURN_HIDDEN = "turn_hidden"
-# Failures of the disk or the database, such as a full disk. The event that was being stored did not cause them.
-_STORAGE_ERRORS = (
-    apsw.FullError, apsw.IOError, apsw.BusyError, apsw.LockedError, apsw.CorruptError, apsw.NotADBError,
-    apsw.CantOpenError, apsw.ReadOnlyError, apsw.NoMemError, apsw.InterruptError, apsw.PermissionsError,
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +73,7 @@ def _record_safely(tx: Transaction, item: IngestResult, news: list[StreamEvent],
     try:
         with tx.savepoint():
             outcome = record_event(tx, item, news, now=now)
-    except _STORAGE_ERRORS:
+    except tx.failures:
         raise
     except Exception:
         log.exception("event %s cannot be stored; it is set aside", event_id)
@@ -149,7 +142,7 @@ def _store_session_start(tx: Transaction, session: Session, item: Accepted, *, n
         tx.journal.close_open_turns(session.id, by="session_start", at=_event_time(tx, session, item))
         enqueue_reconcile(tx, session.id, seq, now=now)
     if body.source in ("startup", "clear", "compact"):
-        tx.memory.record_informed_up_to(session.id, tx.memory.get_newest_observation_id())
+        tx.journal.record_informed_up_to(session.id, tx.memory.get_newest_observation_id())
     return STORED
 
 

@@ -237,7 +237,7 @@ class Refiner:
         failpoint("refine.closed")
         self._update_must_not_resume(turn, exchange)
         await self.chain.tidy(
-            keep=await self.db.read(lambda tx: tx.memory.list_resumable_memory_sessions(self.runtime))
+            keep=await self.db.read(lambda tx: tx.journal.list_resumable_memory_sessions(self.runtime))
         )
         return exchange
 
@@ -295,7 +295,7 @@ class Refiner:
         """Return the model's session to resume and the tokens of its history, or ("", 0)."""
         if not self.config.claude_resume or model.provider != "claude" or not turn.session_id:
             return "", 0
-        memory = await self.db.read(lambda tx: tx.memory.find_memory_session(turn.session_id))
+        memory = await self.db.read(lambda tx: tx.journal.find_memory_session(turn.session_id))
         if memory is not None and memory.provider != model.provider:
             memory = None
         session_id = session_to_resume(
@@ -311,7 +311,7 @@ class Refiner:
         tx.journal.set_entry_memory_session(entry_id, memory_session_id)
         if turn.session_id:
             now = ids.now_ms()
-            tx.memory.record_memory_session(
+            tx.journal.record_memory_session(
                 turn.session_id, memory_session_id, provider=model.provider, runtime=self.runtime, now=now
             )
 
@@ -380,11 +380,11 @@ class Refiner:
         """Return the id of the model's own session. A model without sessions gets one generated id per session."""
         if exchange.memory_session_id:
             return exchange.memory_session_id
-        memory, provider = tx.memory.find_memory_session(turn.session_id), exchange.model.provider
+        memory, provider = tx.journal.find_memory_session(turn.session_id), exchange.model.provider
         if memory is not None and memory.provider == provider:
             return memory.id
         memory_session_id = f"{provider}-{turn.session_id}-{ids.now_ms()}"
-        tx.memory.record_memory_session(
+        tx.journal.record_memory_session(
             turn.session_id, memory_session_id, provider=provider, runtime=self.runtime, now=ids.now_ms()
         )
         return memory_session_id

@@ -303,7 +303,7 @@ def _store_start(
     if record:
         tx.journal.add_injection_record(*session_key, record)
     if session := tx.memory.find_session(*session_key):
-        tx.memory.record_informed_up_to(session.id, upto)
+        tx.journal.record_informed_up_to(session.id, upto)
     tx.journal.mark_notices_shown(notice_keys, now=now)
     if GREETING in notice_keys:
         tx.journal.mark_greeted(now=now)

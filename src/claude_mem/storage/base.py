@@ -47,6 +47,14 @@ class Transaction(Protocol):
     def integrity(self) -> IntegrityChecks:
         """Checks of the database itself."""
 
+    @property
+    def failures(self) -> tuple[type[Exception], ...]:
+        """Errors of the disk or the database, such as a full disk. What was being written did not cause them."""
+
+    @property
+    def rejections(self) -> tuple[type[Exception], ...]:
+        """Errors of data that the database does not accept."""
+
     def savepoint(self, *, undo: bool = False) -> AbstractContextManager[None]:
         """Run a block so that only its writes are undone if it fails, or in any case if `undo`."""
 

@@ -17,7 +17,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import apsw
 import msgspec
 
 from claude_mem.config import Config
@@ -55,7 +54,6 @@ BATCH_LINES = 100  # per batch; small, because captured events wait for one batc
 BATCH_BYTES = 16 << 20
 MAX_LINE_BYTES = 8 << 20  # the longest line
 MAX_PROJECTS, MAX_PROJECT_BYTES = 10_000, 32 << 20  # limits for the projects an export may name
-_RECORD_ERRORS = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, ValueError, OverflowError, TypeError)
 
 
 def detect_source(path: Path) -> str:
@@ -212,7 +210,7 @@ def _store_record(tx: Transaction, record: ContentRecord, notes: list[str], *, n
     try:
         with tx.savepoint():
             outcome = tx.memory.import_record(record, now=now)
-    except _RECORD_ERRORS as error:
+    except (*tx.rejections, ValueError, OverflowError, TypeError) as error:
         notes.append(f"a {export_format.record_kind(record)} can't be stored: {error}")
     return outcome
 

@@ -359,7 +359,7 @@ class Service:
         closed_count = await self.db.write(timeouts.close_silent_turns, now=now, silence_ms=silence_ms)
         closed_count += await self.close_orphaned_turns()
         await self.db.write(
-            lambda tx: tx.memory.interrupt_idle_sessions(before=now - self.config.session_hours * 3_600_000)
+            lambda tx: tx.journal.interrupt_idle_sessions(before=now - self.config.session_hours * 3_600_000)
         )
         await self._erase_expired(now)
         if await self.db.read(lambda tx: tx.journal.has_outdated_turns()):
@@ -381,7 +381,7 @@ class Service:
 
     async def close_orphaned_turns(self) -> int:
         """Close turns whose agent process has exited, without waiting for the silence timeout. Return how many."""
-        unfinished = await self.db.read(lambda tx: tx.memory.list_unfinished_sessions())
+        unfinished = await self.db.read(lambda tx: tx.journal.list_unfinished_sessions())
         session_ids = [session.id for session in unfinished if timeouts.has_agent_exited(session)]
         if not session_ids:
             return 0
@@ -496,7 +496,7 @@ class Service:
         while await self.indexer.catch_up():
             pass
         await self.chain.tidy(
-            keep=await self.db.read(lambda tx: tx.memory.list_resumable_memory_sessions(self.refiner.runtime))
+            keep=await self.db.read(lambda tx: tx.journal.list_resumable_memory_sessions(self.refiner.runtime))
         )
 
     async def publish_correction(self, project_id: int, *, kind: str = "observation", row_id: int = 0) -> None:

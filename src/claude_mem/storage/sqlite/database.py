@@ -6,6 +6,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import apsw
+
 from claude_mem.storage.sqlite.checks import IntegrityChecks
 from claude_mem.storage.sqlite.deletion.store import Deletions
 from claude_mem.storage.sqlite.engine import Connection, Engine, savepoint
@@ -19,6 +21,12 @@ class SqliteTransaction(Connection):
     Rooms see it as a `storage.base.Transaction`, which has the stores only. Functions of `storage/sqlite`, and tests,
     can use it as the connection it is.
     """
+
+    failures = (
+        apsw.FullError, apsw.IOError, apsw.BusyError, apsw.LockedError, apsw.CorruptError, apsw.NotADBError,
+        apsw.CantOpenError, apsw.ReadOnlyError, apsw.NoMemError, apsw.InterruptError, apsw.PermissionsError,
+    )  # fmt: skip
+    rejections = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError)
 
     def __init__(self, filename: str, **options: Any) -> None:
         super().__init__(filename, **options)

@@ -20,7 +20,7 @@ from claude_mem.storage.sqlite.journal import (
     retention,
     turns,
 )
-from claude_mem.storage.sqlite.memory import browse, calls, stories, trusted_sources
+from claude_mem.storage.sqlite.memory import browse, calls, sessions, stories, trusted_sources
 
 
 class Journal(BoundFunctions):
@@ -151,6 +151,15 @@ class Journal(BoundFunctions):
     drop_old_dead_letters = bound(retention.drop_old_dead_letters)
     purge_loose_events = bound(retention.purge_loose_events)
     purge_turn_events = bound(retention.purge_turn_events)
+
+    # sessions on this machine
+    find_memory_session = bound(sessions.find_memory_session)
+    interrupt_idle_sessions = bound(sessions.interrupt_idle_sessions)
+    list_resumable_memory_sessions = bound(sessions.list_resumable_memory_sessions)
+    list_unfinished_sessions = bound(sessions.list_unfinished_sessions)
+    record_informed_up_to = bound(sessions.record_informed_up_to)
+    record_memory_session = bound(sessions.record_memory_session)
+    set_transcript_offset = bound(sessions.set_transcript_offset)
 
     # turns
     clamp_to_last_event = bound(turns.clamp_to_last_event)

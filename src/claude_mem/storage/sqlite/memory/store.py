@@ -29,24 +29,17 @@ class SqliteMemory(BoundFunctions):
 
     # sessions
     advance_last_event = bound(sessions.advance_last_event)
-    find_memory_session = bound(sessions.find_memory_session)
     find_session = bound(sessions.find_session)
     get_last_activity = bound(sessions.get_last_activity)
     get_session = bound(sessions.get_session)
     get_session_details = bound(sessions.get_session_details)
-    interrupt_idle_sessions = bound(sessions.interrupt_idle_sessions)
-    list_resumable_memory_sessions = bound(sessions.list_resumable_memory_sessions)
     list_sessions_with_counts = bound(sessions.list_sessions_with_counts)
-    list_unfinished_sessions = bound(sessions.list_unfinished_sessions)
     open_session = bound(sessions.open_session)
-    record_informed_up_to = bound(sessions.record_informed_up_to)
-    record_memory_session = bound(sessions.record_memory_session)
     resolve_session_id = bound(sessions.resolve_session_id)
     set_first_prompt = bound(sessions.set_first_prompt)
     set_session_status = bound(sessions.set_session_status)
     set_session_subtitle = bound(sessions.set_session_subtitle)
     set_session_title = bound(sessions.set_session_title)
-    set_transcript_offset = bound(sessions.set_transcript_offset)
     touch_session = bound(sessions.touch_session)
 
     # prompts, observations and summaries
