@@ -210,7 +210,7 @@ def _store_record(tx: Transaction, record: ContentRecord, notes: list[str], *, n
     try:
         with tx.savepoint():
             outcome = tx.memory.import_record(record, now=now)
-    except (*tx.rejections, ValueError, OverflowError, TypeError) as error:
+    except tx.rejections as error:
         notes.append(f"a {export_format.record_kind(record)} can't be stored: {error}")
     return outcome
 

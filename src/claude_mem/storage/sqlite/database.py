@@ -26,7 +26,9 @@ class SqliteTransaction(Connection):
         apsw.FullError, apsw.IOError, apsw.BusyError, apsw.LockedError, apsw.CorruptError, apsw.NotADBError,
         apsw.CantOpenError, apsw.ReadOnlyError, apsw.NoMemError, apsw.InterruptError, apsw.PermissionsError,
     )  # fmt: skip
-    rejections = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError)
+    rejections = (
+        apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, ValueError, OverflowError, TypeError
+    )  # fmt: skip
 
     def __init__(self, filename: str, **options: Any) -> None:
         super().__init__(filename, **options)
