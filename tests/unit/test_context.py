@@ -16,6 +16,7 @@ from claude_mem import answers
 from claude_mem.answers import CONTEXT_CHARS, compose_answer
 from claude_mem.config import Config, value_limits
 from claude_mem.digest.modes import ICONS
+from claude_mem.domain.memory_items import UNKNOWN_STATE
 from claude_mem.domain.records import LOCAL, Draft, Summary, Turn
 from claude_mem.domain.text import estimate_tokens
 from claude_mem.inject import brief, triggers
@@ -24,7 +25,6 @@ from claude_mem.inject.select import find_open_steps
 from claude_mem.privacy import tags
 from claude_mem.privacy.display import neutralize_tags, safe_line
 from claude_mem.recall import rank
-from claude_mem.storage.records import UNKNOWN_STATE
 from claude_mem.storage.sqlite.database import Database
 from claude_mem.storage.sqlite.engine import Connection
 from claude_mem.storage.sqlite.memory import observations

@@ -9,6 +9,7 @@ from typing import Any
 
 from claude_mem.domain import anchors
 from claude_mem.domain.errors import InvalidRequest, NotFound
+from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.validity import Validity
 from claude_mem.storage.base import Database
 from claude_mem.system import untrusted_files
@@ -73,7 +74,7 @@ def _read_lines(path: Path) -> list[str]:
     return content.decode("utf-8", "replace").splitlines()
 
 
-def describe_state(item: dict[str, Any]) -> str:
+def describe_state(item: MemoryItem) -> str:
     """Return in one line whether an observation's code still stands and what became of the work; "" if unknown."""
     parts = [f"replaced by {item['superseded_by']}"] if item["superseded_by"] else []
     parts += ["kept by the user"] if item["validity"] == Validity.KEPT else []

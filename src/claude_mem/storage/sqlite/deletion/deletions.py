@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from claude_mem.domain.errors import NotFound, OperationFailed
+from claude_mem.domain.memory_items import UndoneChange
 from claude_mem.domain.reports import Restored
 from claude_mem.domain.text import first_sentence, shorten
 from claude_mem.domain.text_pattern import TextPattern
@@ -842,7 +843,7 @@ def build_tombstone_revocations(conn: Connection, row_id: int) -> list[Tombstone
 
 def undo_observation_change(
     conn: Connection, row_id: int, revocations: Sequence[Tombstone], *, now: int, by: str
-) -> dict[str, object]:
+) -> UndoneChange:
     """Undo the last change to an observation. If that was a deletion, remove its tombstones too."""
     result = edits.undo_last_change(conn, row_id, now=now, by=by)
     if result["undone"] == "forgotten":
