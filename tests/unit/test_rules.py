@@ -15,7 +15,8 @@ from claude_mem.digest import user_rules
 from claude_mem.domain import rules
 from claude_mem.domain.records import Draft, ObservationType, Prompted, ToolUsed, Turn
 from claude_mem.privacy.trust import ACTOR_HEADER
-from claude_mem.storage.sqlite.engine import Connection, Database, fetch_all, fetch_value
+from claude_mem.storage.sqlite.database import Database
+from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_value
 from claude_mem.storage.sqlite.memory import edits, observations
 from claude_mem.storage.sqlite.memory import observations as rule_rows
 from claude_mem.storage.sqlite.memory import projects as project_rows
