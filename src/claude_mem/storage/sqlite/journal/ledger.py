@@ -102,11 +102,10 @@ _GROUP_SQL = {
     "session": "coalesce(l.session_id, 0)",
     "verdict": "coalesce(l.verdict, 'no answer')",
 }
-LEDGER_GROUPINGS = tuple(_GROUP_SQL)
 
 
 def summarize_ledger(conn: Connection, *, by: str, since: int) -> list[LedgerGroup]:
-    """Return totals grouped by one of `LEDGER_GROUPINGS`."""
+    """Return totals grouped by one of the names in `_GROUP_SQL`."""
     return fetch_records(
         conn,
         LedgerGroup,
