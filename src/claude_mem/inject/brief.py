@@ -17,7 +17,7 @@ from typing import Any
 from claude_mem.answers import CONTEXT_CHARS
 from claude_mem.digest.modes import ICONS, Icons
 from claude_mem.domain.anchors import NOT_DONE, STALE, Freshness, Outcome
-from claude_mem.domain.memory_items import UNKNOWN_STATE, MemoryState
+from claude_mem.domain.memory_items import UNKNOWN_STATE, MemoryItem, MemoryState
 from claude_mem.domain.mistakes import KnownMistake
 from claude_mem.domain.text import estimate_tokens, local_time, shorten
 from claude_mem.inject import select
@@ -161,7 +161,7 @@ def gather_memory(
     )
 
 
-def with_states(rows: Iterable[Row], states: Mapping[int, MemoryState]) -> list[Row]:
+def with_states(rows: Iterable[Row], states: Mapping[int, MemoryState]) -> list[MemoryItem]:
     """Return the rows with their states: does the code they speak of still stand, and what became of the work."""
     return [{**row, "state": states.get(row["id"], UNKNOWN_STATE)} for row in rows]
 
@@ -304,7 +304,7 @@ def _share(slots: int, part: int) -> int:
     return min(slots, max(1, slots // part))
 
 
-def _distinct_rows(rows: Iterable[Row], before: Iterable[str]) -> list[Row]:
+def _distinct_rows(rows: Iterable[Row], before: Iterable[str]) -> list[MemoryItem]:
     """Return the rows that have a presentable title and do not repeat a line of `before`."""
     return select.distinct(filter(has_title, rows), before, title=title_line)
 

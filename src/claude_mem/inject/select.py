@@ -529,7 +529,7 @@ def choose_work(pieces: Sequence[PieceOfWork], *, most: int) -> list[PieceOfWork
 # --- choice of decisions and traps -----------------------------------------------------------------------------------
 
 
-def choose_knowledge(rows: Sequence[Row], turns: Sequence[Row], *, since: int, most: int) -> list[Row]:
+def choose_knowledge(rows: Sequence[Row], turns: Sequence[Row], *, since: int, most: int) -> list[MemoryItem]:
     """Return decisions and traps that matter for the files in use, newest first.
 
     Going back in time, each one made since `since` adds itself, and each turn adds the newest one about the files it
@@ -547,7 +547,7 @@ def choose_knowledge(rows: Sequence[Row], turns: Sequence[Row], *, since: int, m
     return sorted(chosen_rows.values(), key=time_and_id, reverse=True)
 
 
-def drop_single_failures(rows: Sequence[Row]) -> list[Row]:
+def drop_single_failures(rows: Sequence[Row]) -> list[MemoryItem]:
     """Return the decisions and traps without failures that occurred in a single session: a lasting one occurs again."""
     failures = [
         (row["session_id"], time_and_id(row), subject_terms(row["title"] or "")) for row in rows if is_failure(row)
@@ -566,7 +566,7 @@ def drop_single_failures(rows: Sequence[Row]) -> list[Row]:
 # --- where the last sessions left off --------------------------------------------------------------------------------
 
 
-def find_main_request(turns: Sequence[Row]) -> Row | None:
+def find_main_request(turns: Sequence[Row]) -> MemoryItem | None:
     """Return the turn whose request describes the last session best: the first that asks for work, else a question.
 
     Requests such as "yes" and "commit this" describe nothing.

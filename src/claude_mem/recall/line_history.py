@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from claude_mem.domain import anchors
 from claude_mem.domain.errors import InvalidRequest, NotFound
@@ -32,7 +32,17 @@ MATCHES = {
 }
 
 
-async def explain_line(db: Database, project: ResolvedProject, file: str, line: int = 0) -> dict[str, Any]:
+class LineExplanation(TypedDict):
+    """A line, and the observations whose work wrote it."""
+
+    file: str
+    line: int
+    text: str
+    match: str
+    items: list[MemoryItem]
+
+
+async def explain_line(db: Database, project: ResolvedProject, file: str, line: int = 0) -> LineExplanation:
     """Return the observations whose work wrote a line (`match`: line), else lines near it (near), else the file (file).
 
     Without a line: all observations that are anchored at the file.

@@ -100,7 +100,7 @@ def _kinds(feed_filter: FeedFilter) -> list[str]:
 
 def _fetch_kind(
     conn: Connection, kind: str, feed_filter: FeedFilter, before: FeedCursor | None, limit: int
-) -> list[Row]:
+) -> list[MemoryItem]:
     project = "s.project_id" if kind == "prompt" else "o.project_id"
     # Items of the same millisecond are ordered by kind and id.
     before_cursor = "(o.created_at, :kind, o.id) < (:at, :at_kind, :at_id) and o.created_at <= :at" if before else ""
@@ -117,8 +117,9 @@ def _fetch_kind(
         "o.created_at < :until": feed_filter.until is not None,
     }
     where = " and ".join(["", *(text for text, is_set in conditions.items() if text and is_set)])
-    return fetch_all(
+    return fetch_records(
         conn,
+        MemoryItem,
         f"{MEMORY_QUERIES[kind]} {where} order by o.created_at desc, o.id desc limit :limit",
         {
             "kind": kind,
@@ -137,7 +138,7 @@ def _fetch_kind(
     )
 
 
-def _sort_key(row: Row) -> tuple[int, str, int]:
+def _sort_key(row: MemoryItem) -> tuple[int, str, int]:
     return row["created_at"], row["kind"], row["id"]
 
 
@@ -182,23 +183,26 @@ def list_timeline(
     earlier = [row for row in ordered if _sort_key(row) < point_key]
     later = [row for row in ordered if _sort_key(row) >= point_key]
     window = [*earlier[len(earlier) - min(before, len(earlier)) :], *later[: after + bool(point.id)]]
-    items = anchors.add_states(conn, [cast(MemoryItem, row) for row in window])
+    items = anchors.add_states(conn, window)
     return [_add_names(conn, item) for item in items]
 
 
-def _fetch_side(conn: Connection, at: int, project_ids: list[int] | None, count: int, *, later: bool) -> list[Row]:
+def _fetch_side(
+    conn: Connection, at: int, project_ids: list[int] | None, count: int, *, later: bool
+) -> list[MemoryItem]:
     """Return candidates on one side of the point.
 
     One query per project: only an equality condition lets the index return rows in order.
     """
     sign, order = (">=", "asc") if later else ("<=", "desc")
-    items: list[Row] = []
+    items: list[MemoryItem] = []
     for kind, query in _TIMELINE_QUERIES.items():
         column = "s.project_id" if kind == "prompt" else "a.project_id"
         for project_id in [None] if project_ids is None else project_ids:
             scope = f"and {column} = :project" if project_id is not None else ""
-            items += fetch_all(
+            items += fetch_records(
                 conn,
+                MemoryItem,
                 f"{query} {scope} {_NOT_WRONG.get(kind, '')} and a.created_at {sign} :at"
                 f" order by a.created_at {order} limit :limit",
                 {"project": project_id, "at": at, "limit": count + _TIES},

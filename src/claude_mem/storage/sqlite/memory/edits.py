@@ -9,7 +9,7 @@ stored.
 from __future__ import annotations
 
 import re
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 
 import msgspec
 
@@ -29,7 +29,15 @@ from claude_mem.domain.text import shorten
 from claude_mem.privacy.trust import least_trusted
 from claude_mem.storage.journal_records import ANCHOR_JOB
 from claude_mem.storage.records import PERSON, UNDO_WINDOW_MS
-from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_records, fetch_value
+from claude_mem.storage.sqlite.engine import (
+    Connection,
+    Row,
+    fetch_all,
+    fetch_one,
+    fetch_record,
+    fetch_records,
+    fetch_value,
+)
 from claude_mem.storage.sqlite.journal import arrival_order, jobs
 from claude_mem.storage.sqlite.memory import observations
 from claude_mem.storage.sqlite.memory.observations import (
@@ -98,7 +106,7 @@ def edit_observation(
     return get_memory(conn, "observation", row_id)
 
 
-def _lower_trust(old: Row, trust: str, why: str) -> Row:
+def _lower_trust(old: Row, trust: str, why: str) -> dict[str, str]:
     lowest = least_trusted([old["trust"], trust])
     verdict = "" if old["verdict"] == "approved" else old["verdict"]
     return {"trust": lowest, "why": why if lowest == trust else old["why"], "verdict": verdict}
@@ -181,7 +189,7 @@ def merge_observations(
     return get_memory(conn, "observation", row_id)
 
 
-def _combine_content(observations: list[Row]) -> Row:
+def _combine_content(observations: list[Row]) -> dict[str, object]:
     facts: dict[str, list[int]] = {}
     for row in observations:
         fact_texts, sources = msgspec.json.decode(row["facts"]), msgspec.json.decode(row["sources"])
@@ -361,9 +369,17 @@ def undo_last_change(conn: Connection, row_id: int, *, now: int, by: str = PERSO
     return {"undone": entry["what"], "ids": restored_ids}
 
 
-def _last_undoable(conn: Connection, row_id: int) -> Row | None:
-    return fetch_one(
+class _UndoableChange(TypedDict):
+    id: int
+    what: str
+    before: str
+    by: str
+
+
+def _last_undoable(conn: Connection, row_id: int) -> _UndoableChange | None:
+    return fetch_record(
         conn,
+        _UndoableChange,
         f"""
         select id, what, before, by from history
          where observation_id = ? and what in {_UNDOABLE} and not undone and before is not null

@@ -9,7 +9,7 @@ current again. What cites code is superseded by what became of the code instead 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -133,7 +133,7 @@ def upsert_observation(conn: Connection, turn: Turn, draft: Draft, *, by: Author
     return int(row["id"]) if row else 0
 
 
-def _content(draft: Draft) -> Row:
+def _content(draft: Draft) -> dict[str, str | None]:
     return {
         "type": draft.type,
         "title": draft.title,
@@ -518,7 +518,8 @@ def find_last_summary(conn: Connection, project_ids: list[int], *, exclude_sessi
                 and {INJECTABLE} order by o.created_at desc, o.id desc limit 1""",
             (project_id, exclude_session_id),
         )
-    return decode_item(max(summaries, key=_age_key)) if summaries else None
+    newest = max(summaries, key=_age_key, default=None)
+    return decode_item(newest) if newest else None
 
 
 def list_last_turns(
@@ -734,12 +735,12 @@ def encode_json(items: Any) -> str:
     return msgspec.json.encode(items).decode()
 
 
-def decode_item(row: Row) -> MemoryItem:
+def decode_item(row: Mapping[str, Any]) -> MemoryItem:
     """Return the row of an item as it is shown."""
     return cast(MemoryItem, decode_row(row))
 
 
-def decode_row(row: Row) -> Row:
+def decode_row(row: Mapping[str, Any]) -> Row:
     """Return a row as it is shown.
 
     JSON lists are decoded, and the labels that version 0.1.0 stored in summaries are removed.

@@ -246,8 +246,8 @@ def _clean_edit(request: ChangeObservation, *, types: Collection[str]) -> dict[s
     values = {name: item for name, item in structs.asdict(request).items() if name != "id" and item is not UNSET}
     if "type" in values and values["type"] not in types:
         raise InvalidRequest(f"there is no type {values['type']!r}", hint="use one of " + ", ".join(types))
-    fields = {name: sanitize_user_lines(item) if isinstance(item, list) else item for name, item in values.items()}
-    fields = dict(map_strings(fields, sanitize_user_text))
+    lines = {name: sanitize_user_lines(item) if isinstance(item, list) else item for name, item in values.items()}
+    fields: dict[str, Any] = map_strings(lines, sanitize_user_text)
     if "title" in fields and not fields["title"].strip():
         raise InvalidRequest("the title is empty", hint="sessions are shown the title, so it needs one")
     return fields
