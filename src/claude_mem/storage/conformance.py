@@ -91,9 +91,9 @@ def a_session_is_opened_once(open_database: OpenDatabase) -> None:
 
     first, again, other = (db.write_now(open_session, host) for host in ("claude-code", "claude-code", "codex"))
     assert first == again != other
-    found = db.read_now(lambda tx: tx.memory.find_session("codex", "s1"))
-    assert found is not None
-    assert found.id == other
+    session = db.read_now(lambda tx: tx.memory.find_session("codex", "s1"))
+    assert session is not None
+    assert session.id == other
 
 
 def a_finished_session_has_an_end(open_database: OpenDatabase) -> None:
@@ -149,13 +149,13 @@ def observations_of_a_turn_without_evidence_are_removed(open_database: OpenDatab
     """Only the given keys remain, and what a person pinned."""
     db = open_database()
     work = db.write_now(_add_work, SHOP)
-    kept, dropped, pinned = (
-        db.write_now(_add_observation, work, replace(DRAFT, key=key)) for key in ("kept", "dropped", "pinned")
+    current, outdated, pinned = (
+        db.write_now(_add_observation, work, replace(DRAFT, key=key)) for key in ("current", "outdated", "pinned")
     )
     db.write_now(lambda tx: tx.memory.set_pinned(pinned, pinned=True, now=NOW))
-    db.write_now(lambda tx: tx.memory.delete_observations_except(work.turn.id, ("kept",)))
-    left = db.read_now(lambda tx: tx.memory.load_observations([kept, dropped, pinned]))
-    assert [item["id"] for item in left] == [kept, pinned]
+    db.write_now(lambda tx: tx.memory.delete_observations_except(work.turn.id, ("current",)))
+    items = db.read_now(lambda tx: tx.memory.load_observations([current, outdated, pinned]))
+    assert [item["id"] for item in items] == [current, pinned]
 
 
 def a_summary_is_read_as_it_was_written(open_database: OpenDatabase) -> None:
@@ -285,8 +285,8 @@ def external_text_waits_for_approval(open_database: OpenDatabase) -> None:
 
     def state() -> tuple[list[int], list[int]]:
         queue = db.read_now(lambda tx: tx.memory.list_approval_queue(limit=10, offset=0))
-        shown = db.read_now(lambda tx: tx.memory.list_recent_observations([work.project_id], limit=10))
-        return [item["id"] for item in queue], [item["id"] for item in shown]
+        recent = db.read_now(lambda tx: tx.memory.list_recent_observations([work.project_id], limit=10))
+        return [item["id"] for item in queue], [item["id"] for item in recent]
 
     assert state() == ([row_id], [])
     db.write_now(lambda tx: tx.memory.set_verdict("observation", row_id, "approved", now=NOW))
@@ -386,9 +386,9 @@ def the_timeline_shows_both_sides_of_a_point(open_database: OpenDatabase) -> Non
     items = db.read_now(lambda tx: tx.memory.list_timeline(point, before=3, after=3))
     times = [item["created_at"] for item in items]
     assert times == sorted(times)
-    shown = [item["id"] for item in items if item["kind"] == "observation"]
-    assert ids[2] in shown
-    assert set(shown) <= set(ids)
+    row_ids = {item["id"] for item in items if item["kind"] == "observation"}
+    assert ids[2] in row_ids
+    assert row_ids <= set(ids)
 
 
 # --- anchors and validity --------------------------------------------------------------------------------------------
@@ -429,8 +429,8 @@ def a_superseded_observation_says_by_what(open_database: OpenDatabase) -> None:
     db.write_now(lambda tx: tx.memory.supersede_observations([old], new))
     (item,) = db.read_now(lambda tx: tx.memory.add_states(tx.memory.load_observations([old])))
     assert (item["superseded_by"], item["validity"]) == (new, Validity.SUPERSEDED)
-    shown = db.read_now(lambda tx: tx.memory.list_recent_observations([work.project_id], limit=10))
-    assert [item["id"] for item in shown] == [new]
+    items = db.read_now(lambda tx: tx.memory.list_recent_observations([work.project_id], limit=10))
+    assert [item["id"] for item in items] == [new]
 
 
 def a_change_of_validity_is_listed_for_review(open_database: OpenDatabase) -> None:
@@ -498,8 +498,8 @@ def a_search_keeps_to_its_filter(open_database: OpenDatabase) -> None:
     for where in filters:
         scores = db.read_now(lambda tx, where: tx.search.score_by_words(["cart"], where), where)
         assert [match.thread for match in scores.matches.values()] == [here.session.id], where
-        listed = db.read_now(lambda tx, where: tx.search.list_documents_by_date(where, limit=9, offset=0), where)
-        assert listed == [own], where
+        newest = db.read_now(lambda tx, where: tx.search.list_documents_by_date(where, limit=9, offset=0), where)
+        assert newest == [own], where
     assert (
         db.read_now(lambda tx: tx.search.list_documents_by_date(SearchFilter(kinds=("turn",)), limit=9, offset=0)) == []
     )
