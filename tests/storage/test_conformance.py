@@ -104,6 +104,8 @@ FAULTS: dict[str, tuple[type[BoundFunctions], str, Function]] = {
         _with(observations.upsert_summary, by=LOCAL),
     ),
     "a_prompt_grows": (SqliteMemory, "append_to_prompt", _answers(True)),
+    "items_have_the_fields_of_their_type": (SqliteMemory, "list_timeline", _answers([{"id": "1"}])),
+    "what_is_said_of_an_observation_has_its_type": (SqliteMemory, "list_observation_history", _answers([{"id": 1}])),
     "what_is_missing_is_not_found": (SqliteMemory, "get_memory", _answers({})),
     "a_failed_transaction_leaves_nothing": (SqliteMemory, "upsert_observation", _commit_at_once),
     "an_edit_belongs_to_the_person": (

@@ -80,7 +80,7 @@ class MemoryItem(TypedDict, total=False):
     outcome: str
     closing: str | None
     closing_trust: str | None
-    writer: str | None
+    writer: int | None
     # a prompt
     text: str
     # where the text of an observation or a summary comes from, and what a person decided

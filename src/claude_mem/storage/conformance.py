@@ -9,9 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from claude_mem.domain.anchors import Anchor, Freshness, Outcome
 from claude_mem.domain.errors import NotFound
 from claude_mem.domain.export_format import RECORD_TYPES, ContentRecord
+from claude_mem.domain.memory_items import (
+    Copy,
+    HistoryEntry,
+    IndexEntries,
+    MemoryItem,
+    ObservationOrigin,
+    ValidityChange,
+)
 from claude_mem.domain.records import LOCAL, Author, Draft, Fact, Session, Status, Summary, Turn
 from claude_mem.domain.validity import Validity
 from claude_mem.storage.base import Database, Transaction
@@ -183,6 +193,55 @@ def a_prompt_grows(open_database: OpenDatabase) -> None:
     (item,) = db.read_now(lambda tx: tx.memory.list_session_memories("prompt", work.session.id))
     assert item["text"].startswith("Fix the cart")
     assert item["text"].endswith("and add a test")
+
+
+def items_have_the_fields_of_their_type(open_database: OpenDatabase) -> None:
+    """Whatever lists items, each has only fields of `MemoryItem`, and values of their types."""
+    db = open_database()
+    work = db.write_now(_add_work, SHOP)
+    row_id = db.write_now(_add_observation, work, DRAFT)
+    summary = Summary(request="Fix the cart", completed="Rounded once.", closing="Done.")
+    db.write_now(lambda tx: tx.memory.upsert_summary(work.turn, summary, by=LOCAL, now=NOW))
+    document_id = db.write_now(_index, work, row_id, "the cart")
+
+    def list_all(tx: Transaction) -> list[MemoryItem]:
+        kinds = ("observation", "summary", "prompt")
+        point = tx.memory.get_timeline_point("observation", row_id)
+        return [
+            *(item for kind in kinds for item in tx.memory.list_memories(kind=kind, limit=9, offset=0)),
+            *(item for kind in kinds for item in tx.memory.list_session_memories(kind, work.session.id)),
+            *tx.memory.add_states([tx.memory.get_memory("observation", row_id)]),
+            *tx.memory.load_feed_page(FeedFilter(), before=None, limit=9)[0],
+            *tx.memory.list_timeline(point, before=9, after=9),
+            *tx.memory.list_last_turns([work.project_id], limit=9),
+            *tx.search.load_hits([document_id]).values(),
+        ]
+
+    items = db.read_now(list_all)
+    assert len(items) >= 14
+    for item in items:
+        assert set(item) <= set(MemoryItem.__annotations__), set(item) - set(MemoryItem.__annotations__)
+        _check_type(item, MemoryItem)
+
+
+def what_is_said_of_an_observation_has_its_type(open_database: OpenDatabase) -> None:
+    """Its history, its origin, its changes of validity and its copies have every field of their types."""
+    db = open_database()
+    work = db.write_now(_add_work, SHOP)
+    old, new = (db.write_now(_add_observation, work, replace(DRAFT, key=key)) for key in ("old", "new"))
+    db.write_now(lambda tx: tx.memory.edit_observation(old, {"title": "Round the total only"}, now=NOW))
+    db.write_now(lambda tx: tx.memory.supersede_observations([old], new))
+    db.write_now(lambda tx: tx.memory.queue_validity_checks([old]))
+    db.write_now(lambda tx: tx.memory.record_validity_changes(now=NOW))
+    item = db.read_now(lambda tx: tx.memory.get_memory("observation", old))
+    turn_id = work.turn.id
+    copies = db.read_now(lambda tx: tx.memory.find_copies(item, turn_id=turn_id, exclude_ids=[old]))
+    _check_type(db.read_now(lambda tx: tx.memory.list_observation_history(old)), list[HistoryEntry])
+    _check_type(db.read_now(lambda tx: tx.memory.list_validity_changes(old)), list[ValidityChange])
+    _check_type(db.read_now(lambda tx: tx.memory.get_observation_origin(old)), ObservationOrigin)
+    _check_type(db.read_now(lambda tx: tx.search.count_index_entries(old)), IndexEntries)
+    _check_type(copies, list[Copy])
+    assert [copy["id"] for copy in copies] == [new]
 
 
 def what_is_missing_is_not_found(open_database: OpenDatabase) -> None:
@@ -600,6 +659,8 @@ BEHAVIOURS: tuple[Behaviour, ...] = (
     observations_of_a_turn_without_evidence_are_removed,
     a_summary_is_read_as_it_was_written,
     a_prompt_grows,
+    items_have_the_fields_of_their_type,
+    what_is_said_of_an_observation_has_its_type,
     what_is_missing_is_not_found,
     a_failed_transaction_leaves_nothing,
     a_savepoint_undoes_its_own_writes_only,
@@ -662,6 +723,13 @@ def _add_observation(tx: Transaction, work: Work, draft: Draft) -> int:
 def _put_anchors(tx: Transaction, row_id: int, anchors: Sequence[Anchor]) -> list[StoredAnchor]:
     tx.memory.replace_anchors(row_id, anchors, now=NOW)
     return sorted(tx.memory.list_anchors([row_id], ROOT), key=lambda item: item.path)
+
+
+def _check_type(value: object, type_: object) -> None:
+    try:
+        msgspec.convert(value, type_)
+    except msgspec.ValidationError as error:
+        raise AssertionError(f"{value}: {error}") from error
 
 
 def _forget(tx: Transaction, row_id: int) -> None:
