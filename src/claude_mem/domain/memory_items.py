@@ -127,6 +127,17 @@ class Successor(TypedDict):
     created_at: int
 
 
+class ObservationEdit(TypedDict, total=False):
+    """The fields of an observation that a person or an agent changes."""
+
+    type: str
+    title: str
+    subtitle: str
+    narrative: str
+    facts: list[str]
+    concepts: list[str]
+
+
 class HistoryEntry(TypedDict):
     """One change of an observation. `undo`: this is the change that undoing would revert."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Protocol
 
 from claude_mem.domain.anchors import Anchor, Outcome
 from claude_mem.domain.export_format import ContentRecord, ProjectRecord
@@ -20,6 +20,7 @@ from claude_mem.domain.memory_items import (
     IndexEntries,
     MemoryItem,
     MemoryState,
+    ObservationEdit,
     ObservationOrigin,
     SavedNeighbour,
     ValidityChange,
@@ -329,7 +330,7 @@ class MemoryStore(Protocol):
         """Count the approval queue by trust and project."""
 
     def edit_observation(
-        self, row_id: int, fields: dict[str, Any], *, now: int, by: str = PERSON, trust: str = PERSON, why: str = ""
+        self, row_id: int, fields: ObservationEdit, *, now: int, by: str = PERSON, trust: str = PERSON, why: str = ""
     ) -> MemoryItem:
         """Edit columns of an observation and return the result.
 
@@ -570,12 +571,8 @@ class MemoryStore(Protocol):
 class SearchIndex(Protocol):
     """The index of the memory: words, exact signals and vectors. It can be rebuilt from the memory and the journal."""
 
-    # --- corrections and history --------------------------------------------------------------------------------------
-
     def count_index_entries(self, row_id: int) -> IndexEntries:
         """Count the index rows of an observation, which are removed together with it."""
-
-    # --- search -------------------------------------------------------------------------------------------------------
 
     def complete_last_word(self, text: str) -> str:
         """Complete a query that is still being typed.

@@ -9,7 +9,7 @@ stored.
 from __future__ import annotations
 
 import re
-from typing import Any, TypedDict, cast
+from typing import TypedDict, cast
 
 import msgspec
 
@@ -20,6 +20,7 @@ from claude_mem.domain.memory_items import (
     HistoryEntry,
     IndexEntries,
     MemoryItem,
+    ObservationEdit,
     ObservationEvent,
     ObservationOrigin,
     UndoneChange,
@@ -81,7 +82,7 @@ _WORD = re.compile(r"\w{3,}")
 def edit_observation(
     conn: Connection,
     row_id: int,
-    fields: dict[str, Any],
+    fields: ObservationEdit,
     *,
     now: int,
     by: str = PERSON,

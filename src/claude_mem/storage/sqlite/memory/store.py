@@ -8,7 +8,7 @@ from claude_mem.storage.sqlite.memory import anchors, browse, edits, observation
 
 
 class SqliteMemory(BoundFunctions):
-    """`storage.base.MemoryStore` in SQLite."""
+    """`storage.memory.MemoryStore` in SQLite."""
 
     # projects
     describe_project_here = bound(projects.describe_project_here)
@@ -146,12 +146,9 @@ class SqliteMemory(BoundFunctions):
 
 
 class SqliteSearch(BoundFunctions):
-    """`storage.base.SearchIndex` in SQLite."""
+    """`storage.memory.SearchIndex` in SQLite."""
 
-    # corrections and history
     count_index_entries = bound(edits.count_index_entries)
-
-    # search
     complete_last_word = bound(search.complete_last_word)
     count_documents_in_scope = bound(search.count_documents_in_scope)
     count_index = bound(search.count_index)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Any
+from typing import Any, cast
 
 from msgspec import UNSET, structs
 
 from claude_mem.curate.saving import classify_trust, sanitize_user_lines, sanitize_user_text
 from claude_mem.domain import ids, rules
 from claude_mem.domain.errors import InvalidRequest, OperationFailed
-from claude_mem.domain.memory_items import HistoryEntry, MemoryItem
+from claude_mem.domain.memory_items import HistoryEntry, MemoryItem, ObservationEdit
 from claude_mem.domain.records import ObservationType
 from claude_mem.domain.text import first_sentence, iter_strings, map_strings
 from claude_mem.inject import brief
@@ -228,7 +228,7 @@ async def change(service: Service, request: ChangeObservation, caller: Caller) -
     return await _publish_change(service, await service.db.write(_edit, request.id, fields, caller.by))
 
 
-def _edit(tx: Transaction, observation_id: int, fields: dict[str, Any], by: str) -> MemoryItem:
+def _edit(tx: Transaction, observation_id: int, fields: ObservationEdit, by: str) -> MemoryItem:
     """Apply an edit. An agent's edit is classified like a memory it saves.
 
     The agent's working directory is unknown here, so external text read in any project counts.
@@ -241,13 +241,13 @@ def _edit(tx: Transaction, observation_id: int, fields: dict[str, Any], by: str)
     return tx.memory.edit_observation(observation_id, fields, now=now, by=by, trust=trust, why=why)
 
 
-def _clean_edit(request: ChangeObservation, *, types: Collection[str]) -> dict[str, Any]:
+def _clean_edit(request: ChangeObservation, *, types: Collection[str]) -> ObservationEdit:
     """Return the fields to change, without secrets and private parts."""
     values = {name: item for name, item in structs.asdict(request).items() if name != "id" and item is not UNSET}
     if "type" in values and values["type"] not in types:
         raise InvalidRequest(f"there is no type {values['type']!r}", hint="use one of " + ", ".join(types))
     lines = {name: sanitize_user_lines(item) if isinstance(item, list) else item for name, item in values.items()}
-    fields: dict[str, Any] = map_strings(lines, sanitize_user_text)
+    fields = cast(ObservationEdit, map_strings(lines, sanitize_user_text))
     if "title" in fields and not fields["title"].strip():
         raise InvalidRequest("the title is empty", hint="sessions are shown the title, so it needs one")
     return fields
