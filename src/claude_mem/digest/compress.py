@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -9,6 +10,7 @@ from functools import partial
 from claude_mem.digest import markdown
 from claude_mem.digest.line_anchors import TurnLines, collect_lines, find_anchors, mentioned_names
 from claude_mem.digest.models.base import Compressor
+from claude_mem.digest.uses import find_uses, read_actions
 from claude_mem.domain import ids
 from claude_mem.domain.anchors import Outcome
 from claude_mem.domain.records import (
@@ -24,10 +26,11 @@ from claude_mem.domain.records import (
     Turn,
 )
 from claude_mem.domain.text import first_sentence
+from claude_mem.domain.uses import ItemUse
 from claude_mem.privacy.trust import BURST_MS, BURST_RECORDS, EXTERNAL, TRUSTED
 from claude_mem.storage.base import Commit, write_nothing
 from claude_mem.storage.sqlite.engine import Connection, Database
-from claude_mem.storage.sqlite.journal import jobs, ledger, turns
+from claude_mem.storage.sqlite.journal import events, jobs, ledger, turns, uses
 from claude_mem.storage.sqlite.memory import anchors, observations, sessions
 from claude_mem.system.failpoints import failpoint
 
@@ -48,9 +51,17 @@ async def compress(
     if turn is None or not turn.bodies:
         return write_nothing
     digest = await compressor.compress(turn)
+    found = await _judge_injections(db, turn)
     failpoint("compress.drafted")
     refine = not past and is_worth_refining(turn) and refining()
-    return partial(_store_draft, turn=turn, digest=digest, refine=refine, past=past)
+    return partial(_store_draft, turn=turn, digest=digest, found=found, refine=refine, past=past)
+
+
+async def _judge_injections(db: Database, turn: Turn) -> list[ItemUse]:
+    """Return what the turn shows of the uses of what its session was shown."""
+    items = await db.read(uses.load_shown_items, turn)
+    times = await db.read(events.load_times, turn.id) if items else {}
+    return await asyncio.to_thread(lambda: find_uses(read_actions(turn, times), items)) if items else []
 
 
 def is_worth_refining(turn: Turn) -> bool:
@@ -59,7 +70,9 @@ def is_worth_refining(turn: Turn) -> bool:
     return tools or any(len(body.message) >= LONG_ANSWER for body in turn.bodies if isinstance(body, Stopped))
 
 
-def _store_draft(conn: Connection, *, turn: Turn, digest: Digest, refine: bool, past: bool) -> Sequence[StreamEvent]:
+def _store_draft(
+    conn: Connection, *, turn: Turn, digest: Digest, found: Sequence[ItemUse], refine: bool, past: bool
+) -> Sequence[StreamEvent]:
     if not turns.is_turn_public(conn, turn.id) or not turns.has_all_loaded_events(conn, turn):
         return ()  # marked private or partly deleted since it was loaded
     now = ids.now_ms()
@@ -70,6 +83,7 @@ def _store_draft(conn: Connection, *, turn: Turn, digest: Digest, refine: bool, 
     is_refined = is_final and observations.is_turn_refined(conn, turn.id)
     # Refined records that cannot be refined again are not replaced by a draft.
     news = [] if is_refined else store_digest(conn, turn, digest, now=now, past=past)
+    uses.replace_uses(conn, turn.id, found)
     turns.mark_turn_digested(conn, turn, now=now)
     if refine and turns.is_turn_live(conn, turn.id):
         # With a delay: a late event changes the turn, and that should not cost a second request.

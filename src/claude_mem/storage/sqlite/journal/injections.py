@@ -14,8 +14,9 @@ import msgspec
 
 from claude_mem.storage.sqlite.engine import Connection, fetch_all
 
-# Names of observations, summaries and files. Other names, such as `start`, only prevent a second injection.
-_RECORDED_NAME = re.compile(r"[os]\d+$|file:")
+# Names of observations, summaries, files and calls, and of rules and undone work by the number of their observation.
+# Other names, such as `start`, only prevent a second injection.
+_RECORDED_NAME = re.compile(r"[os]\d+$|file:|call:|rule:\d+$|repeated:\d+$")
 
 
 # --- items -----------------------------------------------------------------------------------------------------------
@@ -57,6 +58,7 @@ class InjectionRecord:
     tokens: int
     names: Sequence[str] = ()
     about: str = ""
+    held_out: bool = False  # nothing was said: the moment serves for comparison
 
 
 def add_injection_record(conn: Connection, host: str, content_session_id: str, injection: InjectionRecord) -> None:
@@ -64,8 +66,8 @@ def add_injection_record(conn: Connection, host: str, content_session_id: str, i
     names = [name for name in injection.names if _RECORDED_NAME.match(name)]
     conn.execute(
         """
-        insert into injections (host, content_session_id, trigger, about, at, tokens, names)
-        values (?, ?, ?, ?, ?, ?, ?)
+        insert into injections (host, content_session_id, trigger, about, at, tokens, names, held_out)
+        values (?, ?, ?, ?, ?, ?, ?, ?)
         """,
         (
             host,
@@ -75,6 +77,7 @@ def add_injection_record(conn: Connection, host: str, content_session_id: str, i
             injection.at,
             injection.tokens,
             msgspec.json.encode(names).decode(),
+            int(injection.held_out),
         ),
     )
 
@@ -89,6 +92,7 @@ class SessionInjection:
     at: int
     tokens: int
     names: list[str]
+    held_out: bool
 
 
 def list_session_injections(conn: Connection, session_id: int) -> list[SessionInjection]:
@@ -96,13 +100,19 @@ def list_session_injections(conn: Connection, session_id: int) -> list[SessionIn
     injection_rows = fetch_all(
         conn,
         """
-        select t.id, t.trigger as moment, t.about, t.at, t.tokens, t.names
+        select t.id, t.trigger as moment, t.about, t.at, t.tokens, t.names, t.held_out
           from sdk_sessions s join injections t on (t.host, t.content_session_id) = (s.host, s.content_session_id)
          where s.id = ? order by t.at, t.id
         """,
         (session_id,),
     )
     return [
-        SessionInjection(**{**row, "names": msgspec.json.decode(row["names"], type=list[str])})
+        SessionInjection(
+            **{
+                **row,
+                "names": msgspec.json.decode(row["names"], type=list[str]),
+                "held_out": bool(row["held_out"]),
+            }
+        )
         for row in injection_rows
     ]

@@ -1,0 +1,38 @@
+-- What became of each item of an injection, turn by turn: `none` if nothing was seen of it in any turn so far. Computed
+-- from the events when a turn is digested (`digest/uses.py`); a turn that is digested again replaces its rows.
+create table uses (
+    id            integer primary key,
+    injection_id  integer not null references injections (id) on delete cascade,
+    turn_id       integer not null references turns (id) on delete cascade,
+    item          text not null,     -- its name in `injections.names`
+    use           text not null check (use in ('none', 'opened', 'edited', 'ran', 'fetched', 'quoted', 'avoided',
+                                               'contradicted')),
+    at            integer not null,  -- of the event that shows it; of `none`, the end of the turn
+    unique (injection_id, item, turn_id, use)
+) strict;
+create index uses_by_item on uses (item);
+create index uses_by_turn on uses (turn_id);
+
+-- The moment stayed silent, so that the effect of what would have been said can be measured (the setting `holdout`).
+alter table injections add column held_out integer not null default 0;
+
+-- Uses go with the injection, the turn and the memory they are about. By triggers: in a copy of the database, foreign
+-- keys are not enforced.
+create trigger injections_uses_deleted after delete on injections begin
+    delete from uses where injection_id = old.id;
+end;
+create trigger turns_uses_deleted after delete on turns begin
+    delete from uses where turn_id = old.id;
+end;
+create trigger turns_uses_private after update of private on turns when new.private begin
+    delete from uses where turn_id = new.id;
+end;
+create trigger observations_uses_forgotten after update of forgotten on observations when new.forgotten begin
+    delete from uses where item in ('o' || new.id, 'rule:' || new.id, 'repeated:' || new.id);
+end;
+create trigger observations_uses_deleted after delete on observations begin
+    delete from uses where item in ('o' || old.id, 'rule:' || old.id, 'repeated:' || old.id);
+end;
+create trigger summaries_uses_deleted after delete on session_summaries begin
+    delete from uses where item = 's' || old.id;
+end;
