@@ -13,8 +13,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from claude_mem.config import load
-from claude_mem.domain.records import Job, ToolUsed
 from claude_mem.digest.uses import fetched_names
+from claude_mem.domain.records import Job, ToolUsed
 from claude_mem.storage.sqlite.journal import injections, jobs, turns
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.api import build_app

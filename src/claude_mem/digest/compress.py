@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from claude_mem.digest import markdown
 from claude_mem.digest.line_anchors import TurnLines, collect_lines, find_anchors, mentioned_names
 from claude_mem.digest.models.base import Compressor
+from claude_mem.digest.reading import measure_reading, read_paths
 from claude_mem.digest.uses import find_uses, read_actions
 from claude_mem.domain import ids
 from claude_mem.domain.anchors import Outcome
@@ -26,7 +27,7 @@ from claude_mem.domain.records import (
     Turn,
 )
 from claude_mem.domain.text import first_sentence
-from claude_mem.domain.uses import ItemUse
+from claude_mem.domain.uses import ItemUse, TurnReading
 from claude_mem.privacy.trust import BURST_MS, BURST_RECORDS, EXTERNAL, TRUSTED
 from claude_mem.storage.base import Commit, write_nothing
 from claude_mem.storage.sqlite.engine import Connection, Database
@@ -51,17 +52,30 @@ async def compress(
     if turn is None or not turn.bodies:
         return write_nothing
     digest = await compressor.compress(turn)
-    found = await _judge_injections(db, turn)
+    judged = await _judge(db, turn)
     failpoint("compress.drafted")
     refine = not past and is_worth_refining(turn) and refining()
-    return partial(_store_draft, turn=turn, digest=digest, found=found, refine=refine, past=past)
+    return partial(_store_draft, turn=turn, digest=digest, judged=judged, refine=refine, past=past)
 
 
-async def _judge_injections(db: Database, turn: Turn) -> list[ItemUse]:
-    """Return what the turn shows of the uses of what its session was shown."""
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What a turn shows of the uses of what its session was shown, and how much it read."""
+
+    uses: Sequence[ItemUse]
+    reading: TurnReading
+
+
+async def _judge(db: Database, turn: Turn) -> _Judged:
     items = await db.read(uses.load_shown_items, turn)
-    times = await db.read(events.load_times, turn.id) if items else {}
-    return await asyncio.to_thread(lambda: find_uses(read_actions(turn, times), items)) if items else []
+    times = await db.read(events.load_times, turn.id)
+    known = await db.read(uses.list_known_paths, turn, read_paths(turn))
+
+    def judge() -> _Judged:
+        found = find_uses(read_actions(turn, times), items) if items else []
+        return _Judged(found, measure_reading(turn, known=known))
+
+    return await asyncio.to_thread(judge)
 
 
 def is_worth_refining(turn: Turn) -> bool:
@@ -71,7 +85,7 @@ def is_worth_refining(turn: Turn) -> bool:
 
 
 def _store_draft(
-    conn: Connection, *, turn: Turn, digest: Digest, found: Sequence[ItemUse], refine: bool, past: bool
+    conn: Connection, *, turn: Turn, digest: Digest, judged: _Judged, refine: bool, past: bool
 ) -> Sequence[StreamEvent]:
     if not turns.is_turn_public(conn, turn.id) or not turns.has_all_loaded_events(conn, turn):
         return ()  # marked private or partly deleted since it was loaded
@@ -83,7 +97,8 @@ def _store_draft(
     is_refined = is_final and observations.is_turn_refined(conn, turn.id)
     # Refined records that cannot be refined again are not replaced by a draft.
     news = [] if is_refined else store_digest(conn, turn, digest, now=now, past=past)
-    uses.replace_uses(conn, turn.id, found)
+    uses.replace_uses(conn, turn.id, judged.uses)
+    uses.record_reading(conn, turn.id, judged.reading)
     turns.mark_turn_digested(conn, turn, now=now)
     if refine and turns.is_turn_live(conn, turn.id):
         # With a delay: a late event changes the turn, and that should not cost a second request.

@@ -11,9 +11,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
-from claude_mem.digest.calls import call_keys, find_mistake, head_words, parse_command
-from claude_mem.digest.evidence import EDIT_TOOLS, READ_TOOLS, Command, gather_evidence, output_text
+from claude_mem.digest.calls import call_keys, find_mistake, parse_command
+from claude_mem.digest.evidence import EDIT_TOOLS, READ_TOOLS, Command, gather_evidence
 from claude_mem.domain import patches
 from claude_mem.domain.forbidden_calls import forbids_call
 from claude_mem.domain.records import Body, Prompted, Stopped, SubagentStopped, ToolUsed, Turn
@@ -43,6 +44,17 @@ class TurnActions:
     names: dict[str, int] = field(default_factory=dict)
     end: int = 0
 
+    def add(self, later: TurnActions) -> None:
+        """Add what a later turn did."""
+        for own, other in ((self.opened, later.opened), (self.edited, later.edited), (self.keys, later.keys)):
+            for name, times in other.items():
+                own[name] += times
+        self.calls += later.calls
+        self.fetched |= later.fetched
+        self.runs |= later.runs
+        self.names |= later.names
+        self.end = max(self.end, later.end)
+
 
 def find_uses(actions: TurnActions, items: Sequence[ShownItem]) -> list[ItemUse]:
     """Return what became of these items in a turn: at least one entry for each that was shown before its end."""
@@ -64,8 +76,6 @@ def _uses_of(item: ShownItem, actions: TurnActions) -> Iterator[tuple[Use, int]]
         files = item.files - {item.about}
         if at := _after(item, [at for path in files for at in times.get(path, ())]):
             yield use, at
-    if item.about in item.files and (at := _edited_after_reading(item, actions)):
-        yield Use.EDITED, at
     if at := _after(item, [at for key in item.commands for at in actions.keys.get(key, ())]):
         yield Use.RAN, at
     if at := _quoted_at(item, actions):
@@ -76,13 +86,6 @@ def _after(item: ShownItem, times: Sequence[int]) -> int:
     """Return the first of these times that is not before the item was shown; 0 if there is none."""
     least = item.at + (item.trigger == "failure")  # the failure itself may have the same time
     return min((at for at in times if at >= least), default=0)
-
-
-def _edited_after_reading(item: ShownItem, actions: TurnActions) -> int:
-    """Return when the file that was about to be read was edited; 0 if it was about to be edited anyway."""
-    edit = _after(item, actions.edited.get(item.about, ()))
-    read = _after(item, actions.opened.get(item.about, ()))
-    return edit if read and edit > read else 0
 
 
 def _uses_of_warning(item: ShownItem, actions: TurnActions) -> Iterator[tuple[Use, int]]:
@@ -116,21 +119,28 @@ def _is_warned_of(item: ShownItem, call: Call) -> bool:
 
 
 def _quoted_at(item: ShownItem, actions: TurnActions) -> int:
-    times = [actions.runs.get(run, 0) for run in word_runs(item.text)]
-    times += [actions.names.get(name, 0) for name in code_names(item.text)]
+    runs, names = _marks(item.text)
+    times = [actions.runs.get(run, 0) for run in runs] + [actions.names.get(name, 0) for name in names]
     return _after(item, times)
 
 
-def word_runs(text: str) -> set[str]:
+@lru_cache(maxsize=4_096)  # an item is looked for in every turn, and in several sessions
+def _marks(text: str) -> tuple[frozenset[str], frozenset[str]]:
+    return word_runs(text), code_names(text)
+
+
+def word_runs(text: str) -> frozenset[str]:
     """Return the runs of words by which a quotation is recognized. Runs of common words say nothing."""
     words = [word.lower() for word in _WORD.findall(text)]
     runs = (words[start : start + RUN] for start in range(len(words) - RUN + 1))
-    return {" ".join(run) for run in runs if sum(word not in STOP_WORDS and not word.isdigit() for word in run) >= RUN - 1}
+    return frozenset(
+        " ".join(run) for run in runs if sum(word not in STOP_WORDS and not word.isdigit() for word in run) >= RUN - 1
+    )
 
 
-def code_names(text: str) -> set[str]:
+def code_names(text: str) -> frozenset[str]:
     """Return the names in a text that hardly occur by chance."""
-    return {name for match in _NAME.finditer(text) for name in match.groups() if name and "/" not in name}
+    return frozenset(name for match in _NAME.finditer(text) for name in match.groups() if name and "/" not in name)
 
 
 # --- reading a turn --------------------------------------------------------------------------------------------------
@@ -180,7 +190,9 @@ def written_text(body: Body) -> str:
             parts = [given, *(edits if isinstance(edits, list) else ())]
             lines = [line[1:] for patch in patches.stored_patches(given) for line in patch.lines if line[:1] == "+"]
             names = ("new_string", "content", "new_source")
-            return "\n".join([str(part.get(name) or "") for part in parts if isinstance(part, dict) for name in names] + lines)
+            return "\n".join(
+                [str(part.get(name) or "") for part in parts if isinstance(part, dict) for name in names] + lines
+            )
         case ToolUsed(name=name, input=given) if name not in READ_TOOLS:
             return "\n".join(str(given[key]) for key in ("command", "pattern", "query", "prompt") if given.get(key))
     return ""

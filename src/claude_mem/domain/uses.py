@@ -28,7 +28,8 @@ HELPFUL = frozenset(Use) - {Use.CONTRADICTED, Use.NONE}
 
 PRIOR_USED, PRIOR_UNUSED = 1, 1  # a uniform beta prior
 MIN_FACTOR, MAX_FACTOR = 0.8, 1.2  # of a rank: uses must not outweigh the subject
-NEVER_USED_SHARE, NEVER_USED_DOUBT = 0.2, 0.05  # an item leaves the brief if its share is below this: how (un)surely
+# An item leaves the brief once its share of uses is below this, but for this much doubt: after eight vain injections.
+NEVER_USED_SHARE, NEVER_USED_DOUBT = 0.25, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,16 @@ class UseCounts:
 SHOWN_TO_LEAVE = math.ceil(math.log(NEVER_USED_DOUBT) / math.log(1 - NEVER_USED_SHARE) - PRIOR_UNUSED)
 
 
+@dataclass(frozen=True, slots=True)
+class TriggerUses:
+    """How often an item was shown at a trigger, in how many of these injections it was used, and in which ways."""
+
+    trigger: str
+    shown: int
+    used: int
+    kinds: list[str]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownItem:
     """An item of an injection, with what is needed to recognize its use."""
@@ -85,3 +96,14 @@ class ItemUse:
     name: str
     use: Use
     at: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnReading:
+    """Characters of files that a turn read; of these, of files that are new to the session and known to an earlier one;
+    and the calls and characters before the first edit, None if there was none."""
+
+    characters: int
+    again_characters: int
+    calls_before_edit: int | None
+    characters_before_edit: int | None

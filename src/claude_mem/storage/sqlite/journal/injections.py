@@ -58,6 +58,7 @@ class InjectionRecord:
     tokens: int
     names: Sequence[str] = ()
     about: str = ""
+    holdout: float = 0.0  # the probability with which nothing would have been said
     held_out: bool = False  # nothing was said: the moment serves for comparison
 
 
@@ -66,8 +67,8 @@ def add_injection_record(conn: Connection, host: str, content_session_id: str, i
     names = [name for name in injection.names if _RECORDED_NAME.match(name)]
     conn.execute(
         """
-        insert into injections (host, content_session_id, trigger, about, at, tokens, names, held_out)
-        values (?, ?, ?, ?, ?, ?, ?, ?)
+        insert into injections (host, content_session_id, trigger, about, at, tokens, names, holdout, held_out)
+        values (?, ?, ?, ?, ?, ?, ?, ?, ?)
         """,
         (
             host,
@@ -77,6 +78,7 @@ def add_injection_record(conn: Connection, host: str, content_session_id: str, i
             injection.at,
             injection.tokens,
             msgspec.json.encode(names).decode(),
+            injection.holdout,
             int(injection.held_out),
         ),
     )

@@ -10,11 +10,23 @@ create table uses (
     at            integer not null,  -- of the event that shows it; of `none`, the end of the turn
     unique (injection_id, item, turn_id, use)
 ) strict;
-create index uses_by_item on uses (item);
+create index uses_by_item on uses (item, injection_id, use);
 create index uses_by_turn on uses (turn_id);
 
--- The moment stayed silent, so that the effect of what would have been said can be measured (the setting `holdout`).
+-- The setting `holdout` when the moment was decided: the probability that nothing was said, and whether nothing was. A
+-- row with `held_out` names what would have been said.
+alter table injections add column holdout real not null default 0;
 alter table injections add column held_out integer not null default 0;
+create index injections_held_out on injections (id) where held_out;
+
+-- How much a turn read, for comparison. Numbers only, so they stay when the events are purged.
+create table turn_reading (
+    turn_id                  integer primary key references turns (id) on delete cascade,
+    characters               integer not null,  -- of files, that tools returned
+    again_characters         integer not null,  -- of these, of files new to the session that an earlier session had read
+    calls_before_edit        integer,           -- tool calls before the first edit of a file; null: there was none
+    characters_before_edit   integer
+) strict;
 
 -- Uses go with the injection, the turn and the memory they are about. By triggers: in a copy of the database, foreign
 -- keys are not enforced.
@@ -23,9 +35,11 @@ create trigger injections_uses_deleted after delete on injections begin
 end;
 create trigger turns_uses_deleted after delete on turns begin
     delete from uses where turn_id = old.id;
+    delete from turn_reading where turn_id = old.id;
 end;
 create trigger turns_uses_private after update of private on turns when new.private begin
     delete from uses where turn_id = new.id;
+    delete from turn_reading where turn_id = new.id;
 end;
 create trigger observations_uses_forgotten after update of forgotten on observations when new.forgotten begin
     delete from uses where item in ('o' || new.id, 'rule:' || new.id, 'repeated:' || new.id);

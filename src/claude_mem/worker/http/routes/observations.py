@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -14,12 +15,13 @@ from claude_mem.domain import ids, rules
 from claude_mem.domain.errors import InvalidRequest, OperationFailed
 from claude_mem.domain.records import ObservationType
 from claude_mem.domain.text import first_sentence, iter_strings, map_strings
-from claude_mem.inject import brief
+from claude_mem.domain.uses import UseCounts
+from claude_mem.inject import brief, select
 from claude_mem.privacy import trust
 from claude_mem.privacy.trust import USER
 from claude_mem.recall import line_history, rank
 from claude_mem.storage.sqlite.engine import Connection
-from claude_mem.storage.sqlite.journal import events, turns
+from claude_mem.storage.sqlite.journal import events, turns, uses
 from claude_mem.storage.sqlite.memory import anchors, edits, observations, projects, sessions, validity
 from claude_mem.storage.sqlite.memory.search import SearchFilter
 from claude_mem.system import project_folders
@@ -142,7 +144,7 @@ async def show_prompt(service: Service, request: ById) -> MemoryItem:
 
 def _get_with_state(conn: Connection, kind: str, row_id: int) -> MemoryItem:
     row = observations.get_memory(conn, kind, row_id)
-    return anchors.add_states(conn, [row])[0] if kind == "observation" else row
+    return _with_uses(conn, anchors.add_states(conn, [row]))[0] if kind == "observation" else row
 
 
 async def show_session(service: Service, request: ById) -> SessionContent:
@@ -168,7 +170,25 @@ async def get_observations(service: Service, request: Ids) -> Items[MemoryItem]:
 
 
 def _load_with_states(conn: Connection, observation_ids: list[int]) -> list[MemoryItem]:
-    return anchors.add_states(conn, observations.load_observations(conn, observation_ids))
+    return _with_uses(conn, anchors.add_states(conn, observations.load_observations(conn, observation_ids)))
+
+
+def _with_uses(conn: Connection, rows: list[MemoryItem]) -> list[MemoryItem]:
+    """Return observations with how often each was shown and used, and whether it has left the start context."""
+    names = {row["id"]: f"o{row['id']}" for row in rows}
+    counts = uses.count_uses(conn, names.values())
+    triggers = uses.list_uses_by_trigger(conn, names.values())
+    return [
+        {
+            **row,
+            "uses": {
+                **asdict(counts.get(names[row["id"]], UseCounts())),
+                "left": select.has_left(row, counts.get(names[row["id"]])),
+                "triggers": [asdict(each) for each in triggers.get(names[row["id"]], ())],
+            },
+        }
+        for row in rows
+    ]
 
 
 async def explain_line(service: Service, request: LineQuery) -> LineHistory:

@@ -1,0 +1,86 @@
+"""What memory is worth: put the figures together, and estimate the lift over sessions that were shown other things."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from claude_mem.digest.uses import TurnActions, find_uses, read_actions
+from claude_mem.domain.uses import HELPFUL, ShownItem
+from claude_mem.domain.worth import SEED, HoldoutEffect, Lift, SessionUses, Worth, estimate_effect, estimate_lift
+from claude_mem.storage.sqlite.engine import Connection, Database
+from claude_mem.storage.sqlite.journal import events, turns, uses
+from claude_mem.storage.sqlite.memory import projects
+
+MAX_SESSIONS = 60  # of which the lift is estimated: the newest ones whose events are kept
+OTHERS = 10  # sessions with which each is compared
+
+
+async def measure_worth(db: Database, *, project_id: int, since: int, holdout: float) -> Worth:
+    """Return what memory was worth since a time, in one project or (0) in all."""
+    period = {"project_id": project_id, "since": since}
+    totals = await db.read(uses.count_totals, **period)
+    read, again = await db.read(uses.count_reading, **period)
+    moments = await db.read(uses.list_moments, **period)
+    starts = await db.read(uses.list_start_moments, **period)
+    project = await db.read(projects.get_project, project_id) if project_id else None
+    return Worth(
+        project=project.name if project else "",
+        since=since,
+        **totals,
+        characters_read=read,
+        characters_again=again,
+        triggers=await db.read(uses.list_trigger_totals, **period),
+        uses=await db.read(uses.list_use_totals, **period),
+        lift=await db.read(measure_lift, **period),
+        holdout=HoldoutEffect(
+            setting=holdout,
+            spoken=sum(not moment.is_silent for moment in moments),
+            silent=sum(moment.is_silent for moment in moments),
+            used=estimate_effect(moments),
+            characters=estimate_effect(starts),
+        ),
+    )
+
+
+def measure_lift(conn: Connection, *, project_id: int, since: int) -> Lift:
+    """Return the lift of use over other sessions of the same project, as far as the events are still stored."""
+    rows = uses.list_judgeable_sessions(conn, project_id=project_id, since=since, limit=MAX_SESSIONS)
+    by_project: defaultdict[int, list[tuple[list[ShownItem], TurnActions]]] = defaultdict(list)
+    for row in reversed(rows):
+        actions = read_session_actions(conn, row["id"])
+        by_project[row["project_id"]].append((uses.load_session_items(conn, row["id"]), actions))
+    return estimate_lift([one for sessions in by_project.values() for one in compare_sessions(sessions)])
+
+
+def read_session_actions(conn: Connection, session_id: int) -> TurnActions:
+    """Return what a session did, as far as its events are stored."""
+    total = TurnActions()
+    for record in turns.list_turns(conn, session_id):
+        turn = turns.load_turn(conn, record.id, with_earlier=False)
+        if turn is not None and turn.bodies:
+            total.add(read_actions(turn, events.load_times(conn, turn.id)))
+    return total
+
+
+def compare_sessions(sessions: Sequence[tuple[Sequence[ShownItem], TurnActions]]) -> list[SessionUses]:
+    """Return how many of its items each session used, and how many each of some others would count as having used.
+
+    The whole of another session counts, even what it did early, so the lift is rather too small than too large.
+    """
+    draw = random.Random(SEED)  # noqa: S311 -- statistics
+    compared = []
+    for index, (items, actions) in enumerate(sessions):
+        judged = [item for item in items if item.at <= actions.end]
+        unseen = [replace(item, at=0) for item in judged]
+        others = [other for place, (_, other) in enumerate(sessions) if place != index]
+        sample = draw.sample(others, min(OTHERS, len(others)))
+        counts = [_count_used(unseen, other) for other in sample]
+        compared.append(SessionUses(len(judged), _count_used(judged, actions), counts))
+    return compared
+
+
+def _count_used(items: Sequence[ShownItem], actions: TurnActions) -> int:
+    return len({(use.injection_id, use.name) for use in find_uses(actions, items) if use.use in HELPFUL})
