@@ -121,10 +121,10 @@ def test_a_session_is_told_with_what_it_was_told_and_whether_it_helped(desk: Des
     assert {item["used"] for item in start["items"] if item["kind"] == "observation"} == {True}, "its file was read"
     (turn,) = found["turns"]
     said = {telling["moment"]: telling for telling in turn["told"]}
-    assert said["prompt"]["items"][0] | {"used": True, "how": "touched"} == said["prompt"]["items"][0]
+    assert said["prompt"]["items"][0] | {"used": True, "how": "opened"} == said["prompt"]["items"][0]
     assert said["prompt"]["items"][0]["path"] == "src/basket.py"
     assert said["file"]["about"] == "src/basket.py"
-    assert {(item["used"], item["how"]) for item in said["file"]["items"]} == {(None, "")}, "it was opened anyway"
+    assert {(item["used"], item["how"]) for item in said["file"]["items"]} == {(False, "")}, "it was opened anyway"
     assert turn["prompt"]["text"].startswith("Why is the rounding")
     assert turn["files"] == [{"path": "src/basket.py", "edited": 0, "read": 1}]
     assert turn["summary"]["request"].startswith("Why is the rounding")

@@ -386,6 +386,15 @@ declare namespace Api {
     field?: string;
   }
 
+  /** A difference with its 95 % interval. `samples` of at least `needed` are there; with fewer, nothing is claimed. */
+  interface Estimate {
+    samples: number;
+    needed: number;
+    value?: number | null;
+    low?: number | null;
+    high?: number | null;
+  }
+
   /** How many events were captured, and how many of them are in each state. */
   interface EventAccount {
     captured: number;
@@ -515,6 +524,15 @@ declare namespace Api {
     concerns: Issue[];
   }
 
+  /** Moments at which something was said, moments that were kept silent by chance, and how they differ. */
+  interface HoldoutEffect {
+    setting: number;
+    spoken: number;
+    silent: number;
+    used: Estimate;
+    characters: Estimate;
+  }
+
   /** An agent. */
   interface HostFacet {
     name: string;
@@ -568,7 +586,7 @@ declare namespace Api {
     owed: boolean;
   }
 
-  /** A file or memory of an injection, and whether the session used it (null: unknown) and how. */
+  /** A file, call or memory of an injection, and whether the session used it (null: unknown) and how. */
   interface InjectedItem {
     kind: string;
     used: boolean | null;
@@ -664,6 +682,15 @@ declare namespace Api {
     verdict: string | null;
     message: string | null;
     memory_session_id: string | null;
+  }
+
+  /** Use of shown items by the sessions that saw them, and by other sessions that did not. `p`: of at least this difference if it were chance. */
+  interface Lift {
+    sessions: number;
+    own: number | null;
+    others: number | null;
+    difference: Estimate;
+    p: number | null;
   }
 
   /** Counts for a status line: memories in the project of the folder, in all, and of today. */
@@ -1298,7 +1325,7 @@ declare namespace Api {
     read: number | null;
   }
 
-  /** What was injected at one moment. */
+  /** What was injected at one moment; `held_out`: what would have been, in a moment that stayed silent. */
   interface StoryInjection {
     id: number;
     moment: string;
@@ -1306,6 +1333,7 @@ declare namespace Api {
     at: number;
     tokens: number;
     items: InjectedItem[];
+    held_out?: boolean;
   }
 
   /** An observation of a turn. */
@@ -1447,6 +1475,15 @@ declare namespace Api {
     session_id?: number;
   }
 
+  /** What was shown at one trigger, how much of it was used, and what it cost. */
+  interface TriggerWorth {
+    trigger: string;
+    injections: number;
+    shown: number;
+    used: number;
+    tokens: number;
+  }
+
   /** An external source that the user trusts in a project. */
   interface TrustedSource {
     project_id: number;
@@ -1521,6 +1558,12 @@ declare namespace Api {
     cost: number | null;
   }
 
+  /** How many shown items were used in one way. An item can be used in several. */
+  interface UseCount {
+    use: string;
+    items: number;
+  }
+
   /** The worker as it reports itself in the statistics. */
   interface WorkerProcess {
     version: string;
@@ -1548,6 +1591,28 @@ declare namespace Api {
     to_rewrite: number;
     audit: AuditState;
     door: string[];
+  }
+
+  /** What memory was worth in a period: what was shown, what was used, and what can be said about the effect. */
+  interface Worth {
+    project: string;
+    since: number;
+    sessions: number;
+    sessions_shown: number;
+    sessions_used: number;
+    injections: number;
+    shown: number;
+    used: number;
+    contradicted: number;
+    tokens: number;
+    warnings: number;
+    followed: number;
+    characters_read: number;
+    characters_again: number;
+    triggers: TriggerWorth[];
+    uses: UseCount[];
+    lift: Lift;
+    holdout: HoldoutEffect;
   }
 
   /** The answer to GET of a path. */
@@ -1588,6 +1653,7 @@ declare namespace Api {
     Path extends "/api/timeline" ? TimelinePage :
     Path extends "/api/trust" ? ItemsOfTrustedSource :
     Path extends "/api/why" ? LineHistory :
+    Path extends "/api/worth" ? Worth :
     Path extends "/open/again" ? Challenge :
     Path extends `/api/observation/${string}/forget` ? DeletionOfOne :
     Path extends `/api/observation/${string}/history` ? ItemsOfMemories :

@@ -65,9 +65,9 @@ def _print_totals(report: Worth) -> None:
         f" {report.sessions_used:,}",
         f"items shown        {report.shown:,}, used {report.used:,}{share(report.used, report.shown)}",
         *([f"ways of use        {ways}"] if ways else []),
-        f"repeats forestalled {report.followed:,} of {report.warnings:,} warnings were followed",
-        f"read again         {report.characters_again:,} of {report.characters_read:,} characters of files were in a file"
-        " that an earlier session had read",
+        f"warnings followed  {report.followed:,} of {report.warnings:,} (repeats forestalled)",
+        f"read again         {report.characters_again:,} of {report.characters_read:,} characters that were read"
+        " belong to files that an earlier session had read",
         f"tokens injected    {report.tokens:,}",
     ]
     for line in lines:
@@ -80,7 +80,7 @@ def _print_lift(report: Worth) -> None:
         output.line(f"lift: {too_little(difference, 'sessions whose events are kept')}")
         return
     output.line(
-        f"lift: {lift.own:.0%} of the items were used by the session that saw them, {lift.others:.0%} by other sessions:"
+        f"lift: {lift.own:.0%} of the items were used by the session that saw them, {lift.others:.0%} by others:"
         f" {interval(difference)}, p = {lift.p:.3f}, {lift.sessions} sessions"
     )
 
@@ -90,7 +90,9 @@ def _print_effect(report: Worth) -> None:
     if not (effect.silent or effect.setting):
         output.line("effect: not measured; `claude-mem config set holdout 0.1` keeps one moment in ten silent")
         return
-    output.line(f"effect: {effect.spoken:,} moments with memory, {effect.silent:,} silent (holdout = {effect.setting:g})")
+    output.line(
+        f"effect: {effect.spoken:,} moments with memory, {effect.silent:,} silent; holdout = {effect.setting:g}"
+    )
     for label, estimate, percent in (
         ("items used", effect.used, True),
         ("characters read before the first edit", effect.characters, False),

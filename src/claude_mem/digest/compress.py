@@ -69,11 +69,11 @@ class _Judged:
 async def _judge(db: Database, turn: Turn) -> _Judged:
     items = await db.read(uses.load_shown_items, turn)
     times = await db.read(events.load_times, turn.id)
-    known = await db.read(uses.list_known_paths, turn, read_paths(turn))
+    known_paths = await db.read(uses.list_known_paths, turn, read_paths(turn))
 
     def judge() -> _Judged:
-        found = find_uses(read_actions(turn, times), items) if items else []
-        return _Judged(found, measure_reading(turn, known=known))
+        item_uses = find_uses(read_actions(turn, times), items) if items else []
+        return _Judged(item_uses, measure_reading(turn, known_paths=known_paths))
 
     return await asyncio.to_thread(judge)
 

@@ -15,11 +15,11 @@ def read_paths(turn: Turn) -> list[str]:
     return list(dict.fromkeys(path for body in turn.bodies if (path := _path_read(body, turn))))
 
 
-def measure_reading(turn: Turn, *, known: Collection[str]) -> TurnReading:
-    """Return how much the turn read. `known`: files that an earlier session read, and this session did not before."""
+def measure_reading(turn: Turn, *, known_paths: Collection[str]) -> TurnReading:
+    """Return how much the turn read. `known_paths`: files that an earlier session read, and this session did not before."""
     characters = again = calls = 0
     before_edit: tuple[int, int] | None = None
-    rest = set(known)
+    rest = set(known_paths)
     for body in turn.bodies:
         if not isinstance(body, ToolUsed):
             continue

@@ -61,8 +61,8 @@ def find_uses(actions: TurnActions, items: Sequence[ShownItem]) -> list[ItemUse]
     uses: list[ItemUse] = []
     for item in items:
         if item.at <= actions.end:
-            seen = dict(_uses_of(item, actions)) or {Use.NONE: actions.end}
-            uses += [ItemUse(item.injection_id, item.name, use, at) for use, at in seen.items()]
+            by_kind = dict(_uses_of(item, actions)) or {Use.NONE: actions.end}
+            uses += [ItemUse(item.injection_id, item.name, use, at) for use, at in by_kind.items()]
     return uses
 
 
@@ -94,18 +94,18 @@ def _uses_of_warning(item: ShownItem, actions: TurnActions) -> Iterator[tuple[Us
     The command before which the line was said does not count: it runs in any case.
     """
     later = [entry for entry in actions.calls if entry[0] >= item.at]
-    made = [(at, worked) for at, call, worked in later if _is_warned_of(item, call)]
-    if item.trigger == "command" and made:
-        own = made.pop(0)[0]
+    repeats = [(at, worked) for at, call, worked in later if _is_warned_of(item, call)]
+    if item.trigger == "command" and repeats:
+        own = repeats.pop(0)[0]
         later = [entry for entry in later if entry[0] > own]
-    if item.warned and (worked_at := next((at for at, worked in made if worked), 0)):
+    if item.warned and (worked_at := next((at for at, worked in repeats if worked), 0)):
         yield Use.CONTRADICTED, worked_at
     instead = [at for at, call, _ in later if item.commands & call_keys(call).keys()]
     program = item.warned.partition(" ")[0]
     others = [at for at, call, _ in later if program and call.program == program and not _is_warned_of(item, call)]
-    if not made and instead:
+    if not repeats and instead:
         yield Use.RAN, instead[0]
-    if not made and (instead or others or (item.rule and later)):
+    if not repeats and (instead or others or (item.rule and later)):
         yield Use.AVOIDED, min([*instead, *others] or [later[0][0]])
 
 

@@ -34,7 +34,7 @@ NEVER_USED_SHARE, NEVER_USED_DOUBT = 0.25, 0.1
 
 @dataclass(frozen=True, slots=True)
 class UseCounts:
-    """In how many injections an item was shown and could be judged, in how many of them it was used, and contradicted."""
+    """In how many injections an item was shown and could be judged, and in how many it was used, and contradicted."""
 
     shown: int = 0
     used: int = 0

@@ -59,7 +59,7 @@ class Lift(msgspec.Struct, frozen=True):
 
 
 class HoldoutEffect(msgspec.Struct, frozen=True):
-    """Moments at which something was said and moments that were kept silent by chance, and the difference between them."""
+    """Moments at which something was said, moments that were kept silent by chance, and how they differ."""
 
     setting: float
     spoken: int

@@ -148,8 +148,8 @@ def gather_memory(
     """Return the memory of these projects, named after the last one; with `after_id`, only what is newer than that
     observation.
 
-    What no longer holds in the work tree at `root` (default: the project's own) is left out, unless it is pinned, and so
-    is what was shown many times and never used.
+    What no longer holds in the work tree at `root` (default: the project's own) is left out, unless it is pinned. So is
+    what was shown many times and never used.
     """
     row = projects.find_project(conn, project_ids[-1]) if project_ids else None
     if row is None:

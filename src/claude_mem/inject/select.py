@@ -375,8 +375,8 @@ def is_user_chosen(row: Row) -> bool:
 
 
 def has_left(row: Row, counts: UseCounts | None) -> bool:
-    """Return whether a row is no longer shown unasked, because it was shown many times and never used. What the user
-    chose stays."""
+    """Return whether a row has left the brief, because it was shown many times and never used. What the user chose
+    stays."""
     return counts is not None and counts.is_never_used and not is_user_chosen(row)
 
 

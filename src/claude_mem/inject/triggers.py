@@ -106,8 +106,8 @@ async def inject_at_prompt(
     states = await db.read(anchors.load_states, row_ids, root)
     by_hit = [states.get(hit.id, UNKNOWN_STATE) if hit.kind == "observation" else UNKNOWN_STATE for hit in candidates]
     new_hits = [(hit, state) for hit, state in zip(candidates, by_hit, strict=True) if state.holds]
-    seen = await db.read(uses.count_uses, [f"file:{path}" for path in files], project_id=project_id)
-    never_used = {name for name, counts in seen.items() if counts.is_never_used}
+    use_counts = await db.read(uses.count_uses, [f"file:{path}" for path in files], project_id=project_id)
+    never_used = {name for name, counts in use_counts.items() if counts.is_never_used}
     new_files = [path for path in files if f"file:{path}" not in injected_names | never_used]
     return _compose_for_prompt(new_hits[:PROMPT_ITEMS], new_files, icons)
 
@@ -129,7 +129,7 @@ def _may_inject(hit: rank.Hit) -> bool:
 
 
 def _by_use(conn: Connection, hits: Sequence[rank.Hit]) -> list[rank.Hit]:
-    """Return the hits in the order of their scores, each weighted by how often the memory was used when it was shown."""
+    """Return the hits by their scores, each weighted by how often the memory was used when it was shown."""
     counts = uses.count_uses(conn, [item_name(hit.kind, hit.id) for hit in hits])
     factors = {name: count.factor for name, count in counts.items()}
     return sorted(hits, key=lambda hit: -hit.score * factors.get(item_name(hit.kind, hit.id), 1.0))

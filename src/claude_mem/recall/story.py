@@ -274,14 +274,14 @@ def _injections_by_turn(
     if not injections:
         return {}
     rows_by_name = stories.load_named_items(conn, {name for _, injection in injections for name in injection.names})
-    known = uses.list_session_uses(conn, session.id)
+    strongest_uses = uses.list_session_uses(conn, session.id)
     is_over = session.status in (*ENDED_STATUSES, Status.INTERRUPTED)
     unknown_until = max((turn.last_at for turn in turns if turn.private), default=0) if is_over else None
     by_turn: defaultdict[int, list[StoryInjection]] = defaultdict(list)
     for turn_id, injection in injections:
         is_final = unknown_until is not None and unknown_until < injection.at
         items = [
-            _item(name, rows_by_name, use=known.get((injection.id, name)), is_final=is_final)
+            _item(name, rows_by_name, use=strongest_uses.get((injection.id, name)), is_final=is_final)
             for name in injection.names
         ]
         by_turn[turn_id].append(

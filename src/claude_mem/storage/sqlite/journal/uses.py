@@ -52,21 +52,21 @@ def _items(conn: Connection, rows: Sequence[Row]) -> Iterator[ShownItem]:
 
 
 def _item(conn: Connection, name: str, row: Row, memories: dict[str, Row]) -> ShownItem | None:
-    shown = ShownItem(injection_id=row["id"], name=name, trigger=row["trigger"], at=row["at"], about=row["about"])
+    item = ShownItem(injection_id=row["id"], name=name, trigger=row["trigger"], at=row["at"], about=row["about"])
     kind, _, rest = name.partition(":")
     if kind == "file":
-        return replace(shown, files=frozenset({rest}))
+        return replace(item, files=frozenset({rest}))
     if kind == "call":
         remedy = _find_remedy(conn, row["project_id"], rest, before=row["at"])
-        return replace(shown, warned=rest, commands=remedy)
+        return replace(item, warned=rest, commands=remedy)
     memory = memories.get(f"o{rest}" if rest else name)
     if memory is None:
         return None  # forgotten since
     if kind == "rule":
-        return replace(shown, rule=memory["title"] or "")
+        return replace(item, rule=memory["title"] or "")
     detail = (memory["narrative"] or "")[:DETAIL_CHARS] if row["trigger"] in ("file", "failure") else ""
     return replace(
-        shown,
+        item,
         text=f"{memory['title'] or ''}\n{detail}",
         files=frozenset(msgspec.json.decode(memory["files"], type=list[str])),
         commands=frozenset(msgspec.json.decode(memory["commands"], type=list[str])),
