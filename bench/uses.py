@@ -55,7 +55,7 @@ async def measure(project: str, data: Path) -> list[Figure]:
     finally:
         playing.service.close()
     name = NAMES[project]
-    found = [
+    return [
         *lift_figures(name, "all items", sessions, lambda _: True, goals=True),
         *(
             figure
@@ -69,7 +69,6 @@ async def measure(project: str, data: Path) -> list[Figure]:
         Figure(f"{name}: tokens injected for one used item", totals["tokens"] / max(1, totals["used"]), "", totals["used"]),
         Figure(f"{name}: items that left, because they were never used", left, "", totals["shown"]),
     ]  # fmt: skip
-    return found
 
 
 def load_sessions(conn: Connection) -> list[Judged]:
@@ -86,7 +85,7 @@ def groups(sessions: Sequence[Judged]) -> dict[str, Callable[[ShownItem], bool]]
     """Every trigger, and every kind of item at each."""
     kinds = sorted({(item.trigger, kind_of(item)) for items, _ in sessions for item in items})
     by_label: dict[str, Callable[[ShownItem], bool]] = {}
-    for trigger, kind in kinds:
+    for trigger in sorted({trigger for trigger, _ in kinds}):
         by_label[f"at {trigger}"] = lambda item, trigger=trigger: item.trigger == trigger  # type: ignore[misc]
     for trigger, kind in kinds:
         by_label[f"at {trigger}, {kind}"] = lambda item, key=(trigger, kind): (item.trigger, kind_of(item)) == key  # type: ignore[misc]
