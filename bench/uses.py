@@ -31,7 +31,7 @@ import turns
 from figures import Figure, at_least
 
 from claude_mem.digest.uses import TurnActions, find_uses
-from claude_mem.domain.uses import HELPFUL, ShownItem
+from claude_mem.domain.uses import ShownItem, is_helpful
 from claude_mem.domain.worth import Lift, estimate_lift
 from claude_mem.inject.worth import compare_sessions, read_session_actions
 from claude_mem.storage.sqlite.engine import Connection, fetch_all
@@ -127,7 +127,7 @@ def as_figures(title: str, lift: Lift, sessions: Sequence[Judged], *, goals: boo
 
 
 def is_used(item: ShownItem, actions: TurnActions) -> bool:
-    return item.at <= actions.end and any(use.use in HELPFUL for use in find_uses(actions, [item]))
+    return item.at <= actions.end and is_helpful([use.use for use in find_uses(actions, [item])])
 
 
 def opened_figures(name: str, sessions: Sequence[Judged]) -> list[Figure]:

@@ -105,11 +105,11 @@ GIT = tool("Bash", command="rtk git status")
     [
         ("start", (RIGHT,), {Use.RAN, Use.AVOIDED}),
         ("start", (GIT,), {Use.AVOIDED}),
-        ("start", (FAILS, RIGHT), {Use.NONE}),
+        ("start", (FAILS, RIGHT), {Use.REPEATED}),
         ("start", (READ,), {Use.NONE}),
         ("start", (WRONG,), {Use.CONTRADICTED}),
         ("command", (FAILS, RIGHT), {Use.RAN, Use.AVOIDED}),  # the line came before the first of them
-        ("command", (FAILS, FAILS), {Use.NONE}),
+        ("command", (FAILS, FAILS), {Use.REPEATED}),
     ],
 )
 def test_a_warning_is_followed_contradicted_or_ignored(trigger: str, bodies: tuple[Body, ...], uses: set[Use]) -> None:
@@ -120,7 +120,7 @@ def test_a_rule_is_followed_if_the_call_is_not_made_again() -> None:
     rule = item("rule:3", trigger="command", rule="Never run `npm`")
     npm, pnpm = tool("Bash", command="npm install"), tool("Bash", command="pnpm install")
     assert uses_of(rule, ASK, npm, pnpm) == {Use.AVOIDED}
-    assert uses_of(rule, ASK, npm, npm) == {Use.NONE}
+    assert uses_of(rule, ASK, npm, npm) == {Use.REPEATED}
 
 
 # --- what is learnt --------------------------------------------------------------------------------------------------

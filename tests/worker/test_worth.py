@@ -112,7 +112,7 @@ def vain_sessions(desk: Desk, count: int) -> None:
             conn.execute("insert into injections (host, content_session_id, trigger, at, tokens, names)"
                          " values ('claude', 'a', 'start', 1, 9, '[\"o1\"]')")  # fmt: skip
         conn.execute("insert into uses (injection_id, turn_id, item, use, at) select id, 1, 'o1', 'none', 1 from injections"
-                     " where not exists (select 1 from uses where injection_id = injections.id)")  # fmt: skip
+                     " where content_session_id = 'a' and not exists (select 1 from uses where injection_id = injections.id)")  # fmt: skip
 
     desk.db.write_now(plant)
 

@@ -100,6 +100,8 @@ def _uses_of_warning(item: ShownItem, actions: TurnActions) -> Iterator[tuple[Us
         later = [entry for entry in later if entry[0] > own]
     if item.warned and (worked_at := next((at for at, worked in repeats if worked), 0)):
         yield Use.CONTRADICTED, worked_at
+    elif repeats:
+        yield Use.REPEATED, repeats[0][0]
     instead = [at for at, call, _ in later if item.commands & call_keys(call).keys()]
     program = item.warned.partition(" ")[0]
     others = [at for at, call, _ in later if program and call.program == program and not _is_warned_of(item, call)]

@@ -7,6 +7,7 @@ an item popular.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -15,6 +16,7 @@ class Use(StrEnum):
     """What became of an injected item, the strongest evidence first."""
 
     CONTRADICTED = "contradicted"  # a call that was said to fail worked
+    REPEATED = "repeated"  # the call was made again after the warning
     AVOIDED = "avoided"  # the call was not made again, and another one of the same program was
     FETCHED = "fetched"  # the session asked for the full record
     RAN = "ran"  # its command
@@ -24,12 +26,18 @@ class Use(StrEnum):
     NONE = "none"  # nothing was seen of it
 
 
-HELPFUL = frozenset(Use) - {Use.CONTRADICTED, Use.NONE}
+SPOILS = frozenset({Use.CONTRADICTED, Use.REPEATED})  # one of them in any turn, and the item was of no use
+HELPFUL = frozenset(Use) - SPOILS - {Use.NONE}
 
 PRIOR_USED, PRIOR_UNUSED = 1, 1  # a uniform beta prior
 MIN_FACTOR, MAX_FACTOR = 0.8, 1.2  # of a rank: uses must not outweigh the subject
 # An item leaves the brief once its share of uses is below this, but for this much doubt: after eight vain injections.
 NEVER_USED_SHARE, NEVER_USED_DOUBT = 0.25, 0.1
+
+
+def is_helpful(uses: Collection[Use]) -> bool:
+    """Return whether these uses of one item, in all turns of a session, show that it was of use."""
+    return not SPOILS.intersection(uses) and not HELPFUL.isdisjoint(uses)
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,7 @@ class SessionUses:
 
 def estimate_lift(sessions: Sequence[SessionUses], *, rounds: int = ROUNDS) -> Lift:
     """Return the lift over other sessions, with a bootstrap over sessions and a permutation test."""
-    sessions = [session for session in sessions if session.items and session.others]
+    sessions = [session for session in sessions if session.items]
     if len(sessions) < MIN_SESSIONS:
         return Lift(len(sessions), None, None, Estimate(len(sessions), MIN_SESSIONS), None)
     total = sum(session.items for session in sessions)

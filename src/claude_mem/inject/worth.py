@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from claude_mem.digest.uses import TurnActions, find_uses, read_actions
-from claude_mem.domain.uses import HELPFUL, ShownItem
+from claude_mem.domain.uses import ShownItem, Use, is_helpful
 from claude_mem.domain.worth import SEED, HoldoutEffect, Lift, SessionUses, Worth, estimate_effect, estimate_lift
 from claude_mem.storage.sqlite.engine import Connection, Database
 from claude_mem.storage.sqlite.journal import events, turns, uses
@@ -83,4 +83,7 @@ def compare_sessions(sessions: Sequence[tuple[Sequence[ShownItem], TurnActions]]
 
 
 def _count_used(items: Sequence[ShownItem], actions: TurnActions) -> int:
-    return len({(use.injection_id, use.name) for use in find_uses(actions, items) if use.use in HELPFUL})
+    by_item: defaultdict[tuple[int, str], set[Use]] = defaultdict(set)
+    for use in find_uses(actions, items):
+        by_item[use.injection_id, use.name].add(use.use)
+    return sum(map(is_helpful, by_item.values()))

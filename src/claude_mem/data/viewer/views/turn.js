@@ -192,6 +192,7 @@ const TRIGGER_LABELS = {
   failure: "after an error",
   command: "before a command",
 };
+const SPOILED = ["contradicted", "repeated"]; // a warning that was wrong, or not followed
 const USE_LABELS = {
   fetched: ["fetched", "The session asked for the full text afterwards"],
   opened: ["file opened", "The session read a file that it is about"],
@@ -225,7 +226,7 @@ function injectionUse(items) {
 function injectedItem(item) {
   const [label, reason] = USE_LABELS[item.how] ?? [];
   const unused = item.used === false ? h("span", { class: "muted" }, "no use seen") : null;
-  const note = item.how === "contradicted" ? badge("contradicted", "warn") : unused;
+  const note = SPOILED.includes(item.how) ? badge(item.how, "warn") : unused;
   return h("li", {}, injectedName(item), " ", label ? h("span", { class: "badge good", title: reason }, label) : note);
 }
 

@@ -32,6 +32,7 @@ const USE_LABELS = {
   fetched: "its full text was asked for",
   quoted: "its words were written",
   avoided: "the call it warns of was left out",
+  repeated: "ignored: the call it warns of was made again",
   contradicted: "contradicted: the call it warns of worked",
 };
 

@@ -21,6 +21,9 @@ from claude_mem.storage.sqlite.memory.observations import encode_json
 MAX_INJECTIONS = 300  # of a session, the last ones: an agent may run for days
 DETAIL_CHARS = 200  # of the narrative, which is shown before a file and after a failure
 
+# Of the uses of one item of one injection: whether it was of use, as in `domain.uses.is_helpful`.
+_IS_USED = "(max({0} not in ('none', 'contradicted', 'repeated')) and not max({0} in ('contradicted', 'repeated')))"
+
 _SHOWN_ROWS = """
     select i.id, i.trigger, i.at, i.about, i.names, s.project_id
       from injections i join sdk_sessions s on (s.host, s.content_session_id) = (i.host, i.content_session_id)
@@ -191,9 +194,9 @@ def count_uses(conn: Connection, names: Iterable[str], *, project_id: int = 0) -
     out."""
     rows = fetch_all(
         conn,
-        """
+        f"""
         select item, count(*) as shown, sum(used) as used, sum(contradicted) as contradicted from (
-            select item, max(use not in ('none', 'contradicted')) as used, max(use = 'contradicted') as contradicted
+            select item, {_IS_USED.format("use")} as used, max(use = 'contradicted') as contradicted
               from uses
              where item in (select value from json_each(:names))
                and injection_id not in (select id from injections where held_out)
@@ -215,7 +218,7 @@ def list_uses_by_trigger(conn: Connection, names: Iterable[str]) -> dict[str, li
         conn,
         """
         select u.item, i.trigger, count(distinct i.id) as shown,
-               count(distinct iif(u.use in ('none', 'contradicted'), null, i.id)) as used,
+               count(distinct iif(u.use in ('none', 'contradicted', 'repeated'), null, i.id)) as used,
                json_group_array(distinct u.use) filter (where u.use != 'none') as kinds
           from uses u join injections i on i.id = u.injection_id
          where u.item in (select value from json_each(?)) and not i.held_out
@@ -240,7 +243,7 @@ _IN_PERIOD = """
 _JUDGED = """
     with judged as (
         select s.id as session_id, i.id as injection_id, i.trigger, i.holdout, i.held_out, u.item,
-               max(u.use not in ('none', 'contradicted')) as used, max(u.use = 'contradicted') as contradicted
+               {_IS_USED.format('u.use')} as used, max(u.use = 'contradicted') as contradicted
           from uses u join injections i on i.id = u.injection_id
           join sdk_sessions s on (s.host, s.content_session_id) = (i.host, i.content_session_id)
          where i.at >= :since and (:project = 0 or s.project_id = :project)

@@ -6,7 +6,7 @@ create table uses (
     turn_id       integer not null references turns (id) on delete cascade,
     item          text not null,     -- its name in `injections.names`
     use           text not null check (use in ('none', 'opened', 'edited', 'ran', 'fetched', 'quoted', 'avoided',
-                                               'contradicted')),
+                                               'repeated', 'contradicted')),
     at            integer not null,  -- of the event that shows it; of `none`, the end of the turn
     unique (injection_id, item, turn_id, use)
 ) strict;
