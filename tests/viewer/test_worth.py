@@ -107,19 +107,21 @@ def test_a_period_and_a_project_can_be_chosen(open_page: OpenPage, memory: Lab) 
 
 def test_a_session_says_what_was_held_back_and_what_was_used(open_page: OpenPage, memory: Lab) -> None:
     page = open_page()
-    rows = memory.rows(
-        "select max(i.held_out), s.id from injections i join sdk_sessions s on s.content_session_id ="
-        " i.content_session_id join uses u on u.injection_id = i.id where u.use = 'opened' and i.trigger = 'prompt'"
-        " group by s.id"
+    told = {
+        row["id"]: each
+        for row in memory.client().get("/api/sessions", limit=50)["items"]
+        for turn in memory.client().get(f"/api/session/{row['id']}/story")["turns"]
+        for each in turn["told"]
+    }
+    shown = next(
+        number
+        for number, each in told.items()
+        if not each["held_out"] and any(item["how"] == "opened" for item in each["items"])
     )
-    shown = next(session for held_out, session in rows if not held_out)
     views.show(page, f"/session/{shown}")
     page.get_by_text("Injected at the prompt").first.click()
     expect(page.get_by_text("file opened").first).to_be_visible()
-    silent = memory.rows(
-        "select s.id from injections i join sdk_sessions s on s.content_session_id = i.content_session_id"
-        " where i.held_out and i.trigger = 'prompt'"
-    )[0][0]
+    silent = next(number for number, each in told.items() if each["held_out"])
     views.show(page, f"/session/{silent}")
     expect(page.get_by_text("Held back, for comparison, at the prompt").first).to_be_visible()
 

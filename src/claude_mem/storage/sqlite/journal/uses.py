@@ -240,10 +240,10 @@ _IN_PERIOD = """
      where i.at >= :since and (:project = 0 or s.project_id = :project)
 """
 # One row for each item of an injection that was judged.
-_JUDGED = """
+_JUDGED = f"""
     with judged as (
         select s.id as session_id, i.id as injection_id, i.trigger, i.holdout, i.held_out, u.item,
-               {_IS_USED.format('u.use')} as used, max(u.use = 'contradicted') as contradicted
+               {_IS_USED.format("u.use")} as used, max(u.use = 'contradicted') as contradicted
           from uses u join injections i on i.id = u.injection_id
           join sdk_sessions s on (s.host, s.content_session_id) = (i.host, i.content_session_id)
          where i.at >= :since and (:project = 0 or s.project_id = :project)

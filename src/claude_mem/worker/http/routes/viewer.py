@@ -72,7 +72,7 @@ PUBLIC = (*PATHS, OPEN, OPEN_AGAIN, "/static/{name:path}", "/healthz")
 
 
 async def show_page(_: Service, request: Request) -> Response:
-    """The viewer. Its views: recent memory, search, sessions, observations, projects, next context, worth, cost, health."""
+    """The viewer. Its views: recent memory, search, sessions, observations, projects, context, worth, cost, health."""
     return _respond_with_file(request, "index.html")
 
 
