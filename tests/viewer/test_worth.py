@@ -83,12 +83,12 @@ def test_the_page_shows_the_figures_of_the_route(open_page: OpenPage, memory: La
     assert worth["lift"]["p"] is not None
     assert worth["holdout"]["silent"] > 0
     expect(page.get_by_role("heading", name="What memory is worth here")).to_be_visible()
-    sessions = page.locator(".panel").filter(has=page.get_by_role("heading", name="Sessions"))
-    expect(sessions).to_contain_text(f"{worth['sessions']}in all")
+    sessions = page.locator(".panel").filter(has=page.get_by_role("heading", name="Sessions", exact=True))
+    expect(sessions).to_contain_text(f"in all{worth['sessions']}")
     lift = page.locator(".panel").filter(has=page.get_by_role("heading", name="Lift over other sessions"))
     expect(lift).to_contain_text(f"p = {worth['lift']['p']:.3f}")
     effect = page.locator(".panel").filter(has=page.get_by_role("heading", name="Effect of speaking"))
-    expect(effect).to_contain_text(f"{worth['holdout']['silent']}kept silent")
+    expect(effect).to_contain_text(f"kept silent{worth['holdout']['silent']}")
     expect(effect).to_contain_text("Characters read before the first edit: too little to say")
     table = page.get_by_role("table", name="What was shown and used, by trigger")
     expect(table.get_by_role("row")).to_have_count(len(worth["triggers"]) + 1)

@@ -81,8 +81,10 @@ function figures(worth) {
   return [
     h("div", { class: "grid" }, sessionsPanel(worth), itemsPanel(worth), costPanel(worth)),
     h("div", { class: "grid" }, liftPanel(worth.lift), effectPanel(worth.holdout)),
-    panel("By trigger", triggerTable(worth), note("An item can be used in several ways.")),
-    worth.uses.length ? panel("How items were used", useTable(worth)) : null,
+    panel("By trigger", triggerTable(worth)),
+    worth.uses.length
+      ? panel("How items were used", useTable(worth), note("An item can be used in several ways."))
+      : null,
   ];
 }
 
