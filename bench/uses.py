@@ -24,6 +24,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import figures
 import replay
@@ -50,7 +51,7 @@ async def measure(project: str, data: Path) -> list[Figure]:
             pass
         db = playing.service.db
         sessions = await db.read(load_sessions)
-        totals = await db.read(uses.count_totals, project_id=0, since=0)
+        totals = await db.read(uses.count_use_totals, project_id=0, since=0)
         left = await db.read(count_left)
     finally:
         playing.service.close()
@@ -71,9 +72,9 @@ async def measure(project: str, data: Path) -> list[Figure]:
     ]  # fmt: skip
 
 
-def load_sessions(conn: Connection) -> list[Judged]:
-    rows = fetch_all(conn, "select id from sdk_sessions order by started_at, id")
-    return [(uses.load_session_items(conn, row["id"]), read_session_actions(conn, row["id"])) for row in rows]
+def load_sessions(tx: Any) -> list[Judged]:
+    rows = fetch_all(tx, "select id from sdk_sessions order by started_at, id")
+    return [(uses.load_session_items(tx, row["id"]), read_session_actions(tx, row["id"])) for row in rows]
 
 
 def count_left(conn: Connection) -> int:

@@ -492,9 +492,6 @@ CREATE TABLE history (
 
 CREATE INDEX history_by_observation on history (observation_id, id);
 
-CREATE INDEX events_recalling on events (session_id)
-    where kind = 'tool' and (instr(body, 'get_observations') or instr(body, 'claude-mem show'));
-
 CREATE INDEX sdk_sessions_by_time on sdk_sessions (last_event_at desc, id desc);
 
 CREATE INDEX sdk_sessions_by_host on sdk_sessions (host, last_event_at desc);

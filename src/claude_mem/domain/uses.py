@@ -35,6 +35,12 @@ MIN_FACTOR, MAX_FACTOR = 0.8, 1.2  # of a rank: uses must not outweigh the subje
 NEVER_USED_SHARE, NEVER_USED_DOUBT = 0.25, 0.1
 
 
+def memory_name(name: str) -> str:
+    """Return the name of the observation or summary that an item is about: of `rule:12` it is `o12`."""
+    kind, _, rest = name.partition(":")
+    return f"o{rest}" if kind in ("rule", "repeated") else name
+
+
 def is_helpful(uses: Collection[Use]) -> bool:
     """Return whether these uses of one item, in all turns of a session, show that it was of use."""
     return not SPOILS.intersection(uses) and not HELPFUL.isdisjoint(uses)

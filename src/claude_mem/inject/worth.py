@@ -10,9 +10,7 @@ from dataclasses import replace
 from claude_mem.digest.uses import TurnActions, find_uses, read_actions
 from claude_mem.domain.uses import ShownItem, Use, is_helpful
 from claude_mem.domain.worth import SEED, HoldoutEffect, Lift, SessionUses, Worth, estimate_effect, estimate_lift
-from claude_mem.storage.sqlite.engine import Connection, Database
-from claude_mem.storage.sqlite.journal import events, turns, uses
-from claude_mem.storage.sqlite.memory import projects
+from claude_mem.storage.base import Database, Transaction
 
 MAX_SESSIONS = 60  # of which the lift is estimated: the newest ones whose events are kept
 OTHERS = 10  # sessions with which each is compared
@@ -21,19 +19,19 @@ OTHERS = 10  # sessions with which each is compared
 async def measure_worth(db: Database, *, project_id: int, since: int, holdout: float) -> Worth:
     """Return what memory was worth since a time, in one project or (0) in all."""
     period = {"project_id": project_id, "since": since}
-    totals = await db.read(uses.count_totals, **period)
-    read, again = await db.read(uses.count_reading, **period)
-    moments = await db.read(uses.list_moments, **period)
-    starts = await db.read(uses.list_start_moments, **period)
-    project = await db.read(projects.get_project, project_id) if project_id else None
+    totals = await db.read(lambda tx: tx.journal.count_use_totals(**period))
+    read, again = await db.read(lambda tx: tx.journal.count_reading(**period))
+    moments = await db.read(lambda tx: tx.journal.list_moments(**period))
+    starts = await db.read(lambda tx: tx.journal.list_start_moments(**period))
+    project = await db.read(lambda tx: tx.memory.get_project(project_id)) if project_id else None
     return Worth(
         project=project.name if project else "",
         since=since,
         **totals,
         characters_read=read,
         characters_again=again,
-        triggers=await db.read(uses.list_trigger_totals, **period),
-        uses=await db.read(uses.list_use_totals, **period),
+        triggers=await db.read(lambda tx: tx.journal.list_trigger_totals(**period)),
+        uses=await db.read(lambda tx: tx.journal.list_use_totals(**period)),
         lift=await db.read(measure_lift, **period),
         holdout=HoldoutEffect(
             setting=holdout,
@@ -45,23 +43,23 @@ async def measure_worth(db: Database, *, project_id: int, since: int, holdout: f
     )
 
 
-def measure_lift(conn: Connection, *, project_id: int, since: int) -> Lift:
+def measure_lift(tx: Transaction, *, project_id: int, since: int) -> Lift:
     """Return the lift of use over other sessions of the same project, as far as the events are still stored."""
-    rows = uses.list_judgeable_sessions(conn, project_id=project_id, since=since, limit=MAX_SESSIONS)
+    rows = tx.journal.list_judgeable_sessions(project_id=project_id, since=since, limit=MAX_SESSIONS)
     by_project: defaultdict[int, list[tuple[list[ShownItem], TurnActions]]] = defaultdict(list)
     for row in reversed(rows):
-        actions = read_session_actions(conn, row["id"])
-        by_project[row["project_id"]].append((uses.load_session_items(conn, row["id"]), actions))
+        actions = read_session_actions(tx, row["id"])
+        by_project[row["project_id"]].append((tx.journal.load_session_items(row["id"]), actions))
     return estimate_lift([one for sessions in by_project.values() for one in compare_sessions(sessions)])
 
 
-def read_session_actions(conn: Connection, session_id: int) -> TurnActions:
+def read_session_actions(tx: Transaction, session_id: int) -> TurnActions:
     """Return what a session did, as far as its events are stored."""
     total = TurnActions()
-    for record in turns.list_turns(conn, session_id):
-        turn = turns.load_turn(conn, record.id, with_earlier=False)
+    for record in tx.journal.list_turns(session_id):
+        turn = tx.journal.load_turn(record.id, with_earlier=False)
         if turn is not None and turn.bodies:
-            total.add(read_actions(turn, events.load_times(conn, turn.id)))
+            total.add(read_actions(turn, tx.journal.load_times(turn.id)))
     return total
 
 

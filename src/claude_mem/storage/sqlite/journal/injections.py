@@ -7,11 +7,11 @@ injected, and names the items in it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 import msgspec
 
+from claude_mem.storage.journal_records import InjectionRecord, SessionInjection
 from claude_mem.storage.sqlite.engine import Connection, fetch_all
 
 # Names of observations, summaries, files and calls, and of rules and undone work by the number of their observation.
@@ -49,19 +49,6 @@ def clear_injected_items(conn: Connection, host: str, content_session_id: str) -
 # --- records ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InjectionRecord:
-    """One injection. Only names of items are stored, not their text."""
-
-    trigger: str  # start | prompt | file | failure | command
-    at: int
-    tokens: int
-    names: Sequence[str] = ()
-    about: str = ""
-    holdout: float = 0.0  # the probability with which nothing would have been said
-    held_out: bool = False  # nothing was said: the moment serves for comparison
-
-
 def add_injection_record(conn: Connection, host: str, content_session_id: str, injection: InjectionRecord) -> None:
     """Record an injection. A trigger in the database drops the record if the turn is private."""
     names = [name for name in injection.names if _RECORDED_NAME.match(name)]
@@ -82,19 +69,6 @@ def add_injection_record(conn: Connection, host: str, content_session_id: str, i
             int(injection.held_out),
         ),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class SessionInjection:
-    """One injection into a session, with the names of its items."""
-
-    id: int
-    moment: str
-    about: str
-    at: int
-    tokens: int
-    names: list[str]
-    held_out: bool
 
 
 def list_session_injections(conn: Connection, session_id: int) -> list[SessionInjection]:

@@ -251,7 +251,7 @@ _JUDGED = f"""
 """
 
 
-def count_totals(conn: Connection, *, project_id: int, since: int) -> Row:
+def count_use_totals(conn: Connection, *, project_id: int, since: int) -> Row:
     """Return how many sessions there were, how many were shown something and used something, and the sums over all
     items that could be judged."""
     period = {"project": project_id, "since": since}

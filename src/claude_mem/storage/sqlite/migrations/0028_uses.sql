@@ -12,6 +12,7 @@ create table uses (
 ) strict;
 create index uses_by_item on uses (item, injection_id, use);
 create index uses_by_turn on uses (turn_id);
+drop index events_recalling;  -- uses are stored now
 
 -- The setting `holdout` when the moment was decided: the probability that nothing was said, and whether nothing was. A
 -- row with `held_out` names what would have been said.
