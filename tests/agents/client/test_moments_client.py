@@ -134,11 +134,11 @@ def test_what_was_shown_and_then_used_is_told_with_the_session(lab: Lab) -> None
     assert_healthy(run)
     assert told(run, lab, LESSON)
     lab.wait_digested()
-    sessions = lab.get("/api/sessions")["items"]
+    sessions = lab.api("/api/sessions")["items"]
     (number,) = [row["id"] for row in sessions if row["content_session_id"] == run.session]
-    story = lab.get(f"/api/session/{number}/story")
+    story = lab.api(f"/api/session/{number}/story")
     items = [item for told_once in story["told_at_start"] for item in told_once["items"]]
     assert ("observation", True, "opened") in {(item["kind"], item["used"], item["how"]) for item in items}
-    worth = lab.get("/api/worth")
+    worth = lab.api("/api/worth")
     assert worth["used"] >= 1
     assert worth["sessions_used"] == 1
