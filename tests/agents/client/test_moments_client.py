@@ -129,7 +129,9 @@ def test_what_was_shown_and_then_used_is_told_with_the_session(lab: Lab) -> None
     lab.server.play("COIL-JOB", *coil(lab))
     assert_healthy(lab.claude("COIL-JOB: make the jump work"))
     lab.wait_digested()
-    lab.server.play("LOOK-JOB", [Tool("Read", {"file_path": str(lab.project / FILE)})], [Text("It is degaussed there.")])
+    lab.server.play(
+        "LOOK-JOB", [Tool("Read", {"file_path": str(lab.project / FILE)})], [Text("It is degaussed there.")]
+    )
     run = lab.claude("LOOK-JOB: where is that?")
     assert_healthy(run)
     assert told(run, lab, LESSON)
