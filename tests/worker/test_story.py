@@ -14,7 +14,8 @@ import pytest
 from claude_mem.config import load
 from claude_mem.digest.uses import fetched_names
 from claude_mem.domain.records import Job, ToolUsed
-from claude_mem.storage.sqlite.journal import injections, jobs, turns
+from claude_mem.storage.sqlite.journal import jobs, turns
+from claude_mem.storage.sqlite.journal.store import Journal
 from claude_mem.worker.app import Service
 from tests.support.desk import Desk
 from tests.support.lab import Lab
@@ -180,7 +181,7 @@ def test_what_could_not_be_noted_is_told_all_the_same_and_logged(
     def fail(*_: Any, **__: Any) -> None:
         raise OSError("no room")
 
-    monkeypatch.setattr(injections, "add_injection_record", fail)
+    monkeypatch.setattr(Journal, "add_injection_record", fail)
     assert "rounded once" in desk.say("SessionStart", source="startup")
     assert "an injection could not be recorded" in caplog.text
 
