@@ -492,9 +492,6 @@ CREATE TABLE history (
 
 CREATE INDEX history_by_observation on history (observation_id, id);
 
-CREATE INDEX events_recalling on events (session_id)
-    where kind = 'tool' and (instr(body, 'get_observations') or instr(body, 'claude-mem show'));
-
 CREATE INDEX sdk_sessions_by_time on sdk_sessions (last_event_at desc, id desc);
 
 CREATE INDEX sdk_sessions_by_host on sdk_sessions (host, last_event_at desc);
@@ -873,7 +870,7 @@ CREATE TABLE "injections" (
     at                  integer not null,
     tokens              integer not null,
     names               text not null default '[]'
-) strict;
+, holdout real not null default 0, held_out integer not null default 0) strict;
 
 CREATE INDEX injections_by_session on injections (host, content_session_id, at);
 
@@ -1009,4 +1006,55 @@ end;
 CREATE TRIGGER observations_validity_forgotten after update of forgotten on observations when new.forgotten begin
     delete from confirmations where observation_id = new.id;
     delete from validity_changes where observation_id = new.id;
+end;
+
+CREATE TABLE uses (
+    id            integer primary key,
+    injection_id  integer not null references injections (id) on delete cascade,
+    turn_id       integer not null references turns (id) on delete cascade,
+    item          text not null,     -- its name in `injections.names`
+    use           text not null check (use in ('none', 'opened', 'edited', 'ran', 'fetched', 'quoted', 'avoided',
+                                               'repeated', 'contradicted')),
+    at            integer not null,  -- of the event that shows it; of `none`, the end of the turn
+    unique (injection_id, item, turn_id, use)
+) strict;
+
+CREATE INDEX uses_by_item on uses (item, injection_id, use);
+
+CREATE INDEX uses_by_turn on uses (turn_id);
+
+CREATE INDEX injections_held_out on injections (id) where held_out;
+
+CREATE TABLE turn_reading (
+    turn_id                  integer primary key references turns (id) on delete cascade,
+    characters               integer not null,  -- of files, that tools returned
+    again_characters         integer not null,  -- of these, of files new to the session that an earlier session had read
+    calls_before_edit        integer,           -- tool calls before the first edit of a file; null: there was none
+    characters_before_edit   integer
+) strict;
+
+CREATE TRIGGER injections_uses_deleted after delete on injections begin
+    delete from uses where injection_id = old.id;
+end;
+
+CREATE TRIGGER turns_uses_deleted after delete on turns begin
+    delete from uses where turn_id = old.id;
+    delete from turn_reading where turn_id = old.id;
+end;
+
+CREATE TRIGGER turns_uses_private after update of private on turns when new.private begin
+    delete from uses where turn_id = new.id;
+    delete from turn_reading where turn_id = new.id;
+end;
+
+CREATE TRIGGER observations_uses_forgotten after update of forgotten on observations when new.forgotten begin
+    delete from uses where item in ('o' || new.id, 'rule:' || new.id, 'repeated:' || new.id);
+end;
+
+CREATE TRIGGER observations_uses_deleted after delete on observations begin
+    delete from uses where item in ('o' || old.id, 'rule:' || old.id, 'repeated:' || old.id);
+end;
+
+CREATE TRIGGER summaries_uses_deleted after delete on session_summaries begin
+    delete from uses where item = 's' || old.id;
 end;

@@ -34,6 +34,9 @@ def declarations(routes: Mapping[str, Mapping[str, AnyRoute]]) -> Iterator[str]:
 def _interface(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
     if text := schema.get("description", ""):
         yield f"  /** {' '.join(text.split())} */"
+    if "enum" in schema:
+        yield f"  type {name} = {' | '.join(map(json.dumps, schema['enum']))};\n"
+        return
     yield f"  interface {name} {{"
     required = schema.get("required", ())
     for field, value in schema["properties"].items():

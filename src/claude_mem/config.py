@@ -226,6 +226,13 @@ class Config:
         "Say before a command that it failed here before, what worked instead, and which rule of yours forbids it. One"
         " line, once per session. Commands are never changed or blocked.",
     )
+    holdout: float = setting(
+        0.0,
+        "Share of moments, chosen at random, at which nothing is injected, so that `claude-mem worth` can compare them"
+        " with the others. Your rules and pinned memories are always shown. 0: never; 0.1: one in ten.",
+        low=0,
+        high=0.5,
+    )
     keep_events_days: int = setting(
         7,
         "Days to keep raw events after they were summarized. 0: delete them immediately; refining them later is then"

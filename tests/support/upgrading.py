@@ -51,6 +51,8 @@ insert into breakers values ('anthropic', 3, 99, 'quota', 'spent', 's');
 insert into notices values ('key', 'words', 1, null);
 insert into injected_items values ('claude', 's0', 'o1', 'start', 1);
 insert into injections (host, content_session_id, trigger, at, tokens, names) values ('claude', 's0', 'start', 1, 9, '["o1"]');
+insert into uses (injection_id, turn_id, item, use, at) select max(id), 1, 'o1', 'edited', 1 from injections;
+insert or replace into turn_reading values (1, 10, 5, 2, 7);
 insert into imports (path, file_signature, source, started_at) values ('/x', 'm', 'export', 1);
 insert into backfills (requested_at, sessions, turns, events, observations) values (1, 1, 1, 1, 1);
 insert into backfill_files (backfill_id, path, size, changed_at, state) values (1, '/t', 1, 1, 'read');

@@ -68,7 +68,7 @@ declare namespace Api {
 
   /** A page of the approval queue, the number of all that wait, and where they come from. */
   interface ApprovalQueue {
-    items: any[];
+    items: MemoryItem[];
     hasMore: boolean;
     offset: number;
     limit: number;
@@ -214,6 +214,14 @@ declare namespace Api {
     context_observations: number;
   }
 
+  /** A row that repeats an observation, with the number of words that both have. */
+  interface Copy {
+    id: number;
+    kind: string;
+    shared: number;
+    words: number;
+  }
+
   /** Requests to models and their cost by group, and the state of refining. */
   interface CostReport {
     providers: string[];
@@ -288,7 +296,7 @@ declare namespace Api {
     project_id: number;
     into: number | null;
     goes: GoesWithIt;
-    stays: any[];
+    stays: Copy[];
     backups: number;
   }
 
@@ -386,6 +394,15 @@ declare namespace Api {
     field?: string;
   }
 
+  /** A difference with its 95 % interval. `samples` of at least `needed` are there; with fewer, nothing is claimed. */
+  interface Estimate {
+    samples: number;
+    needed: number;
+    value?: number | null;
+    low?: number | null;
+    high?: number | null;
+  }
+
   /** How many events were captured, and how many of them are in each state. */
   interface EventAccount {
     captured: number;
@@ -442,7 +459,7 @@ declare namespace Api {
 
   /** A part of the feed. `next`: the `before` of the next part; "" if there is none. */
   interface Feed {
-    items: any[];
+    items: MemoryItem[];
     next: string;
   }
 
@@ -485,9 +502,12 @@ declare namespace Api {
     undo_until?: number;
   }
 
+  /** What a memory's code looks like in a work tree now. */
+  type Freshness = "" | "current" | "gone" | "moved" | "outdated" | "partly";
+
   /** What a deletion takes with it: index entries, changes, merged observations, and the starts that mention it. */
   interface GoesWithIt {
-    index: any;
+    index: IndexEntries;
     history: number;
     merged: number[];
     starts: string[];
@@ -513,6 +533,26 @@ declare namespace Api {
     settings: string[];
     secret_rules: string[];
     concerns: Issue[];
+  }
+
+  /** One change of an observation. `undo`: this is the change that undoing would revert. */
+  interface HistoryEntry {
+    at: number;
+    before: any | null;
+    by: string;
+    id: number;
+    undo: boolean;
+    undone: boolean;
+    what: string;
+  }
+
+  /** Moments at which something was said, moments that were kept silent by chance, and how they differ. */
+  interface HoldoutEffect {
+    setting: number;
+    spoken: number;
+    silent: number;
+    used: Estimate;
+    characters: Estimate;
   }
 
   /** An agent. */
@@ -546,6 +586,14 @@ declare namespace Api {
     ended_at: number | null;
   }
 
+  /** How many rows of the index belong to an observation. */
+  interface IndexEntries {
+    documents: number;
+    passages: number;
+    signals: number;
+    vectors: number;
+  }
+
   /** Progress of the index. `embeddable`: documents that get vectors; `busy`: it is not complete. */
   interface IndexProgress {
     documents: number;
@@ -568,7 +616,7 @@ declare namespace Api {
     owed: boolean;
   }
 
-  /** A file or memory of an injection, and whether the session used it (null: unknown) and how. */
+  /** A file, call or memory of an injection, and whether the session used it (null: unknown) and how. */
   interface InjectedItem {
     kind: string;
     used: boolean | null;
@@ -587,13 +635,18 @@ declare namespace Api {
   }
 
   /** A whole list. */
-  interface ItemsOfTrustedSource {
-    items: TrustedSource[];
+  interface ItemsOfHistoryEntry {
+    items: HistoryEntry[];
   }
 
   /** A whole list. */
-  interface ItemsOfMemories {
-    items: any[];
+  interface ItemsOfMemoryItem {
+    items: MemoryItem[];
+  }
+
+  /** A whole list. */
+  interface ItemsOfTrustedSource {
+    items: TrustedSource[];
   }
 
   /** How many jobs of a kind wait, wait for a retry, and are dead letters. */
@@ -666,6 +719,15 @@ declare namespace Api {
     memory_session_id: string | null;
   }
 
+  /** Use of shown items by the sessions that saw them, and by other sessions that did not. `p`: of at least this difference if it were chance. */
+  interface Lift {
+    sessions: number;
+    own: number | null;
+    others: number | null;
+    difference: Estimate;
+    p: number | null;
+  }
+
   /** Counts for a status line: memories in the project of the folder, in all, and of today. */
   interface LineCounts {
     known: number;
@@ -681,7 +743,7 @@ declare namespace Api {
     line: number;
     text: string;
     match: string;
-    items: any[];
+    items: MemoryItem[];
   }
 
   /** A link that logs in one browser, once and within `seconds`. */
@@ -727,6 +789,74 @@ declare namespace Api {
     changed: number;
   }
 
+  /** An observation, a summary, a prompt or a turn. Which fields it has depends on its kind and on the listing. */
+  interface MemoryItem {
+    body?: string;
+    changed_at?: number;
+    closing?: string | null;
+    closing_trust?: string | null;
+    commit_id?: string | null;
+    completed?: string | null;
+    concepts?: string[];
+    content_session_id?: string | null;
+    created_at: number;
+    document_id?: number;
+    explain?: any;
+    facts?: string[];
+    files?: string[];
+    files_edited?: string[];
+    files_modified?: string[];
+    files_read?: string[];
+    forgotten?: boolean;
+    freshness?: string;
+    head?: string;
+    host?: string | null;
+    id: number;
+    into_id?: number | null;
+    investigated?: string | null;
+    key?: string;
+    kind: string;
+    learned?: string | null;
+    memory_session_id?: string | null;
+    model?: string | null;
+    moved_to?: string[];
+    narrative?: string | null;
+    next_steps?: string | null;
+    notes?: string | null;
+    outcome?: string;
+    pinned?: number;
+    project?: string;
+    project_id?: number;
+    prompt?: string;
+    prompt_number?: number | null;
+    provider?: string | null;
+    request?: string | null;
+    score?: number;
+    session_id?: number | null;
+    snippet?: string;
+    sources?: any[];
+    state?: MemoryState;
+    subtitle?: string | null;
+    successor?: Successor | null;
+    summary_id?: number | null;
+    superseded_by?: number | null;
+    text?: string;
+    title?: string | null;
+    tokens?: number | null;
+    trust?: string | null;
+    turn_id?: number | null;
+    type?: string | null;
+    undo_until?: number | null;
+    updated_at?: number | null;
+    uses?: MemoryUses;
+    validity?: string;
+    verdict?: string;
+    why?: string | null;
+    work_commit?: string;
+    work_outcome?: string;
+    writer?: string | null;
+  }
+
   /** The memory that was saved. `held`: why it needs approval. */
   interface MemorySaved {
     success: boolean;
@@ -735,6 +865,26 @@ declare namespace Api {
     title: string;
     project: string;
     held: string;
+  }
+
+  /** The state of an observation, as far as it is known. */
+  interface MemoryState {
+    freshness?: Freshness;
+    outcome?: Outcome;
+    commit_id?: string;
+    paths?: string[];
+    moved_to?: string[];
+    superseded_by?: number | null;
+    is_confirmed?: boolean;
+  }
+
+  /** How often an observation was shown and used, at which triggers, and whether it has left the start context. */
+  interface MemoryUses {
+    contradicted: number;
+    left: boolean;
+    shown: number;
+    triggers: any[];
+    used: number;
   }
 
   /** What was moved, or would move. */
@@ -764,16 +914,39 @@ declare namespace Api {
     switch: Switch;
   }
 
+  /** An event that a fact comes from, in one line. */
+  interface ObservationEvent {
+    at: number;
+    failed: boolean;
+    kind: string;
+    seq: number;
+    text: string;
+    tool: string | null;
+  }
+
+  /** Where an observation comes from. `events_gone`: the events of its turn were purged. */
+  interface ObservationOrigin {
+    events: ObservationEvent[];
+    events_gone: number;
+    project_id: number;
+    prompt: any | null;
+    session: any | null;
+    turn: any | null;
+  }
+
   /** One observation with its origin and its history. `told`: it may be injected; `held`: why it may not be. */
   interface ObservationPage {
-    observation: any;
+    observation: MemoryItem;
     told: boolean;
     held: string;
-    origin: any;
-    history: any[];
-    validity: any[];
+    origin: ObservationOrigin;
+    history: HistoryEntry[];
+    validity: ValidityChange[];
     types: string[];
   }
+
+  /** What became of the work that a memory describes. */
+  type Outcome = "" | "committed" | "dropped" | "failed" | "landed" | "reverted" | "tried";
 
   /** A turn in the outline. */
   interface OutlineLine {
@@ -792,16 +965,16 @@ declare namespace Api {
   }
 
   /** A part of a list. `hasMore`: there are more after it. */
-  interface PageOfSessionDetails {
-    items: SessionDetails[];
+  interface PageOfMemoryItem {
+    items: MemoryItem[];
     hasMore: boolean;
     offset: number;
     limit: number;
   }
 
   /** A part of a list. `hasMore`: there are more after it. */
-  interface PageOfMemories {
-    items: any[];
+  interface PageOfSessionDetails {
+    items: SessionDetails[];
     hasMore: boolean;
     offset: number;
     limit: number;
@@ -882,7 +1055,7 @@ declare namespace Api {
     aliases: Alias[];
     folders: string[];
     open: string[];
-    last_summary: any | null;
+    last_summary: MemoryItem | null;
     related: RelatedProject[];
     switch: Switch;
   }
@@ -901,7 +1074,7 @@ declare namespace Api {
   interface PromptContext {
     context: string;
     count: number;
-    items: any[];
+    items: MemoryItem[];
   }
 
   /** The session and the number of the prompt, and why it was skipped. */
@@ -1067,7 +1240,7 @@ declare namespace Api {
 
   /** Changed memories, each with its `successor` and when the change was seen, and how many there are of each kind. */
   interface ReviewPage {
-    items: any[];
+    items: MemoryItem[];
     counts: Record<string, number>;
     hasMore: boolean;
     offset: number;
@@ -1124,9 +1297,9 @@ declare namespace Api {
     cost: number;
     turns: TurnRecord[];
     events: EventLine[];
-    prompts: any[];
-    observations: any[];
-    summaries: any[];
+    prompts: MemoryItem[];
+    observations: MemoryItem[];
+    summaries: MemoryItem[];
   }
 
   /** A session with its counts. */
@@ -1298,7 +1471,7 @@ declare namespace Api {
     read: number | null;
   }
 
-  /** What was injected at one moment. */
+  /** What was injected at one moment; `held_out`: what would have been, in a moment that stayed silent. */
   interface StoryInjection {
     id: number;
     moment: string;
@@ -1306,6 +1479,7 @@ declare namespace Api {
     at: number;
     tokens: number;
     items: InjectedItem[];
+    held_out?: boolean;
   }
 
   /** An observation of a turn. */
@@ -1390,6 +1564,15 @@ declare namespace Api {
     whole?: boolean;
   }
 
+  /** The observation that superseded another. */
+  interface Successor {
+    created_at: number;
+    id: number;
+    narrative: string | null;
+    title: string | null;
+    type: string | null;
+  }
+
   interface Summary {
     request?: string;
     investigated?: string;
@@ -1430,7 +1613,7 @@ declare namespace Api {
 
   /** What happened around a point. */
   interface TimelinePage {
-    items: any[];
+    items: MemoryItem[];
     anchor: TimelineAnchor;
   }
 
@@ -1445,6 +1628,15 @@ declare namespace Api {
     id: number;
     title: string | null;
     session_id?: number;
+  }
+
+  /** What was shown at one trigger, how much of it was used, and what it cost. */
+  interface TriggerWorth {
+    trigger: string;
+    injections: number;
+    shown: number;
+    used: number;
+    tokens: number;
   }
 
   /** An external source that the user trusts in a project. */
@@ -1509,7 +1701,7 @@ declare namespace Api {
   interface Undone {
     undone: string;
     ids: number[];
-    observation: any;
+    observation: MemoryItem;
   }
 
   /** Token counts as the provider reported them, and the cost in dollars if it did. */
@@ -1519,6 +1711,22 @@ declare namespace Api {
     written_tokens: number;
     output_tokens: number;
     cost: number | null;
+  }
+
+  /** How many shown items were used in one way. An item can be used in several. */
+  interface UseCount {
+    use: string;
+    items: number;
+  }
+
+  /** When an observation was first seen with a validity, and the title of the one that superseded it. */
+  interface ValidityChange {
+    at: number;
+    commit_id: string;
+    head: string;
+    successor: string | null;
+    superseded_by: number | null;
+    validity: string;
   }
 
   /** The worker as it reports itself in the statistics. */
@@ -1550,13 +1758,35 @@ declare namespace Api {
     door: string[];
   }
 
+  /** What memory was worth in a period: what was shown, what was used, and what can be said about the effect. */
+  interface Worth {
+    project: string;
+    since: number;
+    sessions: number;
+    sessions_shown: number;
+    sessions_used: number;
+    injections: number;
+    shown: number;
+    used: number;
+    contradicted: number;
+    tokens: number;
+    warnings: number;
+    followed: number;
+    characters_read: number;
+    characters_again: number;
+    triggers: TriggerWorth[];
+    uses: UseCount[];
+    lift: Lift;
+    holdout: HoldoutEffect;
+  }
+
   /** The answer to GET of a path. */
   type Get<Path extends string> =
     Path extends "/api/audit/log" ? AuditLog :
     Path extends "/api/context/at" ? ContextAt :
     Path extends "/api/cost/days" ? DailyCost :
     Path extends "/api/health/page" ? HealthPage :
-    Path extends "/api/observations/by-file" ? ItemsOfMemories :
+    Path extends "/api/observations/by-file" ? ItemsOfMemoryItem :
     Path extends "/api/audit" ? SelfChecks :
     Path extends "/api/backfill" ? BackfillProgress :
     Path extends "/api/backup" ? ListedBackup[] :
@@ -1570,9 +1800,9 @@ declare namespace Api {
     Path extends "/api/line" ? LineCounts :
     Path extends "/api/logs" ? LogPage :
     Path extends "/api/now" ? Activity :
-    Path extends "/api/observations" ? PageOfMemories :
+    Path extends "/api/observations" ? PageOfMemoryItem :
     Path extends "/api/projects" ? ProjectList :
-    Path extends "/api/prompts" ? PageOfMemories :
+    Path extends "/api/prompts" ? PageOfMemoryItem :
     Path extends "/api/quarantine" ? ApprovalQueue :
     Path extends "/api/queue" ? Queue :
     Path extends "/api/readiness" ? Readiness :
@@ -1580,19 +1810,20 @@ declare namespace Api {
     Path extends "/api/reprocess" ? ReprocessProgress :
     Path extends "/api/review" ? ReviewPage :
     Path extends "/api/scrub" ? ScrubStatus :
-    Path extends "/api/search" ? PageOfMemories :
+    Path extends "/api/search" ? PageOfMemoryItem :
     Path extends "/api/sessions" ? PageOfSessionDetails :
     Path extends "/api/settings" ? Record<string, Setting> :
     Path extends "/api/stats" ? Stats :
-    Path extends "/api/summaries" ? PageOfMemories :
+    Path extends "/api/summaries" ? PageOfMemoryItem :
     Path extends "/api/timeline" ? TimelinePage :
     Path extends "/api/trust" ? ItemsOfTrustedSource :
     Path extends "/api/why" ? LineHistory :
+    Path extends "/api/worth" ? Worth :
     Path extends "/open/again" ? Challenge :
     Path extends `/api/observation/${string}/forget` ? DeletionOfOne :
-    Path extends `/api/observation/${string}/history` ? ItemsOfMemories :
+    Path extends `/api/observation/${string}/history` ? ItemsOfHistoryEntry :
     Path extends `/api/observation/${string}/page` ? ObservationPage :
-    Path extends `/api/observation/${string}/related` ? ItemsOfMemories :
+    Path extends `/api/observation/${string}/related` ? ItemsOfMemoryItem :
     Path extends `/api/project/${string}/context` ? NextContext :
     Path extends `/api/project/${string}/days` ? Days :
     Path extends `/api/project/${string}/files` ? Files :
@@ -1600,12 +1831,12 @@ declare namespace Api {
     Path extends `/api/session/${string}/events` ? EventsPage :
     Path extends `/api/session/${string}/story` ? Story :
     Path extends `/api/import/${string}` ? ImportStatus :
-    Path extends `/api/observation/${string}` ? any :
+    Path extends `/api/observation/${string}` ? MemoryItem :
     Path extends `/api/open/${string}` ? LinkState :
     Path extends `/api/project/${string}` ? ProjectPage :
-    Path extends `/api/prompt/${string}` ? any :
+    Path extends `/api/prompt/${string}` ? MemoryItem :
     Path extends `/api/session/${string}` ? SessionContent :
-    Path extends `/api/summary/${string}` ? any :
+    Path extends `/api/summary/${string}` ? MemoryItem :
     Path extends `/sessions/${string}/status` ? SessionStatus :
     Path extends `/sessions/${string}` ? SessionStatus :
     any;
@@ -1618,7 +1849,7 @@ declare namespace Api {
     Path extends "/api/context/semantic" ? PromptContext :
     Path extends "/api/forget/preview" ? DeletionPreview :
     Path extends "/api/memory/save" ? MemorySaved :
-    Path extends "/api/observations/batch" ? ItemsOfMemories :
+    Path extends "/api/observations/batch" ? ItemsOfMemoryItem :
     Path extends "/api/queue/retry" ? Retried :
     Path extends "/api/sessions/complete" ? Queued :
     Path extends "/api/sessions/init" ? PromptReceived :
@@ -1641,18 +1872,18 @@ declare namespace Api {
     Path extends "/open/again" ? RenewedLogin :
     Path extends "/open" ? Admission :
     Path extends `/api/forget/${string}/undo` ? DeletionUndone :
-    Path extends `/api/observation/${string}/approve` ? any :
-    Path extends `/api/observation/${string}/keep` ? any :
-    Path extends `/api/observation/${string}/merge` ? any :
-    Path extends `/api/observation/${string}/pin` ? any :
+    Path extends `/api/observation/${string}/approve` ? MemoryItem :
+    Path extends `/api/observation/${string}/keep` ? MemoryItem :
+    Path extends `/api/observation/${string}/merge` ? MemoryItem :
+    Path extends `/api/observation/${string}/pin` ? MemoryItem :
     Path extends `/api/observation/${string}/undo` ? Undone :
-    Path extends `/api/observation/${string}/wrong` ? any :
+    Path extends `/api/observation/${string}/wrong` ? MemoryItem :
     Path extends `/api/project/${string}/merge` ? Merge :
     Path extends `/api/project/${string}/off` ? Switched :
     Path extends `/api/project/${string}/on` ? Switched :
     Path extends `/api/queue/${string}/retry` ? Retried :
-    Path extends `/api/summary/${string}/approve` ? any :
-    Path extends `/api/summary/${string}/wrong` ? any :
+    Path extends `/api/summary/${string}/approve` ? MemoryItem :
+    Path extends `/api/summary/${string}/wrong` ? MemoryItem :
     Path extends `/sessions/${string}/init` ? PromptReceived :
     Path extends `/sessions/${string}/observations` ? Queued :
     Path extends `/sessions/${string}/summarize` ? Queued :
@@ -1661,7 +1892,7 @@ declare namespace Api {
   /** The answer to PATCH of a path. */
   type Patch<Path extends string> =
     Path extends "/api/settings" ? SettingsChanged :
-    Path extends `/api/observation/${string}` ? any :
+    Path extends `/api/observation/${string}` ? MemoryItem :
     Path extends `/api/project/${string}` ? Project :
     any;
 
@@ -1669,10 +1900,10 @@ declare namespace Api {
   type Delete<Path extends string> =
     Path extends "/api/backfill" ? Cancelled :
     Path extends "/api/trust" ? SourceDistrusted :
-    Path extends `/api/observation/${string}/keep` ? any :
-    Path extends `/api/observation/${string}/pin` ? any :
-    Path extends `/api/observation/${string}/wrong` ? any :
-    Path extends `/api/summary/${string}/wrong` ? any :
+    Path extends `/api/observation/${string}/keep` ? MemoryItem :
+    Path extends `/api/observation/${string}/pin` ? MemoryItem :
+    Path extends `/api/observation/${string}/wrong` ? MemoryItem :
+    Path extends `/api/summary/${string}/wrong` ? MemoryItem :
     Path extends `/api/observation/${string}` ? Forgotten :
     Path extends `/api/queue/${string}` ? Dropped :
     Path extends `/sessions/${string}` ? SessionFailed :

@@ -41,6 +41,16 @@ class MemoryState:
 UNKNOWN_STATE = MemoryState()
 
 
+class MemoryUses(TypedDict):
+    """How often an observation was shown and used, at which triggers, and whether it has left the start context."""
+
+    shown: int
+    used: int
+    contradicted: int
+    left: bool
+    triggers: list[dict[str, Any]]
+
+
 class MemoryItem(TypedDict, total=False):
     """An observation, a summary, a prompt or a turn. Which fields it has depends on its kind and on the listing."""
 
@@ -91,6 +101,7 @@ class MemoryItem(TypedDict, total=False):
     trust: str | None
     why: str | None
     verdict: str
+    uses: MemoryUses  # of an observation in full
     # the state of the code that an observation speaks of
     validity: str
     freshness: str

@@ -100,6 +100,15 @@ class ComposedContext:
     text: str
     item_names: tuple[str, ...] = ()
     repeated_names: tuple[str, ...] = ()
+    always_text: str = ""  # rules and pinned memories alone, for a moment that is held out
+    always_names: tuple[str, ...] = ()
+    holdout: float = 0.0
+    held_out: bool = False
+
+    @property
+    def said(self) -> str:
+        """The text that is given to the session."""
+        return self.always_text if self.held_out else self.text
 
 
 NO_CONTEXT = ComposedContext("")
@@ -137,7 +146,8 @@ def gather_memory(
     """Return the memory of these projects, named after the last one; with `after_id`, only what is newer than that
     observation.
 
-    What no longer holds in the work tree at `root` (default: the project's own) is left out, unless it is pinned.
+    What no longer holds in the work tree at `root` (default: the project's own) is left out, unless it is pinned. So is
+    what was shown many times and never used.
     """
     row = tx.memory.find_project(project_ids[-1]) if project_ids else None
     if row is None:
@@ -148,6 +158,11 @@ def gather_memory(
     decisions = tx.memory.list_decisions_and_gotchas(project_ids, limit=DECISIONS, **filters)
     row_ids = [item["id"] for item in (*pinned, *recent, *decisions)]
     states = tx.memory.load_states(row_ids, root or row.root or "", looks)
+    counts = tx.journal.count_uses([f"o{row_id}" for row_id in row_ids])
+    recent, decisions = (
+        [item for item in rows if not select.has_left(item, counts.get(f"o{item['id']}"))]
+        for rows in (recent, decisions)
+    )
     return ProjectMemory(
         row.name,
         tx.memory.list_injectable_rules(project_ids, limit=RULES, **filters),
@@ -219,10 +234,16 @@ def _compose(head: list[str], memory: ProjectMemory, icons: Icons, budget_tokens
     item_names = tuple(
         dict.fromkeys(item.item_name for section in sections for item in section.lines if item.item_name)
     )
+    always = [section for section in sections if section.title in (RULES_TITLE, PINNED_TITLE)]
+    always_lines = [
+        line for section in always for line in (f"\n{section.title}", *(item.text for item in section.lines))
+    ]
     return ComposedContext(
         _fence([*head, *lines, f"\n{MORE}"]),
         item_names,
         tuple(_find_repeated(memory.recent, sections, set(item_names))),
+        _fence([*head, *always_lines]) if always else "",
+        tuple(item.item_name for section in always for item in section.lines),
     )
 
 

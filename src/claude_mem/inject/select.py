@@ -23,6 +23,7 @@ from claude_mem.digest.titles import is_presentable
 from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.records import ObservationType
 from claude_mem.domain.text import shorten, single_line
+from claude_mem.domain.uses import UseCounts
 from claude_mem.domain.words import search_terms
 
 Row = MemoryItem
@@ -379,6 +380,12 @@ def is_user_chosen(row: Row) -> bool:
     """Return whether the user chose the words (a rule, a note) or the row (pinned, approved)."""
     is_by_user = row["type"] == ObservationType.RULE or row.get("trust") == "user" or row.get("session_id") is None
     return is_by_user or row.get("verdict") == "approved" or bool(row.get("pinned"))
+
+
+def has_left(row: Row, counts: UseCounts | None) -> bool:
+    """Return whether a row has left the brief, because it was shown many times and never used. What the user chose
+    stays."""
+    return counts is not None and counts.is_never_used and not is_user_chosen(row)
 
 
 def is_knowledge(row: Row) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from claude_mem.agents.canonical import string_or_empty
@@ -44,10 +44,23 @@ MAX_EDIT_LINES = 4_000
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """The injected text, and the names of the items that count as injected from then on."""
+    """The injected text, and the names of the items that count as injected from then on.
+
+    `always_text` and `always_names` are the part that the user wrote or approved. In a moment that is `held_out`, only
+    that part is said.
+    """
 
     text: str = ""
     item_names: tuple[str, ...] = ()
+    always_text: str = ""
+    always_names: tuple[str, ...] = ()
+    holdout: float = 0.0
+    held_out: bool = False
+
+    @property
+    def said(self) -> str:
+        """The text that is given to the session."""
+        return self.always_text if self.held_out else self.text
 
 
 NO_INJECTION = Injection()
@@ -87,11 +100,15 @@ async def inject_at_prompt(
         db, indexer, trigger.text, where, items=4 * PROMPT_ITEMS, files=PROMPT_FILES
     )
     candidates = [hit for hit in hits if _may_inject(hit) and item_name(hit.kind, hit.id) not in injected_names]
+    candidates = await db.read(_by_use, candidates)
     row_ids = [hit.id for hit in candidates if hit.kind == "observation"]
     states = await db.read(lambda tx: tx.memory.load_states(row_ids, root))
     by_hit = [states.get(hit.id, UNKNOWN_STATE) if hit.kind == "observation" else UNKNOWN_STATE for hit in candidates]
     new_hits = [(hit, state) for hit, state in zip(candidates, by_hit, strict=True) if state.holds]
-    new_files = [path for path in files if f"file:{path}" not in injected_names]
+    file_names = [f"file:{path}" for path in files]
+    use_counts = await db.read(lambda tx: tx.journal.count_uses(file_names, project_id=project_id))
+    never_used = {name for name, counts in use_counts.items() if counts.is_never_used}
+    new_files = [path for path in files if f"file:{path}" not in injected_names | never_used]
     return _compose_for_prompt(new_hits[:PROMPT_ITEMS], new_files, icons)
 
 
@@ -109,6 +126,13 @@ def _may_inject(hit: rank.Hit) -> bool:
     Prompts and turns are only found by an explicit search, and external memories are not injected.
     """
     return hit.kind in _INJECTED_KINDS and is_injectable(hit.row)
+
+
+def _by_use(tx: Transaction, hits: Sequence[rank.Hit]) -> list[rank.Hit]:
+    """Return the hits by their scores, each weighted by how often the memory was used when it was shown."""
+    counts = tx.journal.count_uses([item_name(hit.kind, hit.id) for hit in hits])
+    factors = {name: count.factor for name, count in counts.items()}
+    return sorted(hits, key=lambda hit: -hit.score * factors.get(item_name(hit.kind, hit.id), 1.0))
 
 
 def _compose_for_prompt(hits: Sequence[tuple[rank.Hit, MemoryState]], files: Sequence[str], icons: Icons) -> Injection:
@@ -132,17 +156,24 @@ def _hit_line(hit: rank.Hit, icons: Icons) -> str:
 
 def compose(head: str, lines: Iterable[Line], budget: int) -> Injection:
     """Return an injection with as many safe lines as fit into the budget, or `NO_INJECTION`."""
-    text_lines, item_names = [head], list[str]()
+    text_lines, item_names, always_names = [head], list[str](), list[str]()
+    always_lines = [head]
     room = budget - estimate_tokens(fenced([head]))
     candidates = list(lines)
     is_safe = which_may_be_injected([(line, trusted) for line, _, trusted in candidates])
-    for line, names, _ in (candidates[index] for index in range(len(candidates)) if is_safe[index]):
+    for line, names, is_always in (candidates[index] for index in range(len(candidates)) if is_safe[index]):
         room -= estimate_tokens(line) + 1
         if room < 0:
             break
         text_lines.append(line)
         item_names += names
-    return Injection(fenced(text_lines), tuple(item_names)) if item_names else NO_INJECTION
+        if is_always:
+            always_lines.append(line)
+            always_names += names
+    if not item_names:
+        return NO_INJECTION
+    always_text = fenced(always_lines) if always_names else ""
+    return Injection(fenced(text_lines), tuple(item_names), always_text, tuple(always_names))
 
 
 # --- before a file is read or edited ---------------------------------------------------------------------------------
@@ -175,7 +206,7 @@ def inject_at_file(
     injection = compose(head, [*repeated, *lines], FILE_TOKENS)
     if not rows or not injection.text:
         return injection
-    return Injection(injection.text, (*injection.item_names, f"{FILE_PREFIX}{path}"))
+    return replace(injection, item_names=(*injection.item_names, f"{FILE_PREFIX}{path}"))
 
 
 def _rows_about(

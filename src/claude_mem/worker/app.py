@@ -35,6 +35,7 @@ from claude_mem.domain import ids
 from claude_mem.domain.project_reports import MergePreview
 from claude_mem.domain.records import Job, ObservationType, Receipt, StreamEvent
 from claude_mem.domain.reports import BackfillRequested, DeletionProgress, EventAccount, ReprocessCounts
+from claude_mem.inject.holdout import Holdout
 from claude_mem.inject.render import render
 from claude_mem.inject.service import ContextService
 from claude_mem.maintain.audit import AuditRecorder, SelfCheck
@@ -59,6 +60,7 @@ from claude_mem.storage.records import PERSON, DeletionScope
 from claude_mem.storage.sqlite import backup, damage, external_db
 from claude_mem.storage.sqlite.database import Database
 from claude_mem.storage.sqlite.deletion import tombstones
+from claude_mem.storage.sqlite.deletion.keyed_hash import make_keyed_hash
 from claude_mem.storage.sqlite.engine import resolve_database_path
 from claude_mem.system import data_directory, process
 from claude_mem.system.failpoints import failpoint
@@ -136,7 +138,13 @@ class Service:
         self.recorder = AuditRecorder(self.db, config.data_dir)
         self.refiner.outgoing_recorder = self.recorder.record_request
         self.context_service = ContextService(
-            self.db, config, self.indexer, self.recorder, self.icons, ready=self._settle_briefly
+            self.db,
+            config,
+            self.indexer,
+            self.recorder,
+            self.icons,
+            ready=self._settle_briefly,
+            holdout=Holdout(config.holdout, make_keyed_hash(config.data_dir)),
         )
         self.self_check = SelfCheck(self.db, self.spool, self.recorder)
         self.deletion_service = DeletionService(

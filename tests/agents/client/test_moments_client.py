@@ -122,3 +122,25 @@ def test_a_command_that_failed_in_an_earlier_session_is_met_with_what_works(lab:
     assert counts[-1] == 1, "once, though the command ran twice"
     hint = next(text for text in lab.server.of(run.session)[-1].contexts if line in text)
     assert "about this command" in hint, "before the command, not only after its failure"
+
+
+def test_what_was_shown_and_then_used_is_told_with_the_session(lab: Lab) -> None:  # noqa: F811
+    """Session B is shown the work of session A at its start, and then opens its file."""
+    lab.server.play("COIL-JOB", *coil(lab))
+    assert_healthy(lab.claude("COIL-JOB: make the jump work"))
+    lab.wait_digested()
+    lab.server.play(
+        "LOOK-JOB", [Tool("Read", {"file_path": str(lab.project / FILE)})], [Text("It is degaussed there.")]
+    )
+    run = lab.claude("LOOK-JOB: where is that?")
+    assert_healthy(run)
+    assert told(run, lab, LESSON)
+    lab.wait_digested()
+    sessions = lab.api("/api/sessions")["items"]
+    (number,) = [row["id"] for row in sessions if row["content_session_id"] == run.session]
+    story = lab.api(f"/api/session/{number}/story")
+    items = [item for told_once in story["told_at_start"] for item in told_once["items"]]
+    assert ("observation", True, "opened") in {(item["kind"], item["used"], item["how"]) for item in items}
+    worth = lab.api("/api/worth")
+    assert worth["used"] >= 1
+    assert worth["sessions_used"] == 1

@@ -123,7 +123,7 @@ async def inject_at_start(service: Service, request: Request) -> Response:
         )
         background = BackgroundTask(_record_quietly, record)
     failpoint("inject.composed")
-    answer = answers.compose_answer(event.host, "SessionStart", start.text, notice=f"{greeting} {notice}".strip())
+    answer = answers.compose_answer(event.host, "SessionStart", start.said, notice=f"{greeting} {notice}".strip())
     return Response(answer, media_type="application/json", background=background)
 
 
@@ -138,7 +138,7 @@ async def inject_at_trigger(service: Service, request: Request) -> Response:
         else None
     )
     is_for_user = trigger.kind == "permission"  # who decides; the model is not told
-    context, notice = ("", injection.text) if is_for_user else (injection.text, "")
+    context, notice = ("", injection.text) if is_for_user else (injection.said, "")
     answer = answers.compose_answer(trigger.host, trigger.event, context, notice=notice)
     return Response(answer, media_type="application/json", background=background)
 
