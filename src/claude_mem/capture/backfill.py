@@ -59,6 +59,7 @@ class BackfillPart:
     cwd: str
     events: tuple[Event, ...]
     closings: dict[str, Event]
+    branches: tuple[str, ...]
     problem: str
     bad_lines: int
     offset: int
@@ -109,6 +110,7 @@ def read_part(file: BackfillFile, config: Config) -> BackfillPart | SkippedFile:
         cwd=transcript.cwd,
         events=tuple(events.values()),
         closings=closings,
+        branches=tuple(map(make_storable, transcript.branches)),
         problem=transcript.problem,
         bad_lines=transcript.bad_lines + bad_events + bad_closings,
         offset=transcript.offset,
@@ -195,6 +197,8 @@ def _store_part(conn: Connection, *, file: BackfillFile, part: BackfillPart) -> 
         session = sessions.get_session(conn, session_id)
         events = [replace(event, content_session_id=session.content_session_id) for event in part.events]
         news = transcripts.add_missing_events(conn, session, events, now=now)
+    if session_id:
+        sessions.record_session_branches(conn, session_id, part.branches)
     if session_id and not file.agent:
         sessions.advance_last_event(
             conn, session_id, max((event.at for event in part.events), default=0), opened_by_us=opened

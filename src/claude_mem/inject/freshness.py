@@ -22,7 +22,7 @@ from claude_mem.domain.anchors import Outcome
 from claude_mem.domain.errors import NotFound, OperationFailed
 from claude_mem.storage.sqlite.engine import Connection, Database
 from claude_mem.storage.sqlite.memory import anchors as store
-from claude_mem.storage.sqlite.memory import validity
+from claude_mem.storage.sqlite.memory import sessions, validity
 from claude_mem.storage.sqlite.memory.anchors import Look, StoredAnchor, StoredOutcome
 from claude_mem.system import git_files, untrusted_files
 from claude_mem.system.git_objects import CommitInfo, GitObjects
@@ -36,6 +36,7 @@ MAX_RENAME_CANDIDATES = 40
 MAX_NAME_CHARS = 250
 COMMIT_FILES = 100  # of a commit that are read at once
 DAY_MS = 86_400_000
+RECENT_MS = 10 * 60_000  # work since then was done on the branch that is checked out now
 COMMIT_MS = 14 * DAY_MS  # work that is in no commit after this time was dropped
 _ENDED = (Outcome.DROPPED, Outcome.REVERTED)
 _IN_COMMIT = (Outcome.COMMITTED, Outcome.LANDED)
@@ -550,4 +551,7 @@ def _store_inspection(conn: Connection, root: str, inspection: Inspection, *, pr
         store.record_outcome(conn, verdict.observation_id, verdict.outcome, commit=verdict.commit, now=now)
     store.record_looks(conn, root, inspection.looks, commit=inspection.head)
     if inspection.head:
-        store.record_head(conn, project_id, head=inspection.head, branch=inspection.branch, since=now - 10 * 60_000)
+        since = now - RECENT_MS
+        store.record_head(conn, project_id, head=inspection.head, branch=inspection.branch, since=since)
+        if inspection.branch:
+            sessions.record_branch_of_recent_work(conn, project_id, root, inspection.branch, since=since)

@@ -7,10 +7,12 @@ they never block or change what the agent was about to do.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from claude_mem.agents.canonical import string_or_empty
@@ -24,12 +26,13 @@ from claude_mem.domain.text import estimate_tokens, local_time, shorten
 from claude_mem.inject.brief import fenced, is_user_approved, state_note, which_may_be_injected, with_states
 from claude_mem.privacy.display import defuse_links
 from claude_mem.privacy.injection_rules import is_name
-from claude_mem.recall import rank
+from claude_mem.recall import likely_files, rank
 from claude_mem.recall.matrix import Indexer
 from claude_mem.storage.sqlite.engine import Connection, Database, Row
 from claude_mem.storage.sqlite.memory import anchors, observations, projects, search
 from claude_mem.storage.sqlite.memory.anchors import UNKNOWN_STATE, MemoryState
 from claude_mem.storage.sqlite.memory.search import SearchFilter
+from claude_mem.system import git_files
 
 PROMPT_ITEMS, PROMPT_FILES, PROMPT_TOKENS = 5, 10, 600
 FILE_ITEMS, FILE_TOKENS = 4, 250
@@ -83,16 +86,35 @@ async def inject_at_prompt(
     if not is_searchable(trigger.text):
         return NO_INJECTION
     where = SearchFilter(project_ids=(project_id,), exclude_session_id=session_id)
-    hits, files = await rank.find_for_prompt(
-        db, indexer, trigger.text, where, items=4 * PROMPT_ITEMS, files=PROMPT_FILES
-    )
+    hits, ranked = await rank.find_for_prompt(db, indexer, trigger.text, where, items=4 * PROMPT_ITEMS)
+    files = await _find_files(db, trigger.text, ranked, where, root=root)
     candidates = [hit for hit in hits if _may_inject(hit) and item_name(hit.kind, hit.id) not in injected_names]
     row_ids = [hit.id for hit in candidates if hit.kind == "observation"]
     states = await db.read(anchors.load_states, row_ids, root)
     by_hit = [states.get(hit.id, UNKNOWN_STATE) if hit.kind == "observation" else UNKNOWN_STATE for hit in candidates]
     new_hits = [(hit, state) for hit, state in zip(candidates, by_hit, strict=True) if state.holds]
-    new_files = [path for path in files if f"file:{path}" not in injected_names]
+    new_files = [path for path in files if f"file:{path}" not in injected_names][:PROMPT_FILES]
     return _compose_for_prompt(new_hits[:PROMPT_ITEMS], new_files, icons)
+
+
+async def _find_files(
+    db: Database, prompt: str, ranked: Sequence[rank.SearchCandidate], where: SearchFilter, *, root: str
+) -> list[str]:
+    """Return the files that a prompt probably concerns, likeliest first, without those that are gone."""
+    if not likely_files.is_predictable(ranked):
+        return []
+    history = await db.read(likely_files.gather_history, where)
+    return await asyncio.to_thread(_rank_files, prompt, ranked, history, root)
+
+
+def _rank_files(
+    prompt: str, ranked: Sequence[rank.SearchCandidate], history: likely_files.FileHistory, root: str
+) -> list[str]:
+    branch = git_files.current_branch(Path(os.path.realpath(root))) if root else ""
+    files = likely_files.predict(likely_files.signs_of(prompt, ranked, branch), history, limit=3 * PROMPT_FILES)
+    if not Path(root).is_dir():  # a worktree that was removed, or another machine's
+        return files
+    return [path for path in files if os.path.lexists(f"{root}/{path}")]
 
 
 def is_searchable(prompt: str) -> bool:

@@ -633,8 +633,7 @@ def list_turn_documents(
     return by_turn
 
 
-@dataclass(frozen=True, slots=True)
-class FileTouch:
+class FileTouch(NamedTuple):
     """How often a turn edited or read a file."""
 
     turn_id: int
@@ -647,9 +646,8 @@ class FileTouch:
 def list_touched_files(conn: Connection, search_filter: SearchFilter, *, most_turns: int) -> list[FileTouch]:
     """Return which of the newest turns touched which files, oldest first, to predict where work will continue."""
     where, values = _filter_sql(search_filter)
-    return fetch_records(
+    rows = fetch_tuples(
         conn,
-        FileTouch,
         f"""
         select d.turn_id, d.session_id, f.kind, f.value, f.times
           from (select * from documents d where d.kind = 'turn' {where} order by d.created_at desc limit :turns) d
@@ -658,6 +656,7 @@ def list_touched_files(conn: Connection, search_filter: SearchFilter, *, most_tu
         """,
         {**values, "turns": most_turns},
     )
+    return list(map(FileTouch._make, rows))
 
 
 def load_hits(conn: Connection, document_ids: Sequence[int]) -> dict[int, Row]:
