@@ -219,7 +219,9 @@ def fit(examples: Sequence[Example], views: Sequence[str] = VIEWS) -> Weights:
     sizes = [len(example.paths) for example in usable]
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(int)
     owner = np.repeat(np.arange(len(usable)), sizes)
-    scores = np.array([[example.views[view].get(path, 0.0) for view in views] for example in usable for path in example.paths])
+    scores = np.array(
+        [[example.views[view].get(path, 0.0) for view in views] for example in usable for path in example.paths]
+    )
     gold = np.array([(path in example.gold) / len(example.gold & set(example.paths)) for example in usable for path in example.paths])  # fmt: skip
     share = np.repeat([1.0 if example.number == 0 else 0.5 for example in usable], sizes)
     weights, first, second = np.full(len(views), 0.5), np.zeros(len(views)), np.zeros(len(views))
@@ -261,7 +263,9 @@ def by_project(examples: Mapping[str, list[Example]], project: str) -> Tested:
 
 def by_time(examples: Mapping[str, list[Example]], project: str) -> Tested:
     """Weights of the earlier half of both projects, on the later half of one."""
-    weights = fit([example for name in examples for example in examples[name] if example.place < middle(examples[name])])
+    weights = fit(
+        [example for name in examples for example in examples[name] if example.place < middle(examples[name])]
+    )
     late = [example for example in examples[project] if example.is_task and example.place >= middle(examples[project])]
     return [(example, score(example, weights)) for example in late]
 

@@ -179,12 +179,13 @@ def inject_at_file(
     icons: Icons,
     root: str = "",
     hints: bool = True,
+    outline: Sequence[Line] = (),
 ) -> Injection:
     """Return what is known about a file, once per session, and whether an edit repeats work that did not last.
 
     Memories whose code is gone are left out. Work that was dropped, reverted or failed is only a warning.
     """
-    path = _relative_path(trigger.text, (project.root, trigger.cwd))
+    path = find_relative_path(trigger.text, (project.root, trigger.cwd))
     if not path:
         return NO_INJECTION
     repeated = _repeated_lines(conn, trigger, project, path, injected_names=injected_names, root=root) if hints else []
@@ -194,7 +195,9 @@ def inject_at_file(
     rows = [row for row in rows if row["id"] not in repeated_ids][:FILE_ITEMS]
     head = f"# claude-mem: known about {defuse_links(path) if is_name(path) else 'this file'}"
     lines = [(_row_line(row, icons), [item_name("observation", row["id"])], is_user_approved(row)) for row in rows]
-    injection = compose(head, [*repeated, *lines], FILE_TOKENS)
+    outline = [line for line in outline if line[1][0] not in injected_names]
+    room = FILE_TOKENS + sum(estimate_tokens(text) + 1 for text, _, _ in outline)
+    injection = compose(head, [*repeated, *lines, *outline], room)
     if not rows or not injection.text:
         return injection
     return Injection(injection.text, (*injection.item_names, f"{FILE_PREFIX}{path}"))
@@ -245,7 +248,7 @@ def _added_lines(tool_input: dict[str, Any]) -> frozenset[bytes]:
     return frozenset(map(hash_line, added - removed))
 
 
-def _relative_path(path: str, roots: Sequence[str]) -> str:
+def find_relative_path(path: str, roots: Sequence[str]) -> str:
     """Return a path relative to the first root that contains it, as observations store it; "" if none does.
 
     Links and worktrees are resolved.
