@@ -203,13 +203,17 @@ def _edited_with(seeds: Mapping[str, float], history: FileHistory) -> Scores:
 
 
 def find_named(prompt: str, paths: Collection[str]) -> frozenset[str]:
-    """Return the files that a prompt names by their path or its end."""
-    ends: defaultdict[str, set[str]] = defaultdict(set)
+    """Return the files that a prompt names: by their path, by its end, or by an absolute path that ends with it."""
+    names_by_file: defaultdict[str, set[str]] = defaultdict(set)
     for name in words.find_paths(prompt):
-        ends[name.rpartition("/")[2]].add("/" + name)
+        names_by_file[name.rpartition("/")[2]].add("/" + name)
     return frozenset(
-        path for path in paths for end in ends.get(path.rpartition("/")[2], ()) if f"/{path}".endswith(end)
+        path for path in paths for name in names_by_file.get(path.rpartition("/")[2], ()) if _is_same("/" + path, name)
     )
+
+
+def _is_same(path: str, name: str) -> bool:
+    return path.endswith(name) or (path.count("/") > 1 and name.endswith(path))
 
 
 @lru_cache(maxsize=8_192)

@@ -122,3 +122,23 @@ def test_a_command_that_failed_in_an_earlier_session_is_met_with_what_works(lab:
     assert counts[-1] == 1, "once, though the command ran twice"
     hint = next(text for text in lab.server.of(run.session)[-1].contexts if line in text)
     assert "about this command" in hint, "before the command, not only after its failure"
+
+
+def test_a_long_file_that_was_read_before_is_outlined_before_it_is_read_again(lab: Lab) -> None:  # noqa: F811
+    """The outline is in the request that follows the read, once, and the read itself is not changed."""
+    (lab.data / "config.toml").write_text("read_outlines = true\n")
+    lab.mem("restart")
+    long = "".join(f"def jump_{number}():\n    return {number}\n\n" for number in range(60))
+    (lab.project / "jumps.py").write_text(long)
+    read = Tool("Read", {"file_path": str(lab.project / "jumps.py")})
+    lab.server.play("READ-JOB", [read], [Text("`jumps.py` has sixty jumps, and each of them returns its number.")])
+    assert_healthy(lab.claude("READ-JOB: what does the file of jumps do?"))
+    lab.wait_digested()
+    lab.server.play("AGAIN", [read], [read], [Text("I see.")])
+    run = lab.claude("AGAIN: look at the file of jumps")
+    assert_healthy(run)
+    last = lab.server.of(run.session)[-1]
+    outlines = [text for text in last.contexts if "Outline, unchanged since" in text]
+    assert len(outlines) == 1
+    assert "jump_0 1, jump_1 4" in outlines[0]
+    assert (lab.project / "jumps.py").read_text() == long
