@@ -3,9 +3,9 @@
     python bench/files_to_come.py [--only-new-weights]
 
 Every session of two real projects is replayed in order of time; only the sessions that had ended are known. At its first
-prompts the shipped code scores the files in each of its views. The weights are those that make the files which were then
-edited most likely (a softmax over all known files, no weight below 0). They are fitted again for every test, and tested
-only on what they have not seen: the other project, later sessions, and each fifth of a project in turn.
+prompts the shipped code scores the files in each of its views. The weights are those that bring the files which were then
+edited into the first ten, begun from equal weights. They are fitted again for every test, and tested only on what they
+have not seen: the other project, later sessions, and each fifth of a project in turn.
 
 `hidden@10` as the data's README defines it: of the files that the session goes on to edit and the prompt does not name,
 the share among the first ten. It is measured at the first prompt of each task. Beside it stand the simple orders (most
@@ -51,8 +51,8 @@ from claude_mem.system.project_folders import identify_project
 RESULTS = Path(__file__).with_name("results")
 NAMES = {"sessions": "cli", "evaluator": "evaluator"}
 GOALS = {"cli": at_least(0.5), "evaluator": at_least(0.6)}
-FIRST_PROMPTS = 3  # of a session, from which the weights are learnt; the later ones count half
-PENALTY, STEPS, STEP = 2.0, 200, 0.15
+FIRST_PROMPTS, LATER_SHARE = 3, 0.3  # of a session, from which the weights are learnt; how much the later ones count
+START, PENALTY, WIDTH, STEPS, STEP = 0.5, 0.1, 0.3, 200, 0.05
 FOLDS, ROUNDS = 5, 2_000
 VIEWS = tuple(FILE_WEIGHTS)
 Weights = dict[str, float]
@@ -211,29 +211,46 @@ async def _said(
 # --- fitting ---------------------------------------------------------------------------------------------------------
 
 
-def fit(examples: Sequence[Example], views: Sequence[str] = VIEWS) -> Weights:
-    """Return the weights that make the edited files most likely: gradient descent (Adam) on a softmax over all files."""
+def fit(examples: Mapping[str, Sequence[Example]]) -> Weights:
+    """Return the weights that lift the edited files above the tenth file of their list (gradient descent, Adam).
+
+    Each project counts the same. All weights begin equal and are pulled back there: what few sessions seem to say about
+    one view is mostly noise.
+    """
     import numpy as np
 
-    usable = [example for example in examples if example.gold & set(example.paths)]
-    sizes = [len(example.paths) for example in usable]
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(int)
-    owner = np.repeat(np.arange(len(usable)), sizes)
-    scores = np.array(
-        [[example.views[view].get(path, 0.0) for view in views] for example in usable for path in example.paths]
-    )
-    gold = np.array([(path in example.gold) / len(example.gold & set(example.paths)) for example in usable for path in example.paths])  # fmt: skip
-    share = np.repeat([1.0 if example.number == 0 else 0.5 for example in usable], sizes)
-    weights, first, second = np.full(len(views), 0.5), np.zeros(len(views)), np.zeros(len(views))
+    cases = [case for part in examples.values() for case in _cases(part)]
+    weights = np.full(len(VIEWS), START)
+    first, second = np.zeros(len(VIEWS)), np.zeros(len(VIEWS))
     for step in range(1, STEPS + 1):
-        total = scores @ weights
-        likely = np.exp(total - np.maximum.reduceat(total, starts)[owner])
-        likely /= np.add.reduceat(likely, starts)[owner]
-        slope = scores.T @ (share * (likely - gold)) + PENALTY * weights
+        slope = PENALTY * (weights - START)
+        for scores, gold, share in cases:
+            total = scores @ weights
+            place = min(10, len(total) - 1)
+            tenth = np.argpartition(-total, place)[place]
+            above = 1 / (1 + np.exp(-np.clip((total[gold] - total[tenth]) / WIDTH, -30, 30)))
+            lift = above * (1 - above) / WIDTH
+            slope -= share * (lift[:, None] * (scores[gold] - scores[tenth])).mean(axis=0)
         first, second = 0.9 * first + 0.1 * slope, 0.99 * second + 0.01 * slope * slope
         change = (first / (1 - 0.9**step)) / (np.sqrt(second / (1 - 0.99**step)) + 1e-9)
         weights = np.maximum(weights - STEP * change, 0)
-    return {view: round(float(weight), 2) for view, weight in zip(views, weights, strict=True)}
+    return {view: round(float(weight), 2) for view, weight in zip(VIEWS, weights, strict=True)}
+
+
+def _cases(examples: Sequence[Example]) -> list[tuple[Any, Any, float]]:
+    """Return the scores of the files, the places of the edited ones, and the share of each prompt in its project."""
+    import numpy as np
+
+    usable = [example for example in examples if example.gold & set(example.paths)]
+    total = sum(LATER_SHARE if example.number else 1.0 for example in usable)
+    return [
+        (
+            np.array([[example.views[view].get(path, 0.0) for view in VIEWS] for path in example.paths]),
+            np.array([place for place, path in enumerate(example.paths) if path in example.gold]),
+            (LATER_SHARE if example.number else 1.0) / total / 2,
+        )
+        for example in usable
+    ]
 
 
 def hidden(example: Example, order: Mapping[str, float]) -> float:
@@ -257,15 +274,13 @@ Tested = list[tuple[Example, float]]
 
 def by_project(examples: Mapping[str, list[Example]], project: str) -> Tested:
     """Weights of the other project."""
-    weights = fit([example for other in examples if other != project for example in examples[other]])
+    weights = fit({other: part for other, part in examples.items() if other != project})
     return [(example, score(example, weights)) for example in examples[project] if example.is_task]
 
 
 def by_time(examples: Mapping[str, list[Example]], project: str) -> Tested:
     """Weights of the earlier half of both projects, on the later half of one."""
-    weights = fit(
-        [example for name in examples for example in examples[name] if example.place < middle(examples[name])]
-    )
+    weights = fit({name: [one for one in part if one.place < middle(part)] for name, part in examples.items()})
     late = [example for example in examples[project] if example.is_task and example.place >= middle(examples[project])]
     return [(example, score(example, weights)) for example in late]
 
@@ -282,7 +297,7 @@ def by_fifths(examples: Mapping[str, list[Example]], project: str) -> Tested:
     tested: Tested = []
     for fold in range(FOLDS):
         part = set(places[fold * len(places) // FOLDS : (fold + 1) * len(places) // FOLDS])
-        rest = [one for name in examples for one in examples[name] if name != project or one.place not in part]
+        rest = {name: [one for one in examples[name] if name != project or one.place not in part] for name in examples}
         weights = fit(rest)
         tested += [(one, score(one, weights)) for one in examples[project] if one.is_task and one.place in part]
     return tested
@@ -347,7 +362,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         setting = figures.setting(Path(folder))
         examples = {project: asyncio.run(gather_examples(project, Path(folder, project))) for project in turns.PROJECTS}
-    weights = fit([example for project in examples for example in examples[project]])
+    weights = fit(examples)
     print("weights of both projects:", json.dumps(weights, indent=4))
     if options.only_new_weights:
         return 0

@@ -128,7 +128,7 @@ def score_views(signs: PromptSigns, history: FileHistory, *, named: Collection[s
         "edited with named": relative(_edited_with(dict.fromkeys(named, 1.0), history)),
         "same name": dict.fromkeys(_with_names(_names_in(signs.prompt), history.paths), 1.0),
         "beside named": dict.fromkeys(_with_stems({stem(path) for path in named}, history.paths), 1.0),
-        "path words": relative(_of_words(words.search_terms(signs.prompt), history.paths)),
+        "path words": _of_words(words.search_terms(signs.prompt), history.paths),
         "branch": relative(_of_branch(signs.branch, history)),
         "branch words": _of_branch_words(signs.branch, history.paths),
     }
@@ -251,16 +251,14 @@ def _terms(path: str) -> frozenset[str]:
 
 
 def _of_words(terms: Collection[str], paths: Sequence[str]) -> Scores:
-    """Score paths by their words that the prompt has too; a word of many paths counts little."""
-    prompt_terms = set(terms)
-    common: Counter[str] = Counter()
-    shared: dict[str, frozenset[str]] = {}
-    for path in paths:
-        if both := _terms(path) & prompt_terms:
-            shared[path] = both
-            common.update(both)
+    """Return the share of each path's words that the prompt has too; a word of many paths counts little."""
+    prompt_terms, path_terms = set(terms), {path: _terms(path) for path in paths}
+    common = Counter(term for own in path_terms.values() for term in own)
+    weights = {term: math.log(1 + len(paths) / count) for term, count in common.items()}
     return {
-        path: sum(math.log(1 + len(paths) / common[term]) for term in sorted(both)) for path, both in shared.items()
+        path: sum(weights[term] for term in sorted(both)) / sum(weights[term] for term in sorted(own))
+        for path, own in path_terms.items()
+        if (both := own & prompt_terms)
     }
 
 
