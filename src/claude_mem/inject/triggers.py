@@ -86,8 +86,11 @@ async def inject_at_prompt(
     if not is_searchable(trigger.text):
         return NO_INJECTION
     where = SearchFilter(project_ids=(project_id,), exclude_session_id=session_id)
-    hits, ranked = await rank.find_for_prompt(db, indexer, trigger.text, where, items=4 * PROMPT_ITEMS)
-    files = await _find_files(db, trigger.text, ranked, where, root=root)
+    (hits, ranked), history = await asyncio.gather(
+        rank.find_for_prompt(db, indexer, trigger.text, where, items=4 * PROMPT_ITEMS),
+        db.read(likely_files.gather_history, where),
+    )
+    files = await asyncio.to_thread(_rank_files, trigger.text, ranked, history, root)
     candidates = [hit for hit in hits if _may_inject(hit) and item_name(hit.kind, hit.id) not in injected_names]
     row_ids = [hit.id for hit in candidates if hit.kind == "observation"]
     states = await db.read(anchors.load_states, row_ids, root)
@@ -97,19 +100,12 @@ async def inject_at_prompt(
     return _compose_for_prompt(new_hits[:PROMPT_ITEMS], new_files, icons)
 
 
-async def _find_files(
-    db: Database, prompt: str, ranked: Sequence[rank.SearchCandidate], where: SearchFilter, *, root: str
+def _rank_files(
+    prompt: str, ranked: Sequence[rank.SearchCandidate], history: likely_files.FileHistory, root: str
 ) -> list[str]:
     """Return the files that a prompt probably concerns, likeliest first, without those that are gone."""
     if not likely_files.is_predictable(ranked):
         return []
-    history = await db.read(likely_files.gather_history, where)
-    return await asyncio.to_thread(_rank_files, prompt, ranked, history, root)
-
-
-def _rank_files(
-    prompt: str, ranked: Sequence[rank.SearchCandidate], history: likely_files.FileHistory, root: str
-) -> list[str]:
     branch = git_files.current_branch(Path(os.path.realpath(root))) if root else ""
     files = likely_files.predict(likely_files.signs_of(prompt, ranked, branch), history, limit=3 * PROMPT_FILES)
     if not Path(root).is_dir():  # a worktree that was removed, or another machine's

@@ -23,7 +23,7 @@ from claude_mem.storage.sqlite.engine import Connection
 from claude_mem.storage.sqlite.memory import search, sessions
 from claude_mem.storage.sqlite.memory.search import FileTouch, SearchFilter
 
-MEMORY_TURNS = 1_500  # the newest turns, whose files are considered
+MEMORY_TURNS = 800  # the newest turns, whose files are considered: more would cost a prompt more than it gains
 READ_SHARE = 0.5  # weight of a file that a similar session only read, relative to an edited one
 READ_SHARE_OF_TURN = 0.3
 SESSION_POWER, TURN_POWER = 2, 3  # of the similarity: how much more the most similar ones count
