@@ -25,7 +25,7 @@ import json
 import random
 import sys
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -41,11 +41,10 @@ from recall_files import BUDGET, named_files
 from claude_mem.agents.payload import Trigger
 from claude_mem.digest.evidence import EDIT_TOOLS
 from claude_mem.domain.records import Prompted, ToolUsed
-from claude_mem.inject import triggers
 from claude_mem.recall import likely_files, rank
 from claude_mem.recall.rank import FILE_WEIGHTS, SearchQuery
-from claude_mem.storage.sqlite.memory import projects
-from claude_mem.storage.sqlite.memory.search import SearchFilter
+from claude_mem.storage.records import SearchFilter
+from claude_mem.system import git_files
 from claude_mem.system.project_folders import identify_project
 
 RESULTS = Path(__file__).with_name("results")
@@ -108,7 +107,7 @@ async def _examples(
     place: int,
 ) -> Any:
     service = playing.service
-    project_id = await service.db.read(projects.find_project_id, identify_project(turns.ROOT))
+    project_id = await service.db.read(lambda tx: tx.memory.find_project_id(identify_project(turns.ROOT)))
     if project_id is None:
         return
     where = SearchFilter(project_ids=(project_id,))
@@ -129,7 +128,7 @@ async def _examples(
         query = SearchQuery(text=text[: rank.MAX_PROMPT_CHARS], where=where, floor=0.0)
         _, ranked = await rank.rank_candidates(service.db, service.indexer, query)
         signs = likely_files.signs_of(text, ranked, branch)
-        views = likely_files.score_views(signs, history, named=named)
+        views = likely_files.score_views(signs, history, named_paths=named)
         allowed = tuple(path for path in history.paths if path not in named and path not in before)
         example = Example(recorded.id, place, number, is_task, gold, views, allowed)
         if is_task and task:
@@ -169,14 +168,13 @@ def _touched(recorded: replay.Recorded, *, until: int) -> frozenset[str]:
 def _simple_orders(history: likely_files.FileHistory, views: Mapping[str, Order]) -> dict[str, Order]:
     touched = Counter(touch.value for touch in history.touches)
     recency = {touch.value: float(place) for place, touch in enumerate(history.touches) if touch.kind == "edited"}
-    together = Counter(views["recent"])
-    for path, score in views["similar turns"].items():
-        together[path] += score  # type: ignore[assignment] -- a counter of floats
+    both = views["recent"].keys() | views["similar turns"].keys()
+    together = {path: views["recent"].get(path, 0.0) + views["similar turns"].get(path, 0.0) for path in both}
     return {
         "most recently edited": recency,
         "most often edited": {path: float(count) for path, count in history.edit_counts.items()},
         "most often touched": {path: float(count) for path, count in touched.items()},
-        "recent + similar turns": dict(together),
+        "recent + similar turns": together,
     }
 
 
@@ -191,15 +189,15 @@ async def _said(
     given: Sequence[str],
 ) -> dict[str, float]:
     """Return hidden@10 of the text that is injected at the prompt, alone and after the start context."""
-    shipped = triggers.git_files.current_branch
-    triggers.git_files.current_branch = lambda _: branch
+    shipped = git_files.current_branch
+    git_files.current_branch = lambda start: branch  # noqa: ARG005
     try:
         asked = Trigger(
             host="claude", content_session_id=f"{session}!", cwd=turns.ROOT, event="UserPromptSubmit", text=text
         )
         said = (await playing.service.context_service.inject(asked)).text
     finally:
-        triggers.git_files.current_branch = shipped
+        git_files.current_branch = shipped
     texts = {"text at the prompt": said, "text of start and prompt": f"{start}\n{said}"}
     found = {}
     for name, shown in texts.items():
@@ -260,10 +258,10 @@ def hidden(example: Example, order: Mapping[str, float]) -> float:
 
 
 def score(example: Example, weights: Weights) -> float:
-    total: Counter[str] = Counter()
+    total: defaultdict[str, float] = defaultdict(float)
     for view, weight in weights.items():
         for path, value in example.views[view].items():
-            total[path] += weight * value  # type: ignore[assignment] -- a counter of floats
+            total[path] += weight * value
     return hidden(example, total)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from claude_mem.recall import likely_files, rank
 from claude_mem.recall.likely_files import FileHistory, PromptSigns, arrange, predict, score_views
-from claude_mem.storage.sqlite.memory.search import FileTouch
+from claude_mem.storage.records import FileTouch
 
 
 def history(*sessions: list[str], branches: dict[int, list[str]] | None = None) -> FileHistory:
@@ -23,7 +23,7 @@ def likely(prompt: str, known: FileHistory, *, similar: dict[int, float] | None 
 
 def test_every_view_has_a_weight() -> None:
     known = history(["a.py"])
-    assert score_views(PromptSigns("a", {}), known, named=()).keys() == rank.FILE_WEIGHTS.keys()
+    assert score_views(PromptSigns("a", {}), known, named_paths=()).keys() == rank.FILE_WEIGHTS.keys()
 
 
 def test_the_files_of_the_newest_session_come_first_when_nothing_else_is_known() -> None:

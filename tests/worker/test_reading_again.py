@@ -78,7 +78,7 @@ def test_the_session_that_read_it_is_not_told_what_it_read(known: Lab) -> None:
 
 
 @pytest.mark.parametrize("more", [{"offset": 40}, {"limit": 20}])
-def test_a_part_that_the_agent_has_chosen_needs_no_outline(known: Lab, more: dict[str, int]) -> None:
+def test_a_part_that_the_agent_has_chosen_needs_no_outline(known: Lab, more: dict[str, Any]) -> None:
     assert "Outline" not in touch(known, **more)
 
 

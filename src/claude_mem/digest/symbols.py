@@ -213,12 +213,12 @@ class Definition:
 
 def find_definitions(lines: Sequence[str]) -> list[Definition]:
     """Return the definitions of a file, in order."""
-    found: list[Definition] = []
+    definitions: list[Definition] = []
     for number, line in enumerate(lines[:_MAX_FILE_LINES], start=1):
         text = line[:LINE_CHARS].expandtabs(4)
         if match := _DEFINITION.match(text) or _ARROW.match(text):
-            found.append(Definition(match["name"], number, len(text) - len(text.lstrip())))
-    return found
+            definitions.append(Definition(match["name"], number, len(text) - len(text.lstrip())))
+    return definitions
 
 
 def _defined(lines: Iterable[str]) -> list[str]:

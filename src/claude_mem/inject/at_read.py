@@ -17,8 +17,7 @@ from claude_mem.digest.symbols import Definition, find_definitions
 from claude_mem.domain.project_reports import Project
 from claude_mem.inject.triggers import Line, find_relative_path
 from claude_mem.privacy.injection_rules import is_name
-from claude_mem.storage.sqlite.engine import Connection
-from claude_mem.storage.sqlite.memory import search
+from claude_mem.storage.base import Transaction
 from claude_mem.system import untrusted_files
 
 OUTLINE_PREFIX = "outline:"  # of the item name that stands for the outline of a file
@@ -34,14 +33,14 @@ def is_whole_read(trigger: Trigger) -> bool:
     return tool is not None and tool.name in READ_TOOLS and not tool.input.get("offset") and not tool.input.get("limit")
 
 
-def outline_at_read(conn: Connection, trigger: Trigger, project: Project, root: str) -> list[Line]:
+def outline_at_read(tx: Transaction, trigger: Trigger, project: Project, root: str) -> list[Line]:
     """Return the outline of a file that is about to be read, or nothing if it is unknown, changed or short."""
     path = find_relative_path(trigger.text, (project.root, trigger.cwd))
     base = root or project.root or ""
     if not path or not base:
         return []
-    last_at = search.find_last_touch(
-        conn, project.id, path, exclude_content_session_id=trigger.content_session_id, host=trigger.host
+    last_at = tx.search.find_last_touch(
+        project.id, path, exclude_content_session_id=trigger.content_session_id, host=trigger.host
     )
     lines = _read_unchanged(Path(os.path.realpath(base), path), last_at) if last_at else []
     text = describe_outline(find_definitions(lines)) if len(lines) >= MIN_LINES else ""
@@ -68,5 +67,5 @@ def describe_outline(definitions: Sequence[Definition]) -> str:
     if len(names) < MIN_DEFINITIONS:
         return ""
     outermost = sorted(names, key=lambda item: item.depth)[:MAX_DEFINITIONS]
-    chosen = sorted(outermost, key=lambda item: item.line)
-    return ", ".join(f"{item.name} {item.line}" for item in chosen)
+    in_order = sorted(outermost, key=lambda item: item.line)
+    return ", ".join(f"{item.name} {item.line}" for item in in_order)

@@ -19,9 +19,8 @@ from typing import TypeVar
 
 from claude_mem.domain import words
 from claude_mem.recall.rank import FILE_WEIGHTS, FILES_FLOOR, MAX_PROMPT_CHARS, SearchCandidate
-from claude_mem.storage.sqlite.engine import Connection
-from claude_mem.storage.sqlite.memory import search, sessions
-from claude_mem.storage.sqlite.memory.search import FileTouch, SearchFilter
+from claude_mem.storage.base import Transaction
+from claude_mem.storage.records import FileTouch, SearchFilter
 
 MEMORY_TURNS = 800  # the newest turns, whose files are considered: more would cost a prompt more than it gains
 READ_SHARE = 0.5  # weight of a file that a similar session only read, relative to an edited one
@@ -66,11 +65,11 @@ class FileHistory:
     paths: list[str] = field(default_factory=list)
 
 
-def gather_history(conn: Connection, where: SearchFilter) -> FileHistory:
+def gather_history(tx: Transaction, where: SearchFilter) -> FileHistory:
     """Return the files of the newest turns in scope."""
-    touches = search.list_touched_files(conn, where, most_turns=MEMORY_TURNS)
+    touches = tx.search.list_touched_files(where, most_turns=MEMORY_TURNS)
     history = arrange(touches)
-    history.branches = sessions.list_session_branches(conn, list(history.ages))
+    history.branches = tx.memory.list_session_branches(list(history.ages))
     return history
 
 
@@ -107,15 +106,15 @@ def signs_of(prompt: str, ranked: Sequence[SearchCandidate], branch: str) -> Pro
 
 def predict(signs: PromptSigns, history: FileHistory, *, limit: int) -> list[str]:
     """Return the files that a prompt probably concerns, likeliest first, without those that it names."""
-    named = find_named(signs.prompt, history.paths)
+    named_paths = find_named(signs.prompt, history.paths)
     total: defaultdict[str, float] = defaultdict(float)
-    for name, view in score_views(signs, history, named=named).items():
+    for name, view in score_views(signs, history, named_paths=named_paths).items():
         for path, score in view.items():
             total[path] += FILE_WEIGHTS[name] * score
-    return sorted(total.keys() - named, key=lambda path: (-total[path], path))[:limit]
+    return sorted(total.keys() - named_paths, key=lambda path: (-total[path], path))[:limit]
 
 
-def score_views(signs: PromptSigns, history: FileHistory, *, named: Collection[str]) -> dict[str, Scores]:
+def score_views(signs: PromptSigns, history: FileHistory, *, named_paths: Collection[str]) -> dict[str, Scores]:
     """Return the score of each file in each view, from 0 to 1."""
     views = {
         "similar sessions": relative(_of_similar_sessions(signs, history)),
@@ -124,10 +123,10 @@ def score_views(signs: PromptSigns, history: FileHistory, *, named: Collection[s
         "last": relative(_of_recent_sessions(history, decay=LAST_DECAY, most=LAST_SESSIONS)),
     }
     return views | {
-        "edited with likely": relative(_edited_with(_choose_seeds(views.values(), named), history)),
-        "edited with named": relative(_edited_with(dict.fromkeys(named, 1.0), history)),
+        "edited with likely": relative(_edited_with(_choose_seeds(views.values(), named_paths), history)),
+        "edited with named": relative(_edited_with(dict.fromkeys(named_paths, 1.0), history)),
         "same name": dict.fromkeys(_with_names(_names_in(signs.prompt), history.paths), 1.0),
-        "beside named": dict.fromkeys(_with_stems({stem(path) for path in named}, history.paths), 1.0),
+        "beside named": dict.fromkeys(_with_stems({stem(path) for path in named_paths}, history.paths), 1.0),
         "path words": _of_words(words.search_terms(signs.prompt), history.paths),
         "branch": relative(_of_branch(signs.branch, history)),
         "branch words": _of_branch_words(signs.branch, history.paths),
@@ -179,9 +178,9 @@ def _of_recent_sessions(history: FileHistory, *, decay: float, most: int = 1_000
     return totals
 
 
-def _choose_seeds(views: Iterable[Scores], named: Collection[str]) -> Scores:
+def _choose_seeds(views: Iterable[Scores], named_paths: Collection[str]) -> Scores:
     """Return the likeliest files so far, among them those that the prompt names."""
-    totals: defaultdict[str, float] = defaultdict(float, dict.fromkeys(named, NAMED_SEED))
+    totals: defaultdict[str, float] = defaultdict(float, dict.fromkeys(named_paths, NAMED_SEED))
     for view in views:
         for path, score in view.items():
             totals[path] += score
@@ -247,7 +246,9 @@ def _with_stems(stems: Collection[str], paths: Iterable[str]) -> Iterator[str]:
 
 @lru_cache(maxsize=8_192)
 def _terms(path: str) -> frozenset[str]:
-    return frozenset(words.search_terms(path))
+    """Return the words of a path without its suffix, which prompts mention with any file."""
+    folder, _, name = path.rpartition("/")
+    return frozenset(words.search_terms(f"{folder}/{name.partition('.')[0] or name}"))
 
 
 def _of_words(terms: Collection[str], paths: Sequence[str]) -> Scores:

@@ -15,16 +15,22 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from claude_mem.digest.modes import ICONS
 from claude_mem.domain import ids, words
+from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.text import estimate_tokens, make_storable, shorten
 from claude_mem.privacy.display import safe_line, trust_suffix, with_external_note
 from claude_mem.recall.matrix import Indexer, Nearness
-from claude_mem.storage.sqlite.engine import Connection, Database, Row
-from claude_mem.storage.sqlite.memory import anchors, search
-from claude_mem.storage.sqlite.memory.search import SearchFilter, WordScores
+from claude_mem.storage.base import Database, Transaction
+from claude_mem.storage.records import (
+    PASSAGES_PER_DOCUMENT,
+    STATE_FIELDS,
+    SearchFilter,
+    SignalMatch,
+    WordScores,
+)
 
 # One set of weights, chosen on the development sets (bench/results/recall.md); similar values work as well.
 WORDS_WEIGHT, MEANING_WEIGHT = 0.35, 0.65
@@ -78,8 +84,14 @@ class SearchEvidence:
 
     words: WordScores
     groups: Mapping[int, float]  # the best word score of each group
-    signals: Sequence[search.SignalMatch]
+    signals: Sequence[SignalMatch]
     scope: Sequence[int] | None  # ids of the documents in scope, if the filter has more than projects
+
+
+_SHOWN_COLUMNS = (
+    "content_session_id", "host", "project", "prompt_number", "type", "created_at", "files", "tokens",
+    "session_id", "project_id", "trust", "verdict", "superseded_by",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,22 +100,19 @@ class Hit:
     kind: str
     title: str
     score: float
-    row: Row
+    row: MemoryItem
     explanation: dict[str, Any]
 
-    def as_item(self, *, explain: bool = False) -> dict[str, object]:
+    def as_item(self, *, explain: bool = False) -> MemoryItem:
         """Return the hit as the API, the CLI and the tools show it."""
-        columns = ("content_session_id", "host", "project", "prompt_number", "type", "created_at", "files", "tokens")
-        item = {"id": self.id, "kind": self.kind, "title": self.title, "score": round(self.score, 4)}
-        state_columns = ("session_id", "project_id", "trust", "verdict", "superseded_by")
-        item |= {name: self.row[name] for name in (*columns, *state_columns)}
-        item |= {name: self.row[name] for name in anchors.STATE_FIELDS if name in self.row}
-        if not explain:
-            return item
-        return item | {
-            "explain": self.explanation,
-            "snippet": snippet(self.row["body"] or "", self.explanation["terms"]),
-        }
+        row: Mapping[str, object] = self.row
+        item: dict[str, object] = {"id": self.id, "kind": self.kind, "title": self.title, "score": round(self.score, 4)}
+        item |= {name: row[name] for name in _SHOWN_COLUMNS}
+        item |= {name: row[name] for name in STATE_FIELDS if name in row}
+        if explain:
+            text = snippet(self.row["body"] or "", self.explanation["terms"])
+            item |= {"explain": self.explanation, "snippet": text}
+        return cast(MemoryItem, item)
 
 
 def snippet(body: str, terms: Sequence[str]) -> str:
@@ -136,7 +145,7 @@ async def find_hits(db: Database, indexer: Indexer, question: SearchQuery) -> li
 async def find_marked_hits(db: Database, indexer: Indexer, question: SearchQuery) -> list[Hit]:
     """Like `find_hits`, for people and agents who search: each observation with its validity."""
     hits = await find_hits(db, indexer, question)
-    rows = await db.read(anchors.add_states, [hit.row for hit in hits])
+    rows = await db.read(lambda tx: tx.memory.add_states([hit.row for hit in hits]))
     return [replace(hit, row=row) for hit, row in zip(hits, rows, strict=True)]
 
 
@@ -160,34 +169,30 @@ async def rank_candidates(
     return evidence, fuse_rankings(evidence, near, floor=question.floor, scale=embedder.scale)
 
 
-def gather_evidence(conn: Connection, text: str, where: SearchFilter, *, with_scope: bool) -> SearchEvidence:
+def gather_evidence(tx: Transaction, text: str, where: SearchFilter, *, with_scope: bool) -> SearchEvidence:
     """Search by words and by exact signals."""
-    word_scores = search.score_by_words(conn, words.search_terms(text), where)
-    document_ids = search.list_documents_in_scope(conn, where) if with_scope and not where.only_projects else None
+    word_scores = tx.search.score_by_words(words.search_terms(text), where)
+    document_ids = tx.search.list_documents_in_scope(where) if with_scope and not where.only_projects else None
     best_scores = word_scores.by_group()
     groups = {
         group: best_scores[group]
         for group in sorted(best_scores, key=lambda group: -best_scores[group])[:MAX_CANDIDATES]
     }
-    return SearchEvidence(word_scores, groups, _signals(conn, text, where), document_ids)
+    return SearchEvidence(word_scores, groups, _signals(tx, text, where), document_ids)
 
 
-def _signals(conn: Connection, text: str, where: SearchFilter) -> list[search.SignalMatch]:
-    rows: list[search.SignalMatch] = []
+def _signals(tx: Transaction, text: str, where: SearchFilter) -> list[SignalMatch]:
+    rows: list[SignalMatch] = []
     if paths := words.find_paths(text)[:20]:
-        files = search.find_paths_by_suffix(conn, paths)
-        rows += search.find_by_signal(conn, where, kinds=("edited", "read"), values=files)
+        files = tx.search.find_paths_by_suffix(paths)
+        rows += tx.search.find_by_signal(where, kinds=("edited", "read"), values=files)
     if commits := _COMMIT.findall(text.lower())[:5]:
-        rows += search.find_by_signal(
-            conn, where, kinds=("commit",), values=search.find_commits_by_prefix(conn, commits)
-        )
+        rows += tx.search.find_by_signal(where, kinds=("commit",), values=tx.search.find_commits_by_prefix(commits))
     if branches := _BRANCH.findall(text)[:20]:
-        rows += search.find_by_signal(conn, where, kinds=("branch",), values=branches)
+        rows += tx.search.find_by_signal(where, kinds=("branch",), values=branches)
     lines = [line.strip() for line in text.splitlines() if line.strip()][:20]
-    rows += search.find_by_signal(conn, where, kinds=("error",), values=[words.error_signature(line) for line in lines])
-    return rows + search.find_by_signal(
-        conn, where, kinds=("command",), values=[*lines, *re.findall(r"`([^`]+)`", text)]
-    )
+    rows += tx.search.find_by_signal(where, kinds=("error",), values=[words.error_signature(line) for line in lines])
+    return rows + tx.search.find_by_signal(where, kinds=("command",), values=[*lines, *re.findall(r"`([^`]+)`", text)])
 
 
 # --- combining the rankings (pure functions) -------------------------------------------------------------------------
@@ -232,7 +237,7 @@ def _add_meaning(candidates: dict[int, SearchCandidate], near: Nearness | None, 
         candidate.evidence = max(candidate.evidence, (near.raw[group] - unrelated) / (related - unrelated))
 
 
-def _add_signals(candidates: dict[int, SearchCandidate], signals: Sequence[search.SignalMatch]) -> None:
+def _add_signals(candidates: dict[int, SearchCandidate], signals: Sequence[SignalMatch]) -> None:
     for row in signals:
         candidate = candidates.setdefault(row.group, SearchCandidate(row.group))
         candidate.thread = row.thread
@@ -253,14 +258,12 @@ def _lend_session_scores(candidates: Mapping[int, SearchCandidate]) -> None:
 # --- building hits ---------------------------------------------------------------------------------------------------
 
 
-def _hits(
-    conn: Connection, page: Sequence[SearchCandidate], evidence: SearchEvidence, where: SearchFilter
-) -> list[Hit]:
+def _hits(tx: Transaction, page: Sequence[SearchCandidate], evidence: SearchEvidence, where: SearchFilter) -> list[Hit]:
     """Return the most informative item of each candidate as a hit."""
-    texts = search.list_turn_documents(conn, [candidate.group for candidate in page], where)
+    texts = tx.search.list_turn_documents([candidate.group for candidate in page], where)
     document_scores: dict[int, float] = {}
     for passage, match in evidence.words.matches.items():
-        document = passage // search.PASSAGES_PER_DOCUMENT
+        document = passage // PASSAGES_PER_DOCUMENT
         document_scores[document] = max(match.score, document_scores.get(document, 0.0))
     max_score = max(document_scores.values(), default=0.0) or 1.0
     selected: list[tuple[SearchCandidate, int]] = []
@@ -272,7 +275,7 @@ def _hits(
                 key=lambda pair: (document_scores.get(pair[0], 0.0) / max_score + KIND_BONUS[pair[1]], -pair[0]),
             )
             selected.append((candidate, best[0]))
-    rows = search.load_hits(conn, [document_id for _, document_id in selected])
+    rows = tx.search.load_hits([document_id for _, document_id in selected])
     now = ids.now_ms()
     hits = [
         _hit(candidate, rows[document_id], now, terms=evidence.words.matched_terms(candidate.term_bits))
@@ -282,7 +285,7 @@ def _hits(
     return sorted(hits, key=lambda hit: -hit.score)
 
 
-def _hit(candidate: SearchCandidate, row: Row, now: int, *, terms: Sequence[str] = ()) -> Hit:
+def _hit(candidate: SearchCandidate, row: MemoryItem, now: int, *, terms: Sequence[str] = ()) -> Hit:
     recency = RECENCY_BONUS * 0.5 ** (max(0, now - row["created_at"]) / HALF_LIFE_MS)
     confirmed = CONFIRMED_BONUS if row["trust"] == "user" else 0.0
     explanation = {
@@ -299,7 +302,7 @@ def _hit(candidate: SearchCandidate, row: Row, now: int, *, terms: Sequence[str]
     return Hit(row["id"], row["kind"], hit_title(row), score, row, explanation)
 
 
-def hit_title(row: Row) -> str:
+def hit_title(row: MemoryItem) -> str:
     """Return the title under which a hit is shown."""
     return shorten(row["title"] or row["body"] or "Untitled", 140)
 
@@ -308,9 +311,11 @@ async def _newest(db: Database, question: SearchQuery) -> list[Hit]:
     """List by date, for a query without words."""
     oldest = question.order == "date_asc"
     document_ids = await db.read(
-        search.list_documents_by_date, question.where, limit=question.limit, offset=question.offset, oldest_first=oldest
+        lambda tx: tx.search.list_documents_by_date(
+            question.where, limit=question.limit, offset=question.offset, oldest_first=oldest
+        )
     )
-    rows = await db.read(search.load_hits, document_ids)
+    rows = await db.read(lambda tx: tx.search.load_hits(document_ids))
     return [
         _hit(SearchCandidate(0), rows[document_id], ids.now_ms()) for document_id in document_ids if document_id in rows
     ]

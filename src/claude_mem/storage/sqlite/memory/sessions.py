@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -11,6 +10,7 @@ from claude_mem.domain.errors import NotFound
 from claude_mem.domain.records import Session, Status
 from claude_mem.domain.session_reports import SessionDetails
 from claude_mem.privacy.secrets import redact
+from claude_mem.storage.records import MemorySession
 from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_one, fetch_record, fetch_records
 from claude_mem.storage.sqlite.memory.observations import encode_json
 
@@ -231,17 +231,6 @@ def record_informed_up_to(conn: Connection, session_id: int, observation_id: int
 # --- memory sessions -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class MemorySession:
-    """A session that a model provider keeps about one agent session."""
-
-    id: str
-    session_id: int
-    provider: str
-    runtime: str
-    created_at: int
-
-
 def record_memory_session(
     conn: Connection, session_id: int, memory_session_id: str, *, provider: str, runtime: str, now: int
 ) -> None:
@@ -302,10 +291,12 @@ def record_session_branches(conn: Connection, session_id: int, branches: Iterabl
     """Store that a session worked on these branches, in addition to those that are known. A name that contains a secret
     is left out."""
     row = fetch_one(conn, "select branches from sdk_sessions where id = ?", (session_id,))
-    known = msgspec.json.decode(row["branches"], type=list[str]) if row else []
-    unknown = [branch for branch in dict.fromkeys(branches) if branch not in known and len(branch) <= MAX_BRANCH_CHARS]
+    known_branches = msgspec.json.decode(row["branches"], type=list[str]) if row else []
+    unknown = [
+        branch for branch in dict.fromkeys(branches) if branch not in known_branches and len(branch) <= MAX_BRANCH_CHARS
+    ]
     if row and (new := [branch for branch in unknown if redact(branch) == branch]):
-        stored = encode_json([*known, *new][-MAX_BRANCHES:])
+        stored = encode_json([*known_branches, *new][-MAX_BRANCHES:])
         conn.execute("update sdk_sessions set branches = ? where id = ?", (stored, session_id))
 
 
