@@ -62,10 +62,15 @@ def test_work_on_the_same_branch_comes_before_newer_work() -> None:
     assert likely("review this branch", known)[0] == "other.go"
 
 
-def test_the_words_of_a_branch_find_files_and_branches_with_the_same_words() -> None:
-    known = history(["x.go"], ["a.go"], ["cmd/telemetry.go"], ["b.go"], branches={1: ["bob/add-telemetry"]})
+def test_the_words_of_a_branch_find_the_files_with_these_words() -> None:
+    known = history(["cmd/telemetry.go"], ["cmd/setup.go"])
+    assert likely("fix it", known)[0] == "cmd/setup.go"
+    assert likely("fix it", known, branch="ann/telemetry")[0] == "cmd/telemetry.go"
+
+
+def test_a_branch_with_a_similar_name_counts_too() -> None:
+    known = history(["x.go"], ["a.go"], ["b.go"], branches={1: ["bob/add-telemetry"], 2: ["bob/new-setup"]})
     ranked = likely("fix it", known, branch="ann/fix-telemetry")
-    assert ranked[0] == "cmd/telemetry.go"
     assert ranked.index("x.go") < ranked.index("a.go")
 
 
@@ -89,7 +94,8 @@ def test_a_file_outside_the_project_is_never_named(path: str) -> None:
 def test_a_prompt_of_100_kb_is_read_to_its_beginning() -> None:
     signs = likely_files.signs_of("the cart total " + "x/y." * 25_000, [], "")
     assert len(signs.prompt) == rank.MAX_PROMPT_CHARS
-    assert predict(signs, history(["src/cart.py"], ["b.py"]), limit=10)[0] == "src/cart.py"
+    known = history(["shop/cart/total.py"], ["a/b.py"], ["c/d.py"])
+    assert predict(signs, known, limit=10).index("shop/cart/total.py") < 2
 
 
 def test_nothing_is_named_where_nothing_is_known() -> None:

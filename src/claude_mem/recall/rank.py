@@ -325,17 +325,17 @@ async def _newest(db: Database, question: SearchQuery) -> list[Hit]:
 
 # How much each view of `likely_files` counts. Fitted by `bench/files_to_come.py`: do not edit them by hand.
 FILE_WEIGHTS = {
-    "similar sessions": 1.0,
-    "similar turns": 1.1,
-    "recent": 0.4,
-    "last": 0.3,
-    "edited with likely": 0.9,
-    "edited with named": 0.7,
-    "same name": 0.8,
-    "beside named": 0.6,
-    "path words": 1.0,
-    "branch": 0.95,
-    "branch words": 0.85,
+    "similar sessions": 0.61,
+    "similar turns": 0.61,
+    "recent": 0.42,
+    "last": 0.37,
+    "edited with likely": 0.39,
+    "edited with named": 0.5,
+    "same name": 0.49,
+    "beside named": 0.53,
+    "path words": 0.5,
+    "branch": 0.47,
+    "branch words": 0.52,
 }
 
 
