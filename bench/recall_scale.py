@@ -29,7 +29,7 @@ from claude_mem.system.project_folders import identify_project
 
 SIZES = (10_000, 100_000)
 ROOT = "/scale"
-PER_TURN, PER_SESSION = 4, 10  # observations a turn, turns a session
+PER_TURN, PER_SESSION, EDITS = 4, 10, 6  # observations a turn, turns a session, edits a turn
 QUESTIONS, WARM_UP = 200, 10
 _SYLLABLES = [
     "ba",
@@ -185,6 +185,10 @@ def _rows(conn: Connection, words: Words, size: int) -> None:
             "insert into events (event_id, session_id, turn_id, kind, at, source, body) values (?, ?, ?, 'stop', ?, 'api', ?)",
             (f"e{turn}", session, turn, at, stop),
         )
+        conn.executemany(
+            "insert into events (event_id, session_id, turn_id, kind, at, source, body) values (?, ?, ?, 'tool', ?, 'api', ?)",
+            [(f"e{turn}-{place}", session, turn, at, body) for place, body in enumerate(_edits(words))],
+        )
         conn.execute(
             "insert into session_summaries (session_id, project_id, turn_id, prompt_number, completed, provider,"
             " created_at, updated_at) values (?, 1, ?, ?, ?, 'local', ?, ?)",
@@ -198,6 +202,14 @@ def _rows(conn: Connection, words: Words, size: int) -> None:
                 for key in range(PER_TURN)
             ],
         )
+
+
+def _edits(words: Words) -> Iterator[str]:
+    """Yield edits of files, some of which are edited all the time."""
+    for _ in range(EDITS):
+        path = f"{ROOT}/src/{words.text(1)}/{words.text(1)}.py"
+        edit = {"file_path": path, "old_string": words.text(5), "new_string": words.text(10)}
+        yield json.dumps({"type": "tool", "name": "Edit", "input": edit, "output": ""})
 
 
 def _vectors(conn: Connection) -> None:

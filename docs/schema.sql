@@ -38,7 +38,7 @@ CREATE TABLE sdk_sessions (
     newest_injected_id       integer not null default 0,   -- the newest observation this session has been told
     started_at          integer not null,
     last_event_at       integer not null,
-    ended_at            integer, first_purged_at integer, forgotten integer not null default 0,
+    ended_at            integer, first_purged_at integer, forgotten integer not null default 0, branches text not null default '[]',
     unique (host, content_session_id)
 ) strict;
 
@@ -1057,4 +1057,8 @@ end;
 
 CREATE TRIGGER summaries_uses_deleted after delete on session_summaries begin
     delete from uses where item = 's' || old.id;
+end;
+
+CREATE TRIGGER sessions_branches_forgotten after update of forgotten on sdk_sessions when new.forgotten > 0 begin
+    update sdk_sessions set branches = '[]' where id = new.id;
 end;

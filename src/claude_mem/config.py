@@ -233,6 +233,11 @@ class Config:
         low=0,
         high=0.5,
     )
+    read_outlines: bool = setting(
+        False,
+        "Say before a file is read again, unchanged, where in it what is defined, so that a part can be read instead."
+        " Once per session and file. Off: measured on two projects, it saves little (docs/recall.md).",
+    )
     keep_events_days: int = setting(
         7,
         "Days to keep raw events after they were summarized. 0: delete them immediately; refining them later is then"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from claude_mem.config import Config
-from claude_mem.recall import rank
+from claude_mem.recall import likely_files, rank
 from claude_mem.recall.documents import split_text
 from claude_mem.recall.matrix import Nearness, VectorMatrix
 from claude_mem.recall.rank import Hit, SearchCandidate, SearchEvidence, SearchQuery, fuse_rankings
@@ -325,8 +325,12 @@ def test_a_prompt_brings_up_the_files_that_such_work_touched(lab: Lab, config: C
     service = ready(Service(config))
 
     def files(prompt: str) -> list[str]:
-        about = rank.find_for_prompt(service.db, service.indexer, prompt, SearchFilter(), items=5, files=10)
-        return asyncio.run(about)[1]
+        about = rank.find_for_prompt(service.db, service.indexer, prompt, SearchFilter(), items=5)
+        _, ranked = asyncio.run(about)
+        if not likely_files.is_predictable(ranked):
+            return []
+        history = service.db.read_now(likely_files.gather_history, SearchFilter())
+        return likely_files.predict(likely_files.signs_of(prompt, ranked, ""), history, limit=10)
 
     assert files("the tax rules are wrong")[0] == "tax.py"
     assert files("the cart shows a wrong total")[0] == "cart.py"

@@ -222,6 +222,33 @@ def test_a_session_is_given_what_holds_and_not_what_does_not(lab: Lab) -> None:
     assert "landed" in {outcome for title, outcome in states.items() if "tax" in title.lower()}
 
 
+def test_the_branch_on_which_a_session_worked_is_known_and_decides_which_files_come_first(lab: Lab) -> None:
+    repository = adopt(lab)
+    for branch, session, path, code in (("ann/prices", "a", "src/p.py", PRICES), ("ann/taxes", "b", "src/t.py", TAXES)):
+        repository.git("checkout", "-q", "-b", branch)
+        work(lab, session, path, code, PRICES_SAID if session == "a" else TAXES_SAID)
+        repository.commit(f"Work on {branch}")
+        lab.start()
+        lab.wait_digested()
+        wait_for(lambda: not lab.client().get("/api/index")["busy"])
+        lab.mem("stop")
+    stored = dict(lab.rows("select content_session_id, branches from sdk_sessions"))
+    assert "ann/prices" in stored["a"]
+    assert "ann/taxes" in stored["b"]
+    lab.start()
+    prompt = "Review the functions for groups and countries on this branch"
+
+    def first_file(session: str) -> str:
+        answer = lab.hook("UserPromptSubmit", session_id=session, prompt=prompt)
+        text = str(answer.get("hookSpecificOutput", {}).get("additionalContext", ""))
+        return text.partition("Files this may concern: ")[2].partition(",")[0].split("\n")[0]
+
+    assert first_file("c") == "src/t.py"
+    repository.git("checkout", "-q", "ann/prices")
+    repository.git("merge", "-q", "ann/taxes")
+    assert first_file("d") == "src/p.py"
+
+
 def test_a_later_edit_supersedes_the_memory_of_the_lines_it_removed(lab: Lab) -> None:
     work(lab, "a", "src/prices.py", PRICES, PRICES_SAID)
     work(lab, "b", "src/prices.py", OTHER, CLASS_SAID)

@@ -854,7 +854,7 @@ declare namespace Api {
     why?: string | null;
     work_commit?: string;
     work_outcome?: string;
-    writer?: string | null;
+    writer?: number | null;
   }
 
   /** The memory that was saved. `held`: why it needs approval. */

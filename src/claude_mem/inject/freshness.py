@@ -34,6 +34,7 @@ MAX_RENAME_CANDIDATES = 40
 MAX_NAME_CHARS = 250
 COMMIT_FILES = 100  # of a commit that are read at once
 DAY_MS = 86_400_000
+RECENT_MS = 10 * 60_000  # work since then was done on the branch that is checked out now
 COMMIT_MS = 14 * DAY_MS  # work that is in no commit after this time was dropped
 _ENDED = (Outcome.DROPPED, Outcome.REVERTED)
 _IN_COMMIT = (Outcome.COMMITTED, Outcome.LANDED)
@@ -548,4 +549,7 @@ def _store_inspection(tx: Transaction, root: str, inspection: Inspection, *, pro
         tx.memory.record_outcome(verdict.observation_id, verdict.outcome, commit=verdict.commit, now=now)
     tx.memory.record_looks(root, inspection.looks, commit=inspection.head)
     if inspection.head:
-        tx.memory.record_head(project_id, head=inspection.head, branch=inspection.branch, since=now - 10 * 60_000)
+        since = now - RECENT_MS
+        tx.memory.record_head(project_id, head=inspection.head, branch=inspection.branch, since=since)
+        if inspection.branch:
+            tx.memory.record_branch_of_recent_work(project_id, root, inspection.branch, since=since)

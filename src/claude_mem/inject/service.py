@@ -18,10 +18,10 @@ from claude_mem.domain import ids
 from claude_mem.domain.project_reports import Project
 from claude_mem.domain.records import Session
 from claude_mem.domain.text import estimate_tokens
-from claude_mem.inject import at_command, brief, freshness, triggers
+from claude_mem.inject import at_command, at_read, brief, freshness, triggers
 from claude_mem.inject.brief import ComposedContext
 from claude_mem.inject.holdout import Holdout
-from claude_mem.inject.triggers import Injection
+from claude_mem.inject.triggers import Injection, Line
 from claude_mem.maintain.audit import AuditRecorder
 from claude_mem.recall.matrix import Indexer
 from claude_mem.storage.base import Database, Transaction
@@ -31,7 +31,7 @@ from claude_mem.system.project_folders import ResolvedProject, identify_project_
 
 MAX_CACHED_SESSIONS = 500
 AT_COMMAND = ("command", "permission")
-COMMAND_SECONDS = 0.03  # that a command waits for an answer
+COMMAND_SECONDS = 0.03  # that a command, or a read for an outline, waits for an answer
 
 
 @dataclass(slots=True)
@@ -207,8 +207,9 @@ class ContextService:
             hint = await self.db.read(at_command.permission_hint, trigger, project.id)
             return Injection(hint)
         if trigger.kind == "file":
+            outline = await self._outline(trigger, project, root)
             at_file = partial(triggers.inject_at_file, injected_names=seen_ids, icons=self.icons, root=root)
-            return await self.db.read(at_file, trigger, project, hints=self.config.command_hints)
+            return await self.db.read(at_file, trigger, project, hints=self.config.command_hints, outline=outline)
         session = await self.db.read(lambda tx: tx.memory.find_session(trigger.host, trigger.content_session_id))
         own = session.id if session else 0
         if trigger.kind == "command":
@@ -219,6 +220,16 @@ class ContextService:
             hints = self.config.command_hints
             return await self.db.read(at_failure, trigger, project.id, session_id=own, hints=hints)
         return await self.at_prompt(trigger, project.id, seen_ids, session_id=own, root=root)
+
+    async def _outline(self, trigger: Trigger, project: Project, root: str) -> list[Line]:
+        """Return the outline of a file that is about to be read, unless that takes longer than a read may wait."""
+        if not self.config.read_outlines or not at_read.is_whole_read(trigger):
+            return []
+        try:
+            outline = self.db.read(at_read.outline_at_read, trigger, project, root)
+            return await asyncio.wait_for(outline, COMMAND_SECONDS)
+        except TimeoutError:
+            return []
 
     async def at_prompt(
         self,

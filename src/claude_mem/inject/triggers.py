@@ -7,10 +7,12 @@ they never block or change what the agent was about to do.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from claude_mem.agents.canonical import string_or_empty
@@ -26,10 +28,11 @@ from claude_mem.inject.brief import fenced, is_user_approved, state_note, which_
 from claude_mem.privacy.display import defuse_links
 from claude_mem.privacy.injection_rules import is_name
 from claude_mem.privacy.trust import is_injectable
-from claude_mem.recall import rank
+from claude_mem.recall import likely_files, rank
 from claude_mem.recall.matrix import Indexer
 from claude_mem.storage.base import Database, Transaction
 from claude_mem.storage.records import SearchFilter
+from claude_mem.system import git_files
 
 PROMPT_ITEMS, PROMPT_FILES, PROMPT_TOKENS = 5, 10, 600
 FILE_ITEMS, FILE_TOKENS = 4, 250
@@ -96,9 +99,11 @@ async def inject_at_prompt(
     if not is_searchable(trigger.text):
         return NO_INJECTION
     where = SearchFilter(project_ids=(project_id,), exclude_session_id=session_id)
-    hits, files = await rank.find_for_prompt(
-        db, indexer, trigger.text, where, items=4 * PROMPT_ITEMS, files=PROMPT_FILES
+    (hits, ranked), history = await asyncio.gather(
+        rank.find_for_prompt(db, indexer, trigger.text, where, items=4 * PROMPT_ITEMS),
+        db.read(likely_files.gather_history, where),
     )
+    files = await asyncio.to_thread(_rank_files, trigger.text, ranked, history, root)
     candidates = [hit for hit in hits if _may_inject(hit) and item_name(hit.kind, hit.id) not in injected_names]
     candidates = await db.read(_by_use, candidates)
     row_ids = [hit.id for hit in candidates if hit.kind == "observation"]
@@ -108,8 +113,21 @@ async def inject_at_prompt(
     file_names = [f"file:{path}" for path in files]
     use_counts = await db.read(lambda tx: tx.journal.count_uses(file_names, project_id=project_id))
     never_used = {name for name, counts in use_counts.items() if counts.is_never_used}
-    new_files = [path for path in files if f"file:{path}" not in injected_names | never_used]
+    new_files = [path for path in files if f"file:{path}" not in injected_names | never_used][:PROMPT_FILES]
     return _compose_for_prompt(new_hits[:PROMPT_ITEMS], new_files, icons)
+
+
+def _rank_files(
+    prompt: str, ranked: Sequence[rank.SearchCandidate], history: likely_files.FileHistory, root: str
+) -> list[str]:
+    """Return the files that a prompt probably concerns, likeliest first, without those that are gone."""
+    if not likely_files.is_predictable(ranked):
+        return []
+    branch = git_files.current_branch(Path(os.path.realpath(root))) if root else ""
+    files = likely_files.predict(likely_files.signs_of(prompt, ranked, branch), history, limit=3 * PROMPT_FILES)
+    if not Path(root).is_dir():  # a worktree that was removed, or another machine's
+        return files
+    return [path for path in files if os.path.lexists(f"{root}/{path}")]
 
 
 def is_searchable(prompt: str) -> bool:
@@ -188,12 +206,13 @@ def inject_at_file(
     icons: Icons,
     root: str = "",
     hints: bool = True,
+    outline: Sequence[Line] = (),
 ) -> Injection:
     """Return what is known about a file, once per session, and whether an edit repeats work that did not last.
 
     Memories whose code is gone are left out. Work that was dropped, reverted or failed is only a warning.
     """
-    path = _relative_path(trigger.text, (project.root, trigger.cwd))
+    path = find_relative_path(trigger.text, (project.root, trigger.cwd))
     if not path:
         return NO_INJECTION
     repeated = _repeated_lines(tx, trigger, project, path, injected_names=injected_names, root=root) if hints else []
@@ -203,7 +222,9 @@ def inject_at_file(
     rows = [row for row in rows if row["id"] not in repeated_ids][:FILE_ITEMS]
     head = f"# claude-mem: known about {defuse_links(path) if is_name(path) else 'this file'}"
     lines = [(_row_line(row, icons), [item_name("observation", row["id"])], is_user_approved(row)) for row in rows]
-    injection = compose(head, [*repeated, *lines], FILE_TOKENS)
+    outline = [line for line in outline if line[1][0] not in injected_names]
+    room = FILE_TOKENS + sum(estimate_tokens(text) + 1 for text, _, _ in outline)
+    injection = compose(head, [*repeated, *lines, *outline], room)
     if not rows or not injection.text:
         return injection
     return replace(injection, item_names=(*injection.item_names, f"{FILE_PREFIX}{path}"))
@@ -254,7 +275,7 @@ def _added_lines(tool_input: dict[str, Any]) -> frozenset[bytes]:
     return frozenset(map(hash_line, added - removed))
 
 
-def _relative_path(path: str, roots: Sequence[str]) -> str:
+def find_relative_path(path: str, roots: Sequence[str]) -> str:
     """Return a path relative to the first root that contains it, as observations store it; "" if none does.
 
     Links and worktrees are resolved.

@@ -11,12 +11,11 @@ work takes one place in the list. Recency and trust only adjust the score: no it
 from __future__ import annotations
 
 import asyncio
-import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from claude_mem.digest.modes import ICONS
 from claude_mem.domain import ids, words
@@ -28,7 +27,6 @@ from claude_mem.storage.base import Database, Transaction
 from claude_mem.storage.records import (
     PASSAGES_PER_DOCUMENT,
     STATE_FIELDS,
-    FileTouch,
     SearchFilter,
     SignalMatch,
     WordScores,
@@ -49,8 +47,6 @@ MAX_CANDIDATES = 500
 SNIPPET, SNIPPET_BEFORE = 240, 60
 MAX_PROMPT_CHARS = 4_000  # characters: the beginning of a pasted log says as much as the whole
 KIND_BONUS = {"observation": 0.5, "summary": 0.2, "prompt": 0.1, "turn": 0.0}
-
-Key = TypeVar("Key", int, str)
 
 # Possessive and anchored at word starts: with backtracking, a pasted key of 20,000 letters took most of a minute.
 _BRANCH = re.compile(r"(?<![\w.])[\w.]++(?:[-/][\w.]++)+")
@@ -325,124 +321,33 @@ async def _newest(db: Database, question: SearchQuery) -> list[Hit]:
     ]
 
 
-# --- predicting the files a prompt concerns --------------------------------------------------------------------------
+# --- at a prompt -----------------------------------------------------------------------------------------------------
 
-FILES_TURNS, FILES_SESSIONS, FILES_MEMORY = 40, 10, 1_500
-READ_SHARE = 0.5  # weight of a file that was only read, relative to an edited one
-WEIGHT_BY_SESSION, WEIGHT_BY_TURN, WEIGHT_BY_FILE, WEIGHT_BY_PATH = 1.0, 1.0, 1.0, 0.2
-FILE_TURNS = 3  # best turns of a file that count
-
-
-async def find_likely_files(
-    db: Database, prompt: str, ranked: Sequence[SearchCandidate], where: SearchFilter, *, limit: int = 10
-) -> list[str]:
-    """Return the repository files that a prompt probably concerns, likeliest first, without those it names."""
-    if max((candidate.evidence for candidate in ranked), default=0.0) < FILES_FLOOR:
-        return []
-    touches = await db.read(lambda tx: tx.search.list_touched_files(where, most_turns=FILES_MEMORY))
-    return await asyncio.to_thread(_rank_files, prompt[:MAX_PROMPT_CHARS], ranked, touches, limit)
-
-
-def _rank_files(prompt: str, ranked: Sequence[SearchCandidate], touches: Sequence[FileTouch], limit: int) -> list[str]:
-    scores = score_files(prompt, ranked, touches)
-    prompt_paths = words.find_paths(prompt)
-    named_paths = [path for path in scores if any(path == name or path.endswith("/" + name) for name in prompt_paths)]
-    return sorted(scores.keys() - set(named_paths), key=lambda path: (-scores[path], path))[:limit]
+# How much each view of `likely_files` counts. Fitted by `bench/files_to_come.py`: do not edit them by hand.
+FILE_WEIGHTS = {
+    "similar sessions": 0.61,
+    "similar turns": 0.61,
+    "recent": 0.42,
+    "last": 0.37,
+    "edited with likely": 0.39,
+    "edited with named": 0.5,
+    "same name": 0.49,
+    "beside named": 0.53,
+    "path words": 0.5,
+    "branch": 0.47,
+    "branch words": 0.52,
+}
 
 
 async def find_for_prompt(
-    db: Database, indexer: Indexer, prompt: str, where: SearchFilter, *, items: int, files: int
-) -> tuple[list[Hit], list[str]]:
-    """Return the hits and the likely files for a prompt, from one ranking."""
+    db: Database, indexer: Indexer, prompt: str, where: SearchFilter, *, items: int
+) -> tuple[list[Hit], list[SearchCandidate]]:
+    """Return the hits for a prompt, and all turns that the prompt was compared with, best first."""
     text = prompt[:MAX_PROMPT_CHARS]
     evidence, ranked = await rank_candidates(db, indexer, SearchQuery(text=text, where=where, floor=0.0))
     ranked = [candidate for candidate in ranked if candidate.thread != where.exclude_session_id]
     relevant = [candidate for candidate in ranked if candidate.evidence >= PROMPT_FLOOR]
-    hits = await db.read(_hits, relevant[:items], evidence, replace(where, injectable_only=True))
-    return hits, await find_likely_files(db, text, ranked, where, limit=files)
-
-
-def score_files(prompt: str, ranked: Sequence[SearchCandidate], touches: Sequence[FileTouch]) -> dict[str, float]:
-    """Score files by the sum of four views: files of similar sessions, files of similar turns, files of turns with the
-    same words, and paths with the prompt's words. Frequency and recency of work on a file are not used: they made the
-    list worse (data sets in bench/results/recall.md)."""
-    scores = _relative({candidate.group: candidate.score for candidate in ranked})
-    word_scores = _relative({candidate.group: candidate.words for candidate in ranked})
-    paths = list(dict.fromkeys(row.value for row in touches))
-    total: defaultdict[str, float] = defaultdict(float)
-    for weight, view in (
-        (WEIGHT_BY_SESSION, _files_of_sessions(scores, touches, _by_session(touches))),
-        (WEIGHT_BY_TURN, _files_of_turns(scores, touches)),
-        (WEIGHT_BY_FILE, _files_by_words(word_scores, touches)),
-        (WEIGHT_BY_PATH, _files_by_path(prompt, paths)),
-    ):
-        for path, score in _relative(view).items():
-            total[path] += weight * score
-    return dict(total)
-
-
-def _relative(scores: Mapping[Key, float]) -> dict[Key, float]:
-    """Scale scores so that the best is 1."""
-    max_score = max(scores.values(), default=0.0) or 1.0
-    return {key: score / max_score for key, score in scores.items()}
-
-
-def _by_session(touches: Sequence[FileTouch]) -> dict[int, dict[str, float]]:
-    """Return the weight of each file by session; sessions in the order of their last work."""
-    files: dict[int, dict[str, float]] = {}
-    edits: defaultdict[tuple[int, str], int] = defaultdict(int)
-    for row in touches:
-        of_session = files.setdefault(row.session_id, {})
-        if row.kind == "edited":
-            edits[row.session_id, row.value] += row.times
-            of_session[row.value] = 1 + 0.3 * math.log1p(edits[row.session_id, row.value])
-        else:
-            of_session.setdefault(row.value, READ_SHARE)
-    return files
-
-
-def _files_of_turns(close: Mapping[int, float], touches: Sequence[FileTouch]) -> dict[str, float]:
-    best = set(sorted(close, key=lambda turn: -close[turn])[:FILES_TURNS])
-    totals: defaultdict[str, float] = defaultdict(float)
-    for row in touches:
-        if row.turn_id in best:
-            totals[row.value] += close[row.turn_id] ** 5 * (1.0 if row.kind == "edited" else READ_SHARE)
-    return totals
-
-
-def _files_of_sessions(
-    close: Mapping[int, float], touches: Sequence[FileTouch], files: Mapping[int, Mapping[str, float]]
-) -> dict[str, float]:
-    """Score the files of the nearest sessions. Whole sessions predict better than turns, because a first prompt rarely
-    names what the session will touch."""
-    nearest: defaultdict[int, float] = defaultdict(float)
-    for row in touches:
-        nearest[row.session_id] = max(nearest[row.session_id], close.get(row.turn_id, 0.0))
-    totals: defaultdict[str, float] = defaultdict(float)
-    for session in sorted(nearest, key=lambda session: -nearest[session])[:FILES_SESSIONS]:
-        for path, share in files[session].items():
-            totals[path] += share * nearest[session] ** 5
-    return totals
-
-
-def _files_by_words(word_scores: Mapping[int, float], touches: Sequence[FileTouch]) -> dict[str, float]:
-    turns: defaultdict[str, list[float]] = defaultdict(list)
-    for row in touches:
-        turns[row.value].append(word_scores.get(row.turn_id, 0.0) * (1.0 if row.kind == "edited" else READ_SHARE))
-    return {path: sum(sorted(scores)[-FILE_TURNS:]) for path, scores in turns.items()}
-
-
-def _files_by_path(prompt: str, paths: Sequence[str]) -> dict[str, float]:
-    prompt_terms = set(words.search_terms(prompt))
-    path_terms = {path: set(words.search_terms(path)) for path in paths}
-    common: defaultdict[str, int] = defaultdict(int)
-    for terms in path_terms.values():
-        for term in terms:
-            common[term] += 1
-    return {
-        path: sum(math.log(1 + len(path_terms) / common[term]) for term in terms & prompt_terms)
-        for path, terms in path_terms.items()
-    }
+    return await db.read(_hits, relevant[:items], evidence, replace(where, injectable_only=True)), ranked
 
 
 # --- formatting ------------------------------------------------------------------------------------------------------

@@ -485,6 +485,16 @@ class MemoryStore(Protocol):
     def record_committed_lines(self, items: Iterable[StoredAnchor]) -> None:
         """Store which lines of these anchors commits have had, in addition to what is stored."""
 
+    def list_session_branches(self, session_ids: Sequence[int]) -> dict[int, list[str]]:
+        """Return the branches on which these sessions worked, by session; sessions without any are left out."""
+
+    def record_branch_of_recent_work(self, project_id: int, root: str, branch: str, *, since: int) -> None:
+        """Store the branch of a work tree for the sessions that were started in it and have worked since a time."""
+
+    def record_session_branches(self, session_id: int, branches: Iterable[str]) -> None:
+        """Store that a session worked on these branches, in addition to those that are known. A name that contains a
+        secret is left out."""
+
     def record_head(self, project_id: int, *, head: str, branch: str, since: int) -> None:
         """Store the commit and branch of the work tree with the work that was just done there."""
 
@@ -648,6 +658,9 @@ class SearchIndex(Protocol):
 
     def list_touched_files(self, search_filter: SearchFilter, *, most_turns: int) -> list[FileTouch]:
         """Return which of the newest turns touched which files, oldest first, to predict where work will continue."""
+
+    def find_last_touch(self, project_id: int, path: str, *, exclude_content_session_id: str, host: str) -> int:
+        """Return when another session of a project last edited or read a file; 0 if none did."""
 
     def list_turn_documents(
         self, groups: Sequence[int], search_filter: SearchFilter

@@ -129,8 +129,7 @@ class SignalMatch:
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class FileTouch:
+class FileTouch(NamedTuple):
     """How often a turn edited or read a file."""
 
     turn_id: int

@@ -29,6 +29,8 @@ MAX_LOOSE_COMMITS, MAX_GRAPH_COMMITS, MAX_PACKS, MAX_PACK_FILES = 1_000, 200_000
 MAX_REFS_BYTES = 4 << 20
 MAX_INDEX_BYTES = 16 << 20
 _CACHE_SIZE = 1_000
+MAX_BRANCH_CHARS = 200
+_BRANCH_REF = "ref: refs/heads/"
 _NO_PARENT = 0x7000_0000  # in a commit-graph
 _WRITTEN_AT_CREATION = (
     "description",
@@ -372,6 +374,27 @@ def _head(git_dir: Path) -> str:
     except OSError:
         commit = _packed_ref(git_dir, name)
     return commit if _COMMIT.fullmatch(commit) else ""
+
+
+def current_branch(start: Path) -> str:
+    """Return the branch that is checked out in the work tree around a directory; "" if there is none or `.git` is not
+    trusted. `start` must be a real path."""
+    tree = find_work_tree(start)
+    if tree is None or tree.git_dir is None:
+        return ""
+    try:
+        git_dir = tree.git_dir if not tree.linked else _own_git_dir(tree.root)
+        head = untrusted_files.read_text(git_dir / "HEAD").strip()
+    except (OSError, ValueError):
+        return ""
+    branch = head.removeprefix(_BRANCH_REF)
+    return branch if branch != head and branch.isprintable() and len(branch) <= MAX_BRANCH_CHARS else ""
+
+
+def _own_git_dir(root: Path) -> Path:
+    """Return the directory that the `.git` file of a linked worktree or a submodule names."""
+    pointer = untrusted_files.read_text(root / ".git")
+    return Path(os.path.realpath(root / _line(pointer.removeprefix("gitdir:"))))
 
 
 def _packed_ref(git_dir: Path, name: str) -> str:

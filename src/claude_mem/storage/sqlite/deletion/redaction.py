@@ -60,7 +60,7 @@ TEXT_TABLES = (
         plain=("request", "investigated", "learned", "completed", "next_steps", "notes", "closing", "why"),
         lists=("files_read", "files_edited"),
     ),
-    TextTable("sdk_sessions", "id", plain=("first_prompt", "title", "subtitle")),
+    TextTable("sdk_sessions", "id", plain=("first_prompt", "title", "subtitle"), lists=("branches",)),
     TextTable("deleted_observations", "observation_id", columns=("content",), label="attic"),
     TextTable("deleted_rows", "row_id", columns=("content",), label="put_away"),
     TextTable("history", "id", columns=("before",)),

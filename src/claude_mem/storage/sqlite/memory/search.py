@@ -548,9 +548,8 @@ def list_turn_documents(
 def list_touched_files(conn: Connection, search_filter: SearchFilter, *, most_turns: int) -> list[FileTouch]:
     """Return which of the newest turns touched which files, oldest first, to predict where work will continue."""
     where, values = _filter_sql(search_filter)
-    return fetch_records(
+    rows = fetch_tuples(
         conn,
-        FileTouch,
         f"""
         select d.turn_id, d.session_id, f.kind, f.value, f.times
           from (select * from documents d where d.kind = 'turn' {where} order by d.created_at desc limit :turns) d
@@ -559,6 +558,22 @@ def list_touched_files(conn: Connection, search_filter: SearchFilter, *, most_tu
         """,
         {**values, "turns": most_turns},
     )
+    return list(map(FileTouch._make, rows))
+
+
+def find_last_touch(conn: Connection, project_id: int, path: str, *, exclude_content_session_id: str, host: str) -> int:
+    """Return when another session of a project last edited or read a file; 0 if none did."""
+    at = fetch_value(
+        conn,
+        """
+        select max(d.created_at) from signals f join documents d on d.id = f.document_id
+          left join sdk_sessions s on s.id = d.session_id
+         where f.kind in ('edited', 'read') and f.value = ? and d.kind = 'turn' and d.project_id = ?
+           and not (s.content_session_id is ? and s.host is ?)
+        """,
+        (path, project_id, exclude_content_session_id, host),
+    )
+    return int(at or 0)
 
 
 def load_hits(conn: Connection, document_ids: Sequence[int]) -> dict[int, MemoryItem]:
