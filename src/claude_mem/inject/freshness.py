@@ -96,9 +96,9 @@ def _look_at_path(tree: _Tree, path: str, group: Sequence[StoredAnchor], names: 
         return
     if stamp:
         changed = [item for item in group if item.stamp != stamp or item.moved_to]
-        lines = tree.read_hashes(path) if changed else None
-        if lines is not None:
-            yield from (Look(item.id, stamp, anchors.match_lines(item.lines, lines)) for item in changed)
+        file = tree.read_hashes(path, changed) if changed else None
+        if file is not None:
+            yield from (file.look(item, stamp) for item in changed)
         return
     for item in group:
         if item.kind == anchors.REMOVAL:  # the same lines in another file are not the removed ones
@@ -119,11 +119,32 @@ def _find_moved(tree: _Tree, item: StoredAnchor, names: _RenameIndex) -> Look:
     best = Look(item.id, "", 0)
     for path in (*last_path, *names.candidates(item.path)):
         stamp = tree.stamp(path)
-        lines = tree.read_hashes(path) if stamp else None
-        present = anchors.match_lines(item.lines, lines or ())
-        if present.bit_count() * 2 >= len(item.lines) and present.bit_count() > best.present.bit_count():
-            best = Look(item.id, stamp, present, path)
+        file = tree.read_hashes(path, (item,)) if stamp else None
+        look = file.look(item, stamp, path) if file else best
+        if look.present.bit_count() * 2 >= len(item.lines) and look.present.bit_count() > best.present.bit_count():
+            best = look
     return best
+
+
+@dataclass(frozen=True, slots=True)
+class _FileHashes:
+    """The hashes of a file's lines, and those of its phrases unless all lines of the anchors are there."""
+
+    lines: frozenset[bytes]
+    phrases: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, content: bytes, items: Iterable[StoredAnchor]) -> _FileHashes:
+        """Return the hashes that looks at these anchors need."""
+        lines = anchors.hash_content(content)
+        phrases = {phrase for item in items if not lines.issuperset(item.lines) for phrase in item.phrases}
+        return cls(lines, anchors.hash_phrases(content) & phrases if phrases else frozenset())
+
+    def look(self, item: StoredAnchor, stamp: str, moved_to: str = "") -> Look:
+        """Return what this file has of an anchor."""
+        present = anchors.match_lines(item.lines, self.lines)
+        phrases = anchors.match_lines(item.phrases, item.phrases if present == item.all_lines else self.phrases)
+        return Look(item.id, stamp, present, moved_to, phrases)
 
 
 class _RenameIndex:
@@ -179,13 +200,13 @@ class _Tree:
             return ""
         return f"{status.st_mtime_ns}:{status.st_size}" if status.st_mode & 0o170000 == 0o100000 else ""
 
-    def read_hashes(self, path: str) -> frozenset[bytes] | None:
-        """Return the hashes of a file's lines; None if the file can't be read or is too large."""
+    def read_hashes(self, path: str, items: Iterable[StoredAnchor]) -> _FileHashes | None:
+        """Return the hashes of a file that these anchors need; None if the file can't be read or is too large."""
         try:
             content = untrusted_files.read(Path(self._root, path), most=MAX_FILE_BYTES)
         except OSError:
             return None
-        return anchors.hash_content(content)
+        return _FileHashes.of(content, items)
 
     def _is_inside(self, path: str) -> bool:
         parts = path.split("/")
@@ -210,7 +231,11 @@ def look_at_commit(git: GitObjects, commit: str, items: Iterable[StoredAnchor]) 
     paths = git.list_paths(commit)
     names, present = _RenameIndex(paths), frozenset(paths)
     candidates = {path: [path] if path in present else names.candidates(path) for path in by_path}
-    hashes = _hash_files(git, commit, {other for others in candidates.values() for other in others})
+    readers: defaultdict[str, list[StoredAnchor]] = defaultdict(list)  # the anchors that a file may have
+    for path, others in candidates.items():
+        for other in others:
+            readers[other] += by_path[path]
+    hashes = _hash_files(git, commit, readers)
     return [
         look
         for path, group in by_path.items()
@@ -219,30 +244,32 @@ def look_at_commit(git: GitObjects, commit: str, items: Iterable[StoredAnchor]) 
     ]
 
 
-def _hash_files(git: GitObjects, commit: str, paths: Collection[str]) -> dict[str, frozenset[bytes]]:
-    """Return the line hashes of files at a commit, read in portions: one answer of git is limited in size."""
-    ordered = sorted(paths)
-    hashes: dict[str, frozenset[bytes]] = {}
+def _hash_files(
+    git: GitObjects, commit: str, readers: Mapping[str, Sequence[StoredAnchor]]
+) -> dict[str, _FileHashes]:
+    """Return the hashes of files at a commit, read in portions: one answer of git is limited in size."""
+    ordered = sorted(readers)
+    hashes: dict[str, _FileHashes] = {}
     for start in range(0, len(ordered), COMMIT_FILES):
         specs = {f"{commit}:{path}": path for path in ordered[start : start + COMMIT_FILES]}
         for spec, content in git.read_blobs(list(specs)).items():
-            hashes[specs[spec]] = anchors.hash_content(content)
+            hashes[specs[spec]] = _FileHashes.of(content, readers[specs[spec]])
     return hashes
 
 
 def _look_at_blobs(
-    item: StoredAnchor, paths: Sequence[str], hashes: Mapping[str, frozenset[bytes]], commit: str
+    item: StoredAnchor, paths: Sequence[str], hashes: Mapping[str, _FileHashes], commit: str
 ) -> Look:
     """Return which lines of an anchor its file has at a commit, or else the file that has most of them."""
-    lines_by_path = {path: anchors.match_lines(item.lines, hashes[path]) for path in paths if path in hashes}
-    if item.path in lines_by_path:
-        return Look(item.id, commit, lines_by_path[item.path])
+    looks = {path: hashes[path].look(item, commit, path) for path in paths if path in hashes}
+    if item.path in looks:
+        return replace(looks[item.path], moved_to="")
     if item.kind == anchors.REMOVAL:  # the same lines in another file are not the removed ones
         return Look(item.id, "", 0)
-    path = max(lines_by_path, key=lambda other: lines_by_path[other].bit_count(), default="")
-    if not path or lines_by_path[path].bit_count() * 2 < len(item.lines):
+    best = max(looks.values(), key=lambda look: look.present.bit_count(), default=None)
+    if best is None or best.present.bit_count() * 2 < len(item.lines):
         return Look(item.id, "", 0)
-    return Look(item.id, commit, lines_by_path[path], path)
+    return best
 
 
 # --- outcomes --------------------------------------------------------------------------------------------------------

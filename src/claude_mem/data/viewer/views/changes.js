@@ -22,7 +22,7 @@ import {
 const FILTERS = ["project", "validity"];
 const PAGE_SIZE = 20;
 /** In the order in which the counts are given; what is missing here did not change. */
-const CHANGES = ["superseded", "outdated", "gone", "partly", "moved", "dropped", "reverted"];
+const CHANGES = ["superseded", "outdated", "gone", "partly", "reworked", "moved", "dropped", "reverted"];
 const KEYS = { k: "keep", c: "correct", f: "forget" };
 
 /**

@@ -19,7 +19,7 @@ class StoredAnchor:
     """An anchor with what the last look at a work tree found. `stamp` is None if nobody has looked.
 
     `present`, `committed` and `landed` are bit sets of the lines that were there, that some commit has had, and that a
-    commit of the default branch has had.
+    commit of the default branch has had; `phrases_present` is one of the phrases that were there.
     """
 
     id: int
@@ -32,6 +32,8 @@ class StoredAnchor:
     moved_to: str = ""
     committed: int = 0
     landed: int = 0
+    phrases: tuple[int, ...] = ()
+    phrases_present: int = 0
 
     @property
     def all_lines(self) -> int:
@@ -40,18 +42,27 @@ class StoredAnchor:
 
     def sight(self, lines: int) -> Sighting:
         """Return what the last look found of these lines, a bit set."""
-        return Sighting(lines.bit_count(), (lines & self.present).bit_count(), bool(self.stamp), self.moved_to)
+        phrases = anchors.select_phrases(self.phrases, len(self.lines), lines)
+        return Sighting(
+            lines.bit_count(),
+            (lines & self.present).bit_count(),
+            bool(self.stamp),
+            self.moved_to,
+            phrases.bit_count(),
+            (phrases & self.phrases_present).bit_count(),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a look at a work tree found of one anchor. `present` is a bit set of its lines. `stamp` is None if its file
-    has changed and was not read."""
+    """What a look at a work tree found of one anchor. `present` is a bit set of its lines, `phrases` one of its phrases.
+    `stamp` is None if its file has changed and was not read."""
 
     anchor_id: int
     stamp: str | None
     present: int
     moved_to: str = ""
+    phrases: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +132,8 @@ def replace_anchors(
             "insert into anchors (observation_id, path, kind, lines, blob_id) values (?, ?, ?, ?, ?)",
             (observation_id, path, kind, lines, blob_ids.get(path, "")),
         )
+    for item in new_anchors:
+        _set_phrases(conn, observation_id, item)
     if any(item.kind == "edit" for item in new_anchors):
         conn.execute(
             "insert into outcomes (observation_id, outcome, judged_at) values (?, ?, ?) on conflict do nothing",
@@ -130,14 +143,26 @@ def replace_anchors(
         conn.execute("delete from outcomes where observation_id = ?", (observation_id,))
 
 
+def _set_phrases(conn: Connection, observation_id: int, item: Anchor) -> None:
+    """Store the phrases of an anchor. Where they are new, the next look reads the file again."""
+    changed = fetch_all(
+        conn,
+        "update anchors set phrases = :phrases where observation_id = :id and path = :path and phrases != :phrases"
+        " returning id",
+        {"phrases": anchors.pack_phrases(item.phrases), "id": observation_id, "path": item.path},
+    )
+    conn.executemany("delete from sightings where anchor_id = ?", [(row["id"],) for row in changed])
+
+
 def list_unanchored(conn: Connection, turn_id: int) -> list[Row]:
-    """Return the observations of a turn that have no anchors, with the outcome of the turn."""
+    """Return the observations of a turn that have no anchors, or some without phrases, with the outcome of the turn."""
     rows = fetch_all(
         conn,
         """
         select o.*, coalesce(s.outcome, '') as outcome
           from observations o left join session_summaries s on s.turn_id = o.turn_id
-         where o.turn_id = ? and not o.forgotten and not exists (select 1 from anchors where observation_id = o.id)
+         where o.turn_id = ? and not o.forgotten and not exists (
+               select 1 from anchors where observation_id = o.id and (kind != 'edit' or phrases != x''))
         """,
         (turn_id,),
     )
@@ -209,12 +234,12 @@ def record_looks(conn: Connection, root: str, looks: Iterable[Look], *, commit: 
     for look in (look for look in looks if look.stamp is not None):
         conn.execute(
             """
-            insert into sightings (anchor_id, root, stamp, present, moved_to, commit_id)
-            select id, ?, ?, ?, ?, ? from anchors where id = ?
+            insert into sightings (anchor_id, root, stamp, present, moved_to, commit_id, phrases)
+            select id, ?, ?, ?, ?, ?, ? from anchors where id = ?
             on conflict do update set stamp = excluded.stamp, present = excluded.present,
-                moved_to = excluded.moved_to, commit_id = excluded.commit_id
+                moved_to = excluded.moved_to, commit_id = excluded.commit_id, phrases = excluded.phrases
             """,
-            (root, look.stamp, look.present, look.moved_to, commit, look.anchor_id),
+            (root, look.stamp, look.present, look.moved_to, commit, look.phrases, look.anchor_id),
         )
 
 
@@ -253,7 +278,7 @@ def list_anchors(conn: Connection, observation_ids: Sequence[int], root: str) ->
         conn,
         """
         select a.id, a.observation_id, a.path, a.kind, a.lines, s.stamp, s.present, s.moved_to, a.committed,
-               a.landed
+               a.landed, a.phrases, s.phrases as phrases_present
           from anchors a left join sightings s on s.anchor_id = a.id and s.root = ?
          where a.observation_id in (select value from json_each(?)) order by a.observation_id, a.id
         """,
@@ -263,6 +288,7 @@ def list_anchors(conn: Connection, observation_ids: Sequence[int], root: str) ->
         StoredAnchor(
             row["id"], row["observation_id"], row["path"], row["kind"], anchors.unpack_lines(bytes(row["lines"])),
             row["stamp"], row["present"] or 0, row["moved_to"] or "", row["committed"], row["landed"],
+            anchors.unpack_phrases(bytes(row["phrases"])), row["phrases_present"] or 0,
         )
         for row in rows
     ]  # fmt: skip
@@ -301,7 +327,7 @@ def apply_looks(items: Sequence[StoredAnchor], looks: Iterable[Look]) -> list[St
     """Return the anchors with what a new look found."""
     by_id = {look.anchor_id: look for look in looks}
     return [
-        replace(item, stamp=look.stamp, present=look.present, moved_to=look.moved_to)
+        replace(item, stamp=look.stamp, present=look.present, moved_to=look.moved_to, phrases_present=look.phrases)
         if (look := by_id.get(item.id))
         else item
         for item in items
@@ -509,7 +535,7 @@ def anchors_size(conn: Connection) -> tuple[int, int]:
     """Return the bytes of all anchors and the number of observations that have any."""
     row = fetch_one(
         conn,
-        "select coalesce(sum(length(path) + length(lines) + length(blob_id) + 16), 0) as bytes,"
+        "select coalesce(sum(length(path) + length(lines) + length(phrases) + length(blob_id) + 16), 0) as bytes,"
         " count(distinct observation_id) as observations from anchors",
     )
     return (int(row["bytes"]), int(row["observations"])) if row else (0, 0)
