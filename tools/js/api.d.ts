@@ -579,6 +579,13 @@ declare namespace Api {
     title?: string;
   }
 
+  /** Which instruction files were checked, how many of their statements name something that the repository has or had, and the lines that no longer hold. */
+  interface InstructionReview {
+    files: string[];
+    statements: number;
+    items: OutdatedStatement[];
+  }
+
   /** A current problem and what to do about it. */
   interface Issue {
     level: "bad" | "warn";
@@ -773,6 +780,26 @@ declare namespace Api {
     history: any[];
     validity: any[];
     types: string[];
+  }
+
+  /** A name that a commit has removed since the line was written. `was`: where it was; `now`: what it is called now, if that is known; `subject`: of the commit. */
+  interface OutdatedName {
+    kind: string;
+    name: string;
+    was: string;
+    now: string;
+    commit: string;
+    subject: string;
+  }
+
+  /** A line of an instruction file that no longer holds. `replacement` is what is proposed: null to delete it. */
+  interface OutdatedStatement {
+    file: string;
+    line: number;
+    text: string;
+    problems: OutdatedName[];
+    has_proposal: boolean;
+    replacement: string | null;
   }
 
   /** A turn in the outline. */
@@ -1557,6 +1584,7 @@ declare namespace Api {
     Path extends "/api/cost/days" ? DailyCost :
     Path extends "/api/health/page" ? HealthPage :
     Path extends "/api/observations/by-file" ? ItemsOfMemories :
+    Path extends "/api/review/instructions" ? InstructionReview :
     Path extends "/api/audit" ? SelfChecks :
     Path extends "/api/backfill" ? BackfillProgress :
     Path extends "/api/backup" ? ListedBackup[] :

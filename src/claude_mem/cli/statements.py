@@ -7,7 +7,6 @@ import os
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from claude_mem.agents import claude
 from claude_mem.cli import output
@@ -21,29 +20,6 @@ LABELS = {"path": "", "command": "the command ", "symbol": "the symbol "}
 def check_folder(folder: Path) -> Report:
     """Check the instruction files of the work tree that a folder belongs to."""
     return instruction_files.check(folder, agent_folder=claude.config_dir(os.environ))
-
-
-def as_row(finding: Finding) -> dict[str, Any]:
-    """Return a finding as `--json` prints it."""
-    problems = [
-        {
-            "kind": problem.kind,
-            "name": problem.name,
-            "was": problem.was,
-            "now": problem.now,
-            "commit": problem.commit.id if problem.commit else "",
-        }
-        for problem in finding.problems
-    ]
-    return {
-        "kind": "statement",
-        "file": finding.file,
-        "line": finding.line,
-        "text": finding.text,
-        "problems": problems,
-        "has_proposal": finding.has_proposal,
-        "replacement": finding.replacement,
-    }
 
 
 def show(finding: Finding) -> None:
@@ -60,7 +36,9 @@ def show(finding: Finding) -> None:
 
 def describe(problem: Problem) -> str:
     """Return what is wrong with a name: "`src/old.py`, gone since abc1234 (Rename it): now `src/new.py`"."""
-    since = f", gone since {problem.commit.id[:10]} ({problem.commit.subject[:80]})" if problem.commit else ", gone"
+    commit = problem.commit
+    subject = f" ({commit.subject[: instruction_files.MAX_SUBJECT]})" if commit else ""
+    since = f", gone since {commit.id[:10]}{subject}" if commit else ", gone"
     where = f" from {problem.was}" if problem.kind != "path" else ""
     return f"{LABELS[problem.kind]}`{problem.name}`{since}{where}" + (f": now `{problem.now}`" if problem.now else "")
 

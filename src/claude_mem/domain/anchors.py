@@ -5,7 +5,7 @@ them still holds. The lines themselves decide. The anchors of a memory hold hash
 taken evenly from its whole edit, or of lines that it read; the share of them that is still in the files gives the
 freshness of the memory.
 
-A line that was reworded is not in the file any more, but says the same. So anchors also hold hashes of up to 32
+A line that was reworded is not in the file any more, but says the same. So anchors also hold hashes of up to 30
 phrases, pairs of neighbouring words of these lines. Where most lines are gone and most phrases are not, the code was
 reworked, and what the memory says of it usually holds.
 """
@@ -29,7 +29,7 @@ MAX_EDIT_FILES, MAX_FILES = 8, 4  # anchors per observation
 MIN_CHARS = 15  # shorter lines occur in many places
 MIN_LINES = 3  # with fewer lines, the reformatting of one would look like a rewrite
 HASH_BYTES = 8
-MAX_PHRASES = 32  # hashes per observation
+MAX_PHRASES = 30  # hashes per observation
 PHRASE_BYTES = 3
 NO_PHRASE = 0  # in the place of a phrase of a line that has fewer than others
 CURRENT_SHARE, OUTDATED_SHARE = 0.8, 0.5
@@ -287,6 +287,4 @@ def pack_phrases(phrases: Sequence[int]) -> bytes:
 @lru_cache(maxsize=2_048)
 def unpack_phrases(packed: bytes) -> tuple[int, ...]:
     """Return the hashes of a column."""
-    return tuple(
-        int.from_bytes(packed[start : start + PHRASE_BYTES]) for start in range(0, len(packed), PHRASE_BYTES)
-    )
+    return tuple(int.from_bytes(packed[start : start + PHRASE_BYTES]) for start in range(0, len(packed), PHRASE_BYTES))

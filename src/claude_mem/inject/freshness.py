@@ -244,9 +244,7 @@ def look_at_commit(git: GitObjects, commit: str, items: Iterable[StoredAnchor]) 
     ]
 
 
-def _hash_files(
-    git: GitObjects, commit: str, readers: Mapping[str, Sequence[StoredAnchor]]
-) -> dict[str, _FileHashes]:
+def _hash_files(git: GitObjects, commit: str, readers: Mapping[str, Sequence[StoredAnchor]]) -> dict[str, _FileHashes]:
     """Return the hashes of files at a commit, read in portions: one answer of git is limited in size."""
     ordered = sorted(readers)
     hashes: dict[str, _FileHashes] = {}
@@ -257,9 +255,7 @@ def _hash_files(
     return hashes
 
 
-def _look_at_blobs(
-    item: StoredAnchor, paths: Sequence[str], hashes: Mapping[str, _FileHashes], commit: str
-) -> Look:
+def _look_at_blobs(item: StoredAnchor, paths: Sequence[str], hashes: Mapping[str, _FileHashes], commit: str) -> Look:
     """Return which lines of an anchor its file has at a commit, or else the file that has most of them."""
     looks = {path: hashes[path].look(item, commit, path) for path in paths if path in hashes}
     if item.path in looks:

@@ -54,7 +54,8 @@ class Changes {
     this.list = h("div", { class: "feed", on: { keydown: (event) => this.handleKey(event) } });
     this.footer = h("div");
     const heading = h("h2", { class: "unseen" }, "Changes");
-    this.element = h("div", {}, this.introduction, heading, this.list, this.footer);
+    this.instructions = h("div");
+    this.element = h("div", {}, this.introduction, heading, this.list, this.footer, this.instructions);
     /** @type {ReturnType<typeof pager> | undefined} */
     this.paging = undefined;
     /** @type {Record<string, string>} */
@@ -91,6 +92,17 @@ class Changes {
     await this.paging.next();
     if (!firstPage.items.length) setContent(this.list, nothingChanged());
     this.restoreFocus();
+    if (!isRefresh) this.loadInstructions(project, request).catch(showError);
+  }
+
+  /**
+   * Check the instruction files of a project. This may take a while, so the list does not wait for it.
+   * @param {string} project
+   * @param {number} request
+   */
+  async loadInstructions(project, request) {
+    const report = project ? await get("/api/review/instructions", { project_id: project }) : null;
+    if (request === this.requests) setContent(this.instructions, report && outdatedInstructions(report));
   }
 
   /** Load the list again, unless something is being corrected in it. */
@@ -262,6 +274,37 @@ function whatChanged(item) {
     ".",
   ];
 }
+
+/** @param {Api.InstructionReview} report */
+function outdatedInstructions({ files, items }) {
+  if (!files.length) return null;
+  const text = items.length
+    ? "Lines that name what a commit has removed since. `claude-mem review` in a terminal changes them."
+    : `Nothing that a commit has removed is named in ${files.join(", ")}.`;
+  return h(
+    "section",
+    { class: "panel" },
+    h("h2", {}, "Instruction files"),
+    h("p", { class: "muted" }, text),
+    items.length ? h("ul", { class: "plain" }, items.map(outdatedStatement)) : null,
+  );
+}
+
+/** @param {Api.OutdatedStatement} item */
+function outdatedStatement(item) {
+  const proposal = item.replacement === null ? [] : [`+ ${item.replacement}`];
+  const change = item.has_proposal ? [`- ${item.text}`, ...proposal] : [`  ${item.text}`];
+  const place = h("code", {}, `${item.file}:${item.line}`);
+  return h("li", {}, h("p", {}, place, " names ", item.problems.map(outdatedName), "."), h("pre", {}, change.join("\n")));
+}
+
+/** @type {(problem: Api.OutdatedName, index: number) => Child} */
+const outdatedName = ({ name, now, commit, subject }, index) => [
+  index ? "; " : null,
+  h("code", {}, name),
+  commit ? [", gone since ", h("code", {}, commit.slice(0, 10)), ` (${subject})`] : ", gone",
+  now ? [": now ", h("code", {}, now)] : null,
+];
 
 const nothingChanged = () =>
   emptyState(

@@ -8,3 +8,12 @@ insert or ignore into jobs (kind, subject, due_at, created_at)
 select distinct 'anchor', o.turn_id, unixepoch() * 1000, unixepoch() * 1000
   from anchors a join observations o on o.id = a.observation_id
  where a.kind = 'edit' and o.turn_id is not null and not o.forgotten;
+
+-- A person's word that an observation holds outweighs all that had superseded it by then, also when both are imported.
+drop trigger observations_kept;
+create trigger observations_kept before update of superseded_by on observations
+ when new.superseded_by is not null and old.superseded_by is null begin
+    select raise(ignore) where exists (
+        select 1 from confirmations c join observations n on n.id = new.superseded_by
+         where c.observation_id = new.id and (c.superseded_by = n.id or n.created_at <= c.at));
+end;
