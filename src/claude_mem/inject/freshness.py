@@ -12,9 +12,10 @@ import asyncio
 import os
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import takewhile
 from pathlib import Path
 
 from claude_mem.domain import anchors, ids
@@ -45,11 +46,17 @@ _IN_COMMIT = (Outcome.COMMITTED, Outcome.LANDED)
 
 
 def look_at_files(
-    root: str, items: Iterable[StoredAnchor], *, seconds: float, paths: Collection[str] = ()
+    root: str,
+    items: Iterable[StoredAnchor],
+    *,
+    seconds: float,
+    paths: Collection[str] = (),
+    list_paths: Callable[[], Collection[str]] | None = None,
 ) -> list[Look]:
     """Compare anchors with the files of a work tree and return what changed since the last look.
 
-    `paths` are the files of the commit that is checked out: missing files are searched among them. If not one of the
+    `paths` are the files of the commit that is checked out: missing files are searched among them. `list_paths` returns
+    files to search for what is missing since the last look, if there are no `paths`. If not one of the
     files is there, and none ever was, this is not the checkout that the memories speak of: nothing is known. Of a
     sparse checkout, nothing is known of the files that are not there. A file that changed and that there was no time to
     read is unknown: what was found in it before may be wrong now.
@@ -59,11 +66,11 @@ def look_at_files(
     for item in items:
         by_path[item.path].append(item)
     tree = _Tree(root)
-    names = _RenameIndex(paths)
+    names = _RenameIndex(list_paths if list_paths and not paths else lambda: paths)
     looks: list[Look] = []
     for path, group in list(_changed_paths(tree, by_path, deadline=deadline, is_full=bool(paths))):
         if time.monotonic() < deadline:
-            looks += _look_at_path(tree, path, group, names)
+            looks += _look_at_path(tree, path, group, names, deadline=deadline)
         else:
             looks += [Look(item.id, None, 0) for item in group if item.stamp is not None]
     was_seen = any(item.stamp for group in by_path.values() for item in group)
@@ -90,7 +97,9 @@ def _is_unchanged(tree: _Tree, item: StoredAnchor, stamp: str, *, is_full: bool)
     return item.stamp == "" and not is_full
 
 
-def _look_at_path(tree: _Tree, path: str, group: Sequence[StoredAnchor], names: _RenameIndex) -> Iterator[Look]:
+def _look_at_path(
+    tree: _Tree, path: str, group: Sequence[StoredAnchor], names: _RenameIndex, *, deadline: float
+) -> Iterator[Look]:
     stamp = tree.stamp(path)
     if not stamp and tree.is_sparse:
         return
@@ -108,16 +117,21 @@ def _look_at_path(tree: _Tree, path: str, group: Sequence[StoredAnchor], names: 
         moved_stamp = tree.stamp(item.moved_to) if item.moved_to else ""
         if moved_stamp and moved_stamp == item.stamp:
             continue
-        look = _find_moved(tree, item, names)
+        look = _find_moved(tree, item, names, deadline=deadline)
         if item.stamp is None or (look.stamp, look.moved_to) != (item.stamp, item.moved_to):
             yield look
 
 
-def _find_moved(tree: _Tree, item: StoredAnchor, names: _RenameIndex) -> Look:
-    """Return a look at the file that now contains most lines of an anchor whose file is missing."""
+def _find_moved(tree: _Tree, item: StoredAnchor, names: _RenameIndex, *, deadline: float) -> Look:
+    """Return a look at the file that now contains most lines of an anchor whose file is missing. If there is no time to
+    look for it, nothing is known."""
     last_path = (item.moved_to,) if item.moved_to else ()
     best = Look(item.id, "", 0)
     for path in (*last_path, *names.candidates(item.path)):
+        if best.present == item.all_lines and best.stamp:
+            break
+        if time.monotonic() > deadline:
+            return best if best.stamp else Look(item.id, None, 0)
         stamp = tree.stamp(path)
         file = tree.read_hashes(path, (item,)) if stamp else None
         look = file.look(item, stamp, path) if file else best
@@ -150,8 +164,8 @@ class _FileHashes:
 class _RenameIndex:
     """The files of a tree by name and by directory, to find where a missing file may be now."""
 
-    def __init__(self, paths: Collection[str]) -> None:
-        self._paths = paths
+    def __init__(self, list_paths: Callable[[], Collection[str]]) -> None:
+        self._list_paths = list_paths
         self._by_name: defaultdict[str, list[str]] | None = None
         self._by_folder: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
 
@@ -159,14 +173,21 @@ class _RenameIndex:
         """Return files with the same name, then files with the same suffix in the same directory."""
         if self._by_name is None:
             self._by_name = defaultdict(list)
-            for other in self._paths:
+            for other in self._list_paths():
                 folder, _, name = other.rpartition("/")
                 self._by_name[name].append(other)
                 self._by_folder[folder, Path(name).suffix].append(other)
         folder, _, name = path.rpartition("/")
         same_name = [other for other in self._by_name.get(name, ()) if other != path]
+        same_name.sort(key=lambda other: -_common_end(other, path))  # a renamed folder keeps the rest
         beside = self._by_folder.get((folder, Path(name).suffix), ())
         return list(dict.fromkeys((*same_name, *beside)))[:MAX_RENAME_CANDIDATES]
+
+
+def _common_end(path: str, other: str) -> int:
+    """Return how many of the last parts of two paths are the same."""
+    pairs = zip(reversed(path.split("/")), reversed(other.split("/")), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 class _Tree:
@@ -229,7 +250,7 @@ def look_at_commit(git: GitObjects, commit: str, items: Iterable[StoredAnchor]) 
         if item.kind != anchors.COMMAND:
             by_path[item.path].append(item)
     paths = git.list_paths(commit)
-    names, present = _RenameIndex(paths), frozenset(paths)
+    names, present = _RenameIndex(lambda: paths), frozenset(paths)
     candidates = {path: [path] if path in present else names.candidates(path) for path in by_path}
     readers: defaultdict[str, list[StoredAnchor]] = defaultdict(list)  # the anchors that a file may have
     for path, others in candidates.items():
@@ -379,7 +400,7 @@ class PastCommits:
     """
 
     def __init__(self, git: GitObjects, default: str) -> None:
-        self.git, self._default = git, default
+        self.git, self.default = git, default
         self._commits: list[CommitInfo] | None = None
         self._is_incomplete = False
         self._latest: dict[str, int] = {}
@@ -409,7 +430,7 @@ class PastCommits:
 
     def _ancestors(self) -> frozenset[str]:
         parents = {commit.id: commit.parents for commit in self._commits or ()}
-        ancestors, waiting = set[str](), [self._default]
+        ancestors, waiting = set[str](), [self.default]
         while waiting:
             commit = waiting.pop()
             if commit in parents and commit not in ancestors:
@@ -437,9 +458,11 @@ def _past_outcome(
     updated = list(group)
     for commit in commits:
         updated = mark_committed(updated, by_commit[commit.id], is_default=past.is_on_default(commit))
-    if end := _reverting_commit(commits, holders, is_landed=outcome.outcome == Outcome.LANDED):
+    is_landed = outcome.outcome == Outcome.LANDED
+    end = _reverting_commit(commits, holders, is_landed=is_landed) or _restoring_commit(past, group, holders)
+    if end:
         return Outcome.REVERTED, end.id, updated
-    was_landed = outcome.outcome == Outcome.LANDED or any(map(past.is_on_default, holders))
+    was_landed = is_landed or any(map(past.is_on_default, holders))
     return Outcome.LANDED if was_landed else Outcome.COMMITTED, holders[0].id, updated
 
 
@@ -452,6 +475,26 @@ def _reverting_commit(
     children = [commit for commit in later if last.id in commit.parents]
     soon = [commit for commit in children if commit.at - first.at <= DAY_MS] if is_landed else []
     return next((commit for commit in later if _reverts(commit, holders)), soon[-1] if soon else None)
+
+
+def _restoring_commit(
+    past: PastCommits, group: Sequence[StoredAnchor], holders: Sequence[CommitInfo]
+) -> CommitInfo | None:
+    """Return the commit that restored exactly what the files were before the work landed, however much later.
+
+    A file that the work had created and that was deleted later does not show that: it may just not be needed any more.
+    """
+    landed = next((commit for commit in reversed(holders) if past.is_on_default(commit)), None)
+    if landed is None or not landed.parents:
+        return None
+    paths = list(dict.fromkeys(item.path for item in group))
+    moments = (landed.parents[0], landed.id, past.default)
+    contents = past.git.read_blobs([f"{commit}:{path}" for commit in moments for path in paths])
+    versions = {path: [contents.get(f"{commit}:{path}") for commit in moments] for path in paths}
+    changed = {path: (before, now) for path, (before, during, now) in versions.items() if before != during}
+    if any(before != now for before, now in changed.values()) or all(before is None for before, _ in changed.values()):
+        return None
+    return next(iter(past.git.list_changes(past.default, next(iter(changed)), most=1)), None)
 
 
 def _lines_at(
@@ -497,7 +540,19 @@ async def refresh_at_start(db: Database, project_id: int, root: str) -> list[Loo
         return []
     observation_ids = await db.read(store.list_anchored_ids, project_id, limit=START_RECORDS)
     items = await db.read(store.list_anchors, observation_ids, root)
-    return await asyncio.to_thread(look_at_files, root, items, seconds=START_SECONDS)
+    return await asyncio.to_thread(
+        look_at_files, root, items, seconds=START_SECONDS, list_paths=partial(_list_index, root)
+    )
+
+
+def _list_index(root: str) -> list[str]:
+    """Return the files in git's index, which a start can read in time: a folder may have been renamed a moment ago."""
+    tree = git_files.find_work_tree(Path(os.path.realpath(root)))
+    if tree is None:
+        return []
+    inside = os.path.relpath(os.path.realpath(root), tree.root)
+    prefix = "" if inside == "." else f"{inside}/"
+    return [path.removeprefix(prefix) for path in git_files.list_index(tree) if path.startswith(prefix)]
 
 
 async def refresh_project(db: Database, project_id: int, root: str) -> int:

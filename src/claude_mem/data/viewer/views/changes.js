@@ -141,7 +141,8 @@ class Changes {
     const same = this.list.querySelector(`.card[data-id="${place.id}"]`);
     const cards = [...this.list.querySelectorAll(".card")];
     const next = same ?? cards[Math.max(0, place.index)] ?? cards.at(-1);
-    const target = same?.querySelector(place.control) ?? next?.querySelector("button") ?? document.getElementById("main");
+    const target =
+      same?.querySelector(place.control) ?? next?.querySelector("button") ?? document.getElementById("main");
     /** @type {HTMLElement | null} */ (target)?.focus();
   }
 
@@ -295,7 +296,12 @@ function outdatedStatement(item) {
   const proposal = item.replacement === null ? [] : [`+ ${item.replacement}`];
   const change = item.has_proposal ? [`- ${item.text}`, ...proposal] : [`  ${item.text}`];
   const place = h("code", {}, `${item.file}:${item.line}`);
-  return h("li", {}, h("p", {}, place, " names ", item.problems.map(outdatedName), "."), h("pre", {}, change.join("\n")));
+  return h(
+    "li",
+    {},
+    h("p", {}, place, " names ", item.problems.map(outdatedName), "."),
+    h("pre", {}, change.join("\n")),
+  );
 }
 
 /** @type {(problem: Api.OutdatedName, index: number) => Child} */
