@@ -925,7 +925,7 @@ CREATE TABLE sightings (
     stamp      text not null,             -- modification time and size of the file that was read; empty: no such file
     present    integer not null,          -- the lines that were there, as a bit set
     moved_to   text not null default '',
-    commit_id  text not null default '', phrases integer not null default 0,  -- HEAD at that time
+    commit_id  text not null default '', phrases integer not null default -1,  -- HEAD at that time
     primary key (anchor_id, root)
 ) strict, without rowid;
 

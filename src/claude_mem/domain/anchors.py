@@ -86,8 +86,8 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """How many lines and phrases of an anchor a look at the work tree found. `exists`: the file is there, under any
-    name."""
+    """How many lines of an anchor a look at the work tree found, and how many phrases of the other lines. `exists`: the
+    file is there, under any name."""
 
     total: int
     present: int
@@ -164,7 +164,9 @@ def choose_phrases(lines: Sequence[str], most: int) -> tuple[int, ...]:
     `phrase_lines` tells which line has which. A line with fewer phrases has `NO_PHRASE` instead.
     """
     by_line = [list(dict.fromkeys(_phrases(line))) for line in lines]
-    each = min(most // max(1, len(lines)), max(map(len, by_line), default=0))
+    if not any(by_line):
+        return ()
+    each = min(most // len(lines), max(map(len, by_line)))
     if each == 0:
         count = min(most, len(lines))
         middles = [by_line[number] for number in phrase_lines(len(lines), count)]
@@ -213,12 +215,16 @@ def judge(sightings: Sequence[Sighting], *, kind: str = EDIT, is_partial: bool =
     if share < CURRENT_SHARE and total < MIN_LINES:
         return Freshness.UNKNOWN
     if share < OUTDATED_SHARE and kind == EDIT:
-        phrases = sum(item.phrases for item in sightings)
-        is_reworded = phrases >= MIN_LINES and sum(item.phrases_present for item in sightings) * 2 >= phrases
-        return Freshness.REWORKED if is_reworded else Freshness.OUTDATED
+        return Freshness.REWORKED if _is_reworded(sightings, share) else Freshness.OUTDATED
     if share < CURRENT_SHARE or is_partial:
         return Freshness.PARTLY
     return Freshness.MOVED if any(item.moved_to for item in sightings) else Freshness.CURRENT
+
+
+def _is_reworded(sightings: Sequence[Sighting], share: float) -> bool:
+    """Return whether at least half of what the lines say is still there: a share of them, and phrases of the others."""
+    phrases, present = sum(item.phrases for item in sightings), sum(item.phrases_present for item in sightings)
+    return phrases >= MIN_LINES and share + (1 - share) * present / phrases >= OUTDATED_SHARE
 
 
 def is_committed(counts: Iterable[tuple[int, int]]) -> bool:

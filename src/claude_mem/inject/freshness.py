@@ -91,10 +91,16 @@ def _changed_paths(
 
 def _is_unchanged(tree: _Tree, item: StoredAnchor, stamp: str, *, is_full: bool) -> bool:
     if stamp:
-        return item.stamp == stamp and not item.moved_to
+        return _is_as_seen(item, stamp)
     if item.moved_to:
         return item.stamp == tree.stamp(item.moved_to)
     return item.stamp == "" and not is_full
+
+
+def _is_as_seen(item: StoredAnchor, stamp: str) -> bool:
+    """Return whether the last look at an anchor was at its own file, as it is now, and with the phrases it has now."""
+    is_complete = not item.phrases or item.phrases_present != store.NOT_LOOKED_FOR
+    return item.stamp == stamp and not item.moved_to and is_complete
 
 
 def _look_at_path(
@@ -104,7 +110,7 @@ def _look_at_path(
     if not stamp and tree.is_sparse:
         return
     if stamp:
-        changed = [item for item in group if item.stamp != stamp or item.moved_to]
+        changed = [item for item in group if not _is_as_seen(item, stamp)]
         file = tree.read_hashes(path, changed) if changed else None
         if file is not None:
             yield from (file.look(item, stamp) for item in changed)
@@ -157,6 +163,8 @@ class _FileHashes:
     def look(self, item: StoredAnchor, stamp: str, moved_to: str = "") -> Look:
         """Return what this file has of an anchor."""
         present = anchors.match_lines(item.lines, self.lines)
+        if not item.phrases:
+            return Look(item.id, stamp, present, moved_to)
         phrases = anchors.match_lines(item.phrases, item.phrases if present == item.all_lines else self.phrases)
         return Look(item.id, stamp, present, moved_to, phrases)
 
@@ -540,9 +548,12 @@ async def refresh_at_start(db: Database, project_id: int, root: str) -> list[Loo
         return []
     observation_ids = await db.read(store.list_anchored_ids, project_id, limit=START_RECORDS)
     items = await db.read(store.list_anchors, observation_ids, root)
-    return await asyncio.to_thread(
-        look_at_files, root, items, seconds=START_SECONDS, list_paths=partial(_list_index, root)
-    )
+    return await asyncio.to_thread(look_at_start, root, items)
+
+
+def look_at_start(root: str, items: Iterable[StoredAnchor], *, seconds: float = START_SECONDS) -> list[Look]:
+    """Return what has changed in a work tree, without git."""
+    return look_at_files(root, items, seconds=seconds, list_paths=partial(_list_index, root))
 
 
 def _list_index(root: str) -> list[str]:

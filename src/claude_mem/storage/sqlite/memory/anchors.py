@@ -13,13 +13,15 @@ from claude_mem.domain.validity import Validity, judge_validity
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
 from claude_mem.storage.sqlite.memory.observations import INJECTABLE, decode_row, encode_json, load_observations
 
+NOT_LOOKED_FOR = -1  # the last look was at an anchor without phrases
+
 
 @dataclass(frozen=True, slots=True)
 class StoredAnchor:
     """An anchor with what the last look at a work tree found. `stamp` is None if nobody has looked.
 
     `present`, `committed` and `landed` are bit sets of the lines that were there, that some commit has had, and that a
-    commit of the default branch has had; `phrases_present` is one of the phrases that were there.
+    commit of the default branch has had; `phrases_present` is one of the phrases that were there, or `NOT_LOOKED_FOR`.
     """
 
     id: int
@@ -33,7 +35,7 @@ class StoredAnchor:
     committed: int = 0
     landed: int = 0
     phrases: tuple[int, ...] = ()
-    phrases_present: int = 0
+    phrases_present: int = NOT_LOOKED_FOR
 
     @property
     def all_lines(self) -> int:
@@ -42,7 +44,8 @@ class StoredAnchor:
 
     def sight(self, lines: int) -> Sighting:
         """Return what the last look found of these lines, a bit set."""
-        phrases = anchors.select_phrases(self.phrases, len(self.lines), lines)
+        missing = lines & ~self.present if self.phrases_present != NOT_LOOKED_FOR else 0
+        phrases = anchors.select_phrases(self.phrases, len(self.lines), missing)
         return Sighting(
             lines.bit_count(),
             (lines & self.present).bit_count(),
@@ -55,14 +58,14 @@ class StoredAnchor:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a look at a work tree found of one anchor. `present` is a bit set of its lines, `phrases` one of its phrases.
-    `stamp` is None if its file has changed and was not read."""
+    """What a look at a work tree found of one anchor. `present` is a bit set of its lines, `phrases` one of its phrases
+    if it had any. `stamp` is None if its file has changed and was not read."""
 
     anchor_id: int
     stamp: str | None
     present: int
     moved_to: str = ""
-    phrases: int = 0
+    phrases: int = NOT_LOOKED_FOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +135,10 @@ def replace_anchors(
             "insert into anchors (observation_id, path, kind, lines, blob_id) values (?, ?, ?, ?, ?)",
             (observation_id, path, kind, lines, blob_ids.get(path, "")),
         )
-    for item in new_anchors:
-        _set_phrases(conn, observation_id, item)
+    conn.executemany(
+        "update anchors set phrases = ?1 where observation_id = ?2 and path = ?3 and phrases != ?1",
+        [(anchors.pack_phrases(item.phrases), observation_id, item.path) for item in new_anchors],
+    )
     if any(item.kind == "edit" for item in new_anchors):
         conn.execute(
             "insert into outcomes (observation_id, outcome, judged_at) values (?, ?, ?) on conflict do nothing",
@@ -141,17 +146,6 @@ def replace_anchors(
         )
     elif not new_anchors:
         conn.execute("delete from outcomes where observation_id = ?", (observation_id,))
-
-
-def _set_phrases(conn: Connection, observation_id: int, item: Anchor) -> None:
-    """Store the phrases of an anchor. Where they are new, the next look reads the file again."""
-    changed = fetch_all(
-        conn,
-        "update anchors set phrases = :phrases where observation_id = :id and path = :path and phrases != :phrases"
-        " returning id",
-        {"phrases": anchors.pack_phrases(item.phrases), "id": observation_id, "path": item.path},
-    )
-    conn.executemany("delete from sightings where anchor_id = ?", [(row["id"],) for row in changed])
 
 
 def list_unanchored(conn: Connection, turn_id: int) -> list[Row]:
@@ -288,7 +282,8 @@ def list_anchors(conn: Connection, observation_ids: Sequence[int], root: str) ->
         StoredAnchor(
             row["id"], row["observation_id"], row["path"], row["kind"], anchors.unpack_lines(bytes(row["lines"])),
             row["stamp"], row["present"] or 0, row["moved_to"] or "", row["committed"], row["landed"],
-            anchors.unpack_phrases(bytes(row["phrases"])), row["phrases_present"] or 0,
+            anchors.unpack_phrases(bytes(row["phrases"])),
+            NOT_LOOKED_FOR if row["phrases_present"] is None else row["phrases_present"],
         )
         for row in rows
     ]  # fmt: skip

@@ -1,7 +1,7 @@
 -- Phrases of the anchored lines: pairs of neighbouring words, as hashes of three bytes each. A line that was reworded keeps
 -- most of its phrases, one that was replaced does not.
 alter table anchors add column phrases blob not null default x'';
-alter table sightings add column phrases integer not null default 0;  -- those that were there, as a bit set
+alter table sightings add column phrases integer not null default -1;  -- those that were there, as a bit set, or -1
 
 -- Observations whose anchors are older than phrases get them from the events or the transcripts that remain.
 insert or ignore into jobs (kind, subject, due_at, created_at)
