@@ -16,6 +16,7 @@ import codecs
 import hashlib
 import re
 import struct
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -161,9 +162,12 @@ def _take_evenly(items: Sequence[T], most: int) -> list[T]:
 def choose_phrases(lines: Sequence[str], most: int) -> tuple[int, ...]:
     """Return hashes of phrases of these lines: as many of each, or one of some of the lines if there are many.
 
-    `phrase_lines` tells which line has which. A line with fewer phrases has `NO_PHRASE` instead.
+    A phrase of several lines says nothing about one of them. `phrase_lines` tells which line has which. A line with
+    fewer phrases has `NO_PHRASE` instead.
     """
-    by_line = [list(dict.fromkeys(_phrases(line))) for line in lines]
+    all_phrases = [_phrases(line) for line in lines]
+    counts = Counter(phrase for phrases in all_phrases for phrase in set(phrases))
+    by_line = [[phrase for phrase in dict.fromkeys(phrases) if counts[phrase] == 1] for phrases in all_phrases]
     if not any(by_line):
         return ()
     each = min(most // len(lines), max(map(len, by_line)))
