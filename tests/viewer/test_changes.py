@@ -42,6 +42,7 @@ def _live(lab: Lab) -> None:
         work(lab, name, f"{name}/{name}.py", functions(name), said)
     client = lab.start()
     lab.wait_digested()
+    repository.put("AGENTS.md", "# The shop\n\n- `labels/labels.py` prints labels for `prices/prices.py`.\n")
     repository.commit("Add all of it")
     client.post("/api/review", {"project": "shop"})
     (lab.project / "prices" / "prices.py").write_text(classes("Price"))  # outdated
@@ -90,6 +91,16 @@ def test_the_list_is_filtered_by_validity(changes: Page) -> None:
     views.show(changes, "/?validity=changed")
     expect(changes.locator(".feed .card.observation")).to_have_count(5)
     expect(changes.locator(".feed .card.prompt")).to_have_count(0)
+
+
+def test_lines_of_instruction_files_that_no_longer_hold_are_shown(changes: Page) -> None:
+    panel = changes.locator(".panel", has=changes.get_by_role("heading", name="Instruction files"))
+    expect(panel.locator("li")).to_have_count(1)
+    expect(panel.locator("li p")).to_contain_text("AGENTS.md:3 names labels/labels.py, gone since ")
+    expect(panel.locator("li p")).to_contain_text("(Change nearly all of it): now parcels/labels.py.")
+    expect(panel.locator("pre")).to_have_text(re.compile("^- .*`labels/labels.py`.*\n\\+ .*`parcels/labels.py`"))
+    views.show(changes, "/changes")
+    expect(panel).to_have_count(0)
 
 
 def test_keeping_takes_it_off_the_list_and_undo_brings_it_back(changes: Page, memory: Lab) -> None:
