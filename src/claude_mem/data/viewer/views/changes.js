@@ -280,7 +280,7 @@ function whatChanged(item) {
 function outdatedInstructions({ files, items }) {
   if (!files.length) return null;
   const text = items.length
-    ? "Lines that name what a commit has removed since. `claude-mem review` in a terminal changes them."
+    ? ["Lines that name what a commit has removed since. ", h("code", {}, "claude-mem review"), " changes them."]
     : `Nothing that a commit has removed is named in ${files.join(", ")}.`;
   return h(
     "section",
