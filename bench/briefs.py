@@ -26,7 +26,8 @@ from claude_mem.capture import backfill
 from claude_mem.config import Config
 from claude_mem.domain.text import estimate_tokens
 from claude_mem.inject import brief
-from claude_mem.storage.sqlite.engine import Connection, fetch_value
+from claude_mem.storage.sqlite.database import SqliteTransaction
+from claude_mem.storage.sqlite.engine import fetch_value
 from claude_mem.storage.sqlite.memory import observations
 from claude_mem.worker.app import Service
 
@@ -87,7 +88,7 @@ def _write(service: Service, project: str, sessions: int, out: Path) -> None:
     print(f"{path.name}: {size}; with one note more, {new} new and {gone} gone")
 
 
-def _brief(conn: Connection, config: Config, note: str = "") -> str:
+def _brief(conn: SqliteTransaction, config: Config, note: str = "") -> str:
     """The brief of the project with most sessions; with a note, as if that had been saved a year after the last one."""
     project_id = fetch_value(conn, "select project_id from sdk_sessions group by 1 order by count(*) desc limit 1")
     known = brief.gather_memory(conn, [project_id], limit=config.context_observations)

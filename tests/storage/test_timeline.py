@@ -8,7 +8,8 @@ import pytest
 
 from claude_mem.config import Config
 from claude_mem.domain.errors import InvalidRequest, NotFound
-from claude_mem.storage.sqlite.engine import Connection, Database
+from claude_mem.storage.sqlite.database import Database
+from claude_mem.storage.sqlite.engine import Connection
 from claude_mem.storage.sqlite.journal import turns
 from claude_mem.storage.sqlite.memory import browse, projects, sessions
 from claude_mem.system.project_folders import project_from_name

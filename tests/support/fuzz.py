@@ -15,7 +15,7 @@ from claude_mem.domain.errors import UnreadableEvent
 from claude_mem.domain.text import strip_invisible
 from claude_mem.inject import brief
 from claude_mem.privacy import secrets, tags
-from claude_mem.storage.sqlite.memory.browse import TimelinePoint
+from claude_mem.storage.records import TimelinePoint
 from claude_mem.system import spool
 from tests.unit import test_reply
 

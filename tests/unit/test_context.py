@@ -24,9 +24,10 @@ from claude_mem.inject.select import find_open_steps
 from claude_mem.privacy import tags
 from claude_mem.privacy.display import neutralize_tags, safe_line
 from claude_mem.recall import rank
-from claude_mem.storage.sqlite.engine import Connection, Database
+from claude_mem.storage.records import UNKNOWN_STATE
+from claude_mem.storage.sqlite.database import Database
+from claude_mem.storage.sqlite.engine import Connection
 from claude_mem.storage.sqlite.memory import observations
-from claude_mem.storage.sqlite.memory.anchors import UNKNOWN_STATE
 from tests.support import proof
 from tests.support.lab import Lab
 

@@ -11,7 +11,7 @@ from claude_mem.digest import writer
 from claude_mem.domain.records import Author, Prompted, Stopped, Summary, ToolUsed, Turn
 from claude_mem.domain.text import single_line, strip_labels
 from claude_mem.inject import brief
-from claude_mem.storage.sqlite.engine import Database
+from claude_mem.storage.sqlite.database import Database
 from claude_mem.storage.sqlite.memory import observations
 from tests.support.lab import Lab
 

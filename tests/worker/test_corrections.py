@@ -18,7 +18,8 @@ from claude_mem.domain.errors import InvalidRequest, NotFound, OperationFailed
 from claude_mem.domain.records import Turn
 from claude_mem.inject import brief, triggers
 from claude_mem.recall import rank
-from claude_mem.storage.sqlite.engine import Connection, Database, Row, fetch_all, fetch_one, fetch_value
+from claude_mem.storage.sqlite.database import Database
+from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
 from claude_mem.storage.sqlite.journal import jobs, turns
 from claude_mem.storage.sqlite.memory import edits, observations
 from claude_mem.transfer import import_

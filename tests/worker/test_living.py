@@ -15,7 +15,8 @@ from claude_mem.domain import anchors
 from claude_mem.domain.anchors import Freshness, Outcome
 from claude_mem.inject import freshness
 from claude_mem.storage import sqlite
-from claude_mem.storage.sqlite.memory.anchors import MemoryState, StoredAnchor, apply_looks, judge_freshness
+from claude_mem.storage.records import MemoryState, StoredAnchor, apply_looks
+from claude_mem.storage.sqlite.memory.anchors import judge_freshness
 from claude_mem.system import git_files, git_objects
 from claude_mem.system.git_objects import GitObjects
 from tests.support.lab import Lab

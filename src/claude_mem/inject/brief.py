@@ -37,10 +37,8 @@ from claude_mem.inject.select import (
 )
 from claude_mem.privacy import injection_rules
 from claude_mem.privacy.display import defuse_links, safe_line, safe_name, trust_suffix
-from claude_mem.storage.sqlite.engine import Connection
-from claude_mem.storage.sqlite.memory import anchors, browse, observations, projects
-from claude_mem.storage.sqlite.memory.anchors import UNKNOWN_STATE, Look, MemoryState
-from claude_mem.storage.sqlite.memory.browse import TimelinePoint
+from claude_mem.storage.base import Transaction
+from claude_mem.storage.records import ID_PREFIXES, UNKNOWN_STATE, Look, MemoryState, TimelinePoint
 
 WINDOW = 4  # up to this many consecutive lines are also checked as one text
 # How many rows are read. More than is ever shown, so that rows dropping out at the old end do not change the brief.
@@ -128,7 +126,7 @@ class BriefSection:
 
 
 def gather_memory(
-    conn: Connection,
+    tx: Transaction,
     project_ids: list[int],
     *,
     limit: int,
@@ -142,25 +140,25 @@ def gather_memory(
 
     What no longer holds in the work tree at `root` (default: the project's own) is left out, unless it is pinned.
     """
-    row = projects.find_project(conn, project_ids[-1]) if project_ids else None
+    row = tx.memory.find_project(project_ids[-1]) if project_ids else None
     if row is None:
         return None
     filters = {"after_id": after_id, "exclude_session_id": but_session}
-    pinned = observations.list_pinned_observations(conn, project_ids, limit=PINNED, **filters)
-    recent = observations.list_recent_observations(conn, project_ids, limit=RECENT, **filters)
-    decisions = observations.list_decisions_and_gotchas(conn, project_ids, limit=DECISIONS, **filters)
+    pinned = tx.memory.list_pinned_observations(project_ids, limit=PINNED, **filters)
+    recent = tx.memory.list_recent_observations(project_ids, limit=RECENT, **filters)
+    decisions = tx.memory.list_decisions_and_gotchas(project_ids, limit=DECISIONS, **filters)
     row_ids = [item["id"] for item in (*pinned, *recent, *decisions)]
-    states = anchors.load_states(conn, row_ids, root or row.root or "", looks)
+    states = tx.memory.load_states(row_ids, root or row.root or "", looks)
     return ProjectMemory(
         row.name,
-        observations.list_injectable_rules(conn, project_ids, limit=RULES, **filters),
+        tx.memory.list_injectable_rules(project_ids, limit=RULES, **filters),
         with_states(pinned, states),
         [item for item in with_states(recent, states) if may_be_shown(item)],
         [item for item in with_states(decisions, states) if may_be_shown(item)],
-        observations.list_last_turns(conn, project_ids, limit=TURNS, exclude_session_id=but_session),
-        observations.find_last_summary(conn, project_ids, exclude_session_id=but_session),
+        tx.memory.list_last_turns(project_ids, limit=TURNS, exclude_session_id=but_session),
+        tx.memory.find_last_summary(project_ids, exclude_session_id=but_session),
         limit,
-        find_recurring_mistakes(conn, project_ids[-1]) if not after_id else (),
+        find_recurring_mistakes(tx, project_ids[-1]) if not after_id else (),
     )
 
 
@@ -471,7 +469,7 @@ def format_timeline(entries: Sequence[dict[str, Any]], middle: TimelinePoint, ic
         for row in rows:
             marker = "→" if (row["kind"], row["id"]) == (middle.kind, middle.id) else " "
             sign = {"summary": "∑", "prompt": "❯"}.get(row["kind"]) or icons.get(row["type"], icons["change"])
-            number = f"{browse.ID_PREFIXES[row['kind']]}{row['id']}"
+            number = f"{ID_PREFIXES[row['kind']]}{row['id']}"
             title = safe_line(shorten(row["title"] or "Untitled", 160))
             lines.append(f"{marker}{number:>6} {local_time(row['created_at']):%H:%M} {sign} {title}{trust_suffix(row)}")
     return "\n".join(lines) + "\n" if lines else "Nothing happened around then.\n"

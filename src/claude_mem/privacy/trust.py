@@ -156,13 +156,8 @@ def least_trusted(origins: Iterable[str]) -> str:
     )
 
 
-def source_name(tool: ToolUsed) -> str:
-    """Return the display name of the external source of a tool call: a host, an MCP server, or a program."""
-    return source_names(tool)[0]
-
-
 def source_names(tool: ToolUsed) -> tuple[str, ...]:
-    """Return the display names of all sources that a call reads from; a command may read from several."""
+    """Return the display names of all external sources that a call reads from: hosts, an MCP server, programs."""
     if tool.name.startswith("mcp__"):
         return (f"{tool.name.split('__')[1]} (MCP)"[:100],)
     texts = [value[:20_000] for value in tool.input.values() if isinstance(value, str)]

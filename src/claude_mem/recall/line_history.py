@@ -10,9 +10,7 @@ from typing import Any
 from claude_mem.domain import anchors
 from claude_mem.domain.errors import InvalidRequest, NotFound
 from claude_mem.domain.validity import Validity
-from claude_mem.storage.sqlite.engine import Database
-from claude_mem.storage.sqlite.memory import anchors as store
-from claude_mem.storage.sqlite.memory import projects
+from claude_mem.storage.base import Database
 from claude_mem.system import untrusted_files
 from claude_mem.system.project_folders import ResolvedProject
 
@@ -42,15 +40,15 @@ async def explain_line(db: Database, project: ResolvedProject, file: str, line: 
     path = os.path.relpath(os.path.realpath(Path(project.root, file)), project.root)
     if path.startswith("..") or path == ".":
         raise InvalidRequest(f"{file} is not a file of the project {project.name}", hint="run it inside the repository")
-    project_id = await db.read(projects.find_project_id, project)
+    project_id = await db.read(lambda tx: tx.memory.find_project_id(project))
     if project_id is None:
         raise NotFound(f"nothing is remembered about {project.name} yet")
     lines = await asyncio.to_thread(_read_lines, Path(project.root, path)) if line else []
     if line > len(lines):
         raise InvalidRequest(f"{path} has {len(lines)} lines")
-    authors = await db.read(store.find_line_authors, project_id, path)
+    authors = await db.read(lambda tx: tx.memory.find_line_authors(project_id, path))
     match, observation_ids = _choose(authors, lines, line)
-    items = await db.read(store.load_explained, list(dict.fromkeys(observation_ids))[:MAX_ITEMS])
+    items = await db.read(lambda tx: tx.memory.load_explained(list(dict.fromkeys(observation_ids))[:MAX_ITEMS]))
     return {"file": path, "line": line, "text": lines[line - 1].strip() if line else "", "match": match, "items": items}
 
 

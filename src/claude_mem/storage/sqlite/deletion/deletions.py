@@ -19,14 +19,11 @@ from claude_mem.domain.errors import NotFound, OperationFailed
 from claude_mem.domain.reports import Restored
 from claude_mem.domain.text import first_sentence, shorten
 from claude_mem.domain.text_pattern import TextPattern
+from claude_mem.storage.journal_records import ANCHOR_JOB, FORGOTTEN_RULE
+from claude_mem.storage.records import UNDO_WINDOW_MS, AffectedRows, DeletionScope, Tombstone
 from claude_mem.storage.sqlite import external_db, former_names
 from claude_mem.storage.sqlite.deletion import tombstones
-from claude_mem.storage.sqlite.deletion.scopes import (
-    AffectedRows,
-    DeletionScope,
-    add_derived_rows,
-    find_affected_rows,
-)
+from claude_mem.storage.sqlite.deletion.scopes import add_derived_rows, find_affected_rows
 from claude_mem.storage.sqlite.deletion.tombstones import (
     ITEM_AND_SESSION_HASH_SQL,
     ITEM_HASH_SQL,
@@ -35,17 +32,14 @@ from claude_mem.storage.sqlite.deletion.tombstones import (
     ITEM_TIME_COLUMNS,
     SESSION_HASH_SQL,
     SESSION_TEXT_COLUMNS,
-    Tombstone,
     item_from_clause,
 )
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
 from claude_mem.storage.sqlite.journal import jobs, notices
 from claude_mem.storage.sqlite.memory import edits, observations
-from claude_mem.storage.sqlite.memory.edits import UNDO_WINDOW_MS
 from claude_mem.storage.sqlite.memory.observations import MACHINE_OWNED, encode_json
 from claude_mem.system.failpoints import failpoint
 
-FORGOTTEN_RULE = "forgotten"  # the filter rule in the receipts of forgotten events
 # Columns that may quote erased content: table, key column, column, and the SQL of its empty value.
 _MESSAGE_COLUMNS = (
     ("ledger", "id", "message", "null"),
@@ -757,7 +751,7 @@ def restore_deletion(conn: Connection, deletion_id: int, *, now: int) -> Restore
     turns = {content["turn_id"] for item in items if (content := _decode_content(item)).get("turn_id")}
     _queue_reindex(conn, sorted(turns))
     for turn_id in sorted(turns):
-        jobs.enqueue_job(conn, jobs.ANCHOR_JOB, str(turn_id), now=now)
+        jobs.enqueue_job(conn, ANCHOR_JOB, str(turn_id), now=now)
     conn.execute("update sdk_sessions set forgotten = 0 where forgotten = ?", (deletion_id,))
     conn.execute("delete from deleted_rows where deletion_id = ?", (deletion_id,))
     conn.execute("update deletions set undone_at = ? where id = ?", (now, deletion_id))

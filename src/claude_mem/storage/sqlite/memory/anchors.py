@@ -4,109 +4,23 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from claude_mem.domain import anchors
-from claude_mem.domain.anchors import Anchor, Freshness, Outcome, Sighting
-from claude_mem.domain.validity import Validity, judge_validity
+from claude_mem.domain.anchors import Anchor, Freshness, Outcome
+from claude_mem.storage.records import (
+    NOT_LOOKED_FOR,
+    STATE_FIELDS,
+    UNKNOWN_STATE,
+    Look,
+    MemoryState,
+    Replaced,
+    StoredAnchor,
+    StoredOutcome,
+    apply_looks,
+)
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
 from claude_mem.storage.sqlite.memory.observations import INJECTABLE, decode_row, encode_json, load_observations
-
-NOT_LOOKED_FOR = -1  # the last look was at an anchor without phrases
-
-
-@dataclass(frozen=True, slots=True)
-class StoredAnchor:
-    """An anchor with what the last look at a work tree found. `stamp` is None if nobody has looked.
-
-    `present`, `committed` and `landed` are bit sets of the lines that were there, that some commit has had, and that a
-    commit of the default branch has had; `phrases_present` is one of the phrases that were there, or `NOT_LOOKED_FOR`.
-    """
-
-    id: int
-    observation_id: int
-    path: str
-    kind: str
-    lines: tuple[bytes, ...]
-    stamp: str | None = None
-    present: int = 0
-    moved_to: str = ""
-    committed: int = 0
-    landed: int = 0
-    phrases: tuple[int, ...] = ()
-    phrases_present: int = NOT_LOOKED_FOR
-
-    @property
-    def all_lines(self) -> int:
-        """Return the bit set of all lines."""
-        return (1 << len(self.lines)) - 1
-
-    def sight(self, lines: int) -> Sighting:
-        """Return what the last look found of these lines, a bit set."""
-        missing = lines & ~self.present if self.phrases_present != NOT_LOOKED_FOR else 0
-        phrases = anchors.select_phrases(self.phrases, len(self.lines), missing)
-        return Sighting(
-            lines.bit_count(),
-            (lines & self.present).bit_count(),
-            bool(self.stamp),
-            self.moved_to,
-            phrases.bit_count(),
-            (phrases & self.phrases_present).bit_count(),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What a look at a work tree found of one anchor. `present` is a bit set of its lines, `phrases` one of its phrases
-    if it had any. `stamp` is None if its file has changed and was not read."""
-
-    anchor_id: int
-    stamp: str | None
-    present: int
-    moved_to: str = ""
-    phrases: int = NOT_LOOKED_FOR
-
-
-@dataclass(frozen=True, slots=True)
-class StoredOutcome:
-    """What became of the work that an observation describes."""
-
-    observation_id: int
-    outcome: str
-    head: str
-    created_at: int
-    commit_id: str = ""
-    branch: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryState:
-    """The state of an observation, as far as it is known."""
-
-    freshness: Freshness = Freshness.UNKNOWN
-    outcome: Outcome = Outcome.UNKNOWN
-    commit_id: str = ""
-    paths: tuple[str, ...] = ()
-    moved_to: tuple[str, ...] = ()
-    superseded_by: int | None = None
-    is_confirmed: bool = False  # by a person who saw the code as it is
-
-    @property
-    def holds(self) -> bool:
-        """Whether the observation may be shown as something that is true now."""
-        return self.is_confirmed or (self.freshness not in anchors.STALE and self.outcome not in anchors.NOT_DONE)
-
-    @property
-    def validity(self) -> Validity:
-        """The state in one word."""
-        is_superseded = self.superseded_by is not None
-        return judge_validity(self.freshness, self.outcome, is_superseded=is_superseded, is_confirmed=self.is_confirmed)
-
-
-UNKNOWN_STATE = MemoryState()
-STATE_FIELDS = ("validity", "freshness", "work_outcome", "work_commit", "moved_to")  # of a listed observation
-
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
@@ -170,14 +84,6 @@ def record_committed_lines(conn: Connection, items: Iterable[StoredAnchor]) -> N
             "update anchors set committed = committed | ?, landed = landed | ? where id = ?",
             (item.committed, item.landed, item.id),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Replaced:
-    """An observation whose code a later turn replaced, and its text."""
-
-    id: int
-    text: str
 
 
 def find_replaced(
@@ -318,17 +224,6 @@ def list_outcomes(conn: Connection, observation_ids: Sequence[int]) -> list[Stor
     return [StoredOutcome(**row) for row in rows]
 
 
-def apply_looks(items: Sequence[StoredAnchor], looks: Iterable[Look]) -> list[StoredAnchor]:
-    """Return the anchors with what a new look found."""
-    by_id = {look.anchor_id: look for look in looks}
-    return [
-        replace(item, stamp=look.stamp, present=look.present, moved_to=look.moved_to, phrases_present=look.phrases)
-        if (look := by_id.get(item.id))
-        else item
-        for item in items
-    ]
-
-
 def load_states(
     conn: Connection, observation_ids: Sequence[int], root: str, looks: Iterable[Look] = ()
 ) -> dict[int, MemoryState]:
@@ -442,11 +337,6 @@ def lasting_lines(items: Sequence[StoredAnchor]) -> list[int]:
         if any(bits) and _is_enough(items, bits):
             return bits
     return []
-
-
-def is_committed(items: Sequence[StoredAnchor]) -> bool:
-    """Return whether commits have had enough of the lines of an observation's anchors."""
-    return _is_enough(items, [item.committed for item in items])
 
 
 def _is_enough(items: Sequence[StoredAnchor], bits: Sequence[int]) -> bool:

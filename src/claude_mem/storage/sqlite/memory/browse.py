@@ -10,7 +10,6 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import pairwise, takewhile
 from typing import TypedDict
@@ -28,6 +27,8 @@ from claude_mem.domain.session_reports import (
     RetryingJob,
     RunningJob,
 )
+from claude_mem.storage.journal_records import BACKFILL_JOB, DIGEST_BACKFILLED_JOB
+from claude_mem.storage.records import FeedCursor, FeedFilter, TimelinePoint
 from claude_mem.storage.sqlite.engine import (
     Connection,
     Row,
@@ -42,8 +43,6 @@ from claude_mem.storage.sqlite.journal import jobs
 from claude_mem.storage.sqlite.memory import anchors
 from claude_mem.storage.sqlite.memory.observations import MEMORY_QUERIES, VALIDITY, decode_row, encode_json
 
-# The letter that people and agents write before the id of an item of each kind.
-ID_PREFIXES = {"observation": "", "summary": "S", "prompt": "P"}
 _KIND_BY_PREFIX = {"": "observation", "#": "observation", "S": "summary", "P": "prompt"}
 # One query per kind, each along its own index: a union would have to be sorted completely.
 _TIMELINE_QUERIES = {
@@ -74,42 +73,6 @@ MAX_ACTIVE_SESSIONS, MAX_LISTED_ERRORS = 50, 20
 
 
 # --- the feed --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeedFilter:
-    """Which items to list. An empty field means no restriction; only observations have a type, a concept or a
-    validity."""
-
-    project_id: int = 0
-    kind: str = ""
-    type: str = ""
-    concept: str = ""
-    validities: tuple[str, ...] = ()
-    host: str = ""
-    since: int | None = None
-    until: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FeedCursor:
-    """A cursor in the feed. The next page has the items older than this one."""
-
-    at: int
-    kind: str
-    id: int
-
-    @classmethod
-    def parse(cls, text: str) -> FeedCursor:
-        """Parse the text form of a cursor; raise `InvalidRequest` if it is not one."""
-        at, _, rest = text.partition(".")
-        kind, _, row_id = rest.partition(".")
-        if not (at.isascii() and at.isdigit() and len(at) < 16 and row_id.isascii() and row_id.isdigit()):
-            raise InvalidRequest("`before` is not a valid cursor", hint="pass the `next` value of the previous page")
-        return cls(int(at), kind, int(row_id[:15]))
-
-    def __str__(self) -> str:
-        return f"{self.at}.{self.kind}.{self.id}"
 
 
 def load_feed_page(
@@ -178,16 +141,6 @@ def _sort_key(row: Row) -> tuple[int, str, int]:
 
 
 # --- the timeline ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class TimelinePoint:
-    """A point on the timeline: an item, or only a time."""
-
-    at: int
-    project_id: int | None = None
-    kind: str = ""
-    id: int = 0
 
 
 def parse_timeline_point(conn: Connection, text: str) -> TimelinePoint:
@@ -548,5 +501,5 @@ def get_backfill_activity(conn: Connection) -> BackfillActivity | None:
         """,
         (run,),
     )
-    reading, digesting = jobs.count_jobs(conn, jobs.BACKFILL_JOB), jobs.count_jobs(conn, jobs.DIGEST_BACKFILLED_JOB)
+    reading, digesting = jobs.count_jobs(conn, BACKFILL_JOB), jobs.count_jobs(conn, DIGEST_BACKFILLED_JOB)
     return BackfillActivity(**files, digesting=digesting) if files and (reading or digesting) else None

@@ -17,6 +17,8 @@ from claude_mem.domain.errors import InvalidRequest, NotFound, OperationFailed
 from claude_mem.domain.records import Body, Prompted, Stopped, SubagentStopped, ToolUsed, body_kind
 from claude_mem.domain.text import shorten
 from claude_mem.privacy.trust import least_trusted
+from claude_mem.storage.journal_records import ANCHOR_JOB
+from claude_mem.storage.records import PERSON, UNDO_WINDOW_MS
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
 from claude_mem.storage.sqlite.journal import arrival_order, jobs
 from claude_mem.storage.sqlite.memory import observations, validity
@@ -33,9 +35,7 @@ from claude_mem.storage.sqlite.memory.observations import (
 )
 from claude_mem.system.failpoints import failpoint
 
-UNDO_WINDOW_MS = 30 * 86_400_000
 MAX_MERGED = 20
-PERSON = "user"
 MAX_EVENT_TEXT, MAX_PROMPT_TEXT, MAX_SOURCE_EVENTS = 300, 2_000, 50
 MAX_COPIES = 20
 COPY_THRESHOLD = 0.5  # a row that shares at least this part of the words counts as a copy
@@ -380,7 +380,7 @@ def _restore_content(conn: Connection, row_id: int, *, now: int) -> None:
         validity.restore_confirmation(conn, row_id, confirmation)
     conn.execute("delete from deleted_observations where observation_id = ?", (row_id,))
     if turn_id := fetch_value(conn, "select turn_id from observations where id = ?", (row_id,)):
-        jobs.enqueue_job(conn, jobs.ANCHOR_JOB, str(turn_id), now=now)
+        jobs.enqueue_job(conn, ANCHOR_JOB, str(turn_id), now=now)
 
 
 def _mark_undone(conn: Connection, row_id: int, action: str) -> None:

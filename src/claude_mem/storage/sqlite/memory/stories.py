@@ -14,27 +14,20 @@ from claude_mem.domain.session_reports import (
     StoryCounts,
     StoryObservation,
     StoryPrompt,
-    StorySession,
     StorySummary,
     StoryTurnRow,
     TurnUsage,
 )
 from claude_mem.privacy import trust
+from claude_mem.storage.journal_records import MAX_STORY_EVENTS, NamedItem, StoryHeader, TurnSummary
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_records, fetch_value
 from claude_mem.storage.sqlite.journal import arrival_order
 from claude_mem.storage.sqlite.memory import anchors
 from claude_mem.storage.sqlite.memory.observations import encode_json
 
-MAX_STORY_EVENTS = 1_000  # read per turn: an agent may run for days on one prompt
 MAX_OUTLINE_TURNS = 2_000  # turns in the outline
 OUTLINE_CHARS = 80
 _BODY_DECODER = msgspec.json.Decoder(Body)
-
-
-class StoryHeader(StorySession, frozen=True):
-    """A session with its counts and costs, and the root of its project."""
-
-    root: str
 
 
 def get_story_header(conn: Connection, session_id: int) -> StoryHeader:
@@ -125,14 +118,6 @@ def load_turn_summaries(conn: Connection, turn_ids: Sequence[int]) -> dict[int, 
         (encode_json(turn_ids),),
     )
     return {row["turn_id"]: _summary(row) for row in summary_rows}
-
-
-class TurnSummary(msgspec.Struct, frozen=True):
-    """The summary of a turn, and the files that it names."""
-
-    summary: StorySummary
-    files_read: list[str]
-    files_edited: list[str]
 
 
 def _summary(row: Row) -> TurnSummary:
@@ -262,16 +247,6 @@ def list_recalls(conn: Connection, session_id: int, *, after: int) -> Iterator[t
 
 
 # --- items of injections ---------------------------------------------------------------------------------------------
-
-
-class NamedItem(msgspec.Struct, frozen=True):
-    """An observation or a summary of an injection."""
-
-    id: int
-    type: str | None
-    title: str | None
-    forgotten: bool
-    files: list[str]
 
 
 def load_named_items(conn: Connection, names: Iterable[str]) -> dict[str, NamedItem]:

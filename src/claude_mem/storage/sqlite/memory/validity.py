@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from claude_mem.domain.errors import OperationFailed
+from claude_mem.storage.records import UNKNOWN_STATE, MemoryState
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
 from claude_mem.storage.sqlite.memory import anchors
-from claude_mem.storage.sqlite.memory.anchors import UNKNOWN_STATE
 from claude_mem.storage.sqlite.memory.observations import encode_json, get_memory, load_observations
 
 RECORD_BATCH = 500
@@ -59,7 +59,7 @@ def record_changes(conn: Connection, *, now: int) -> int:
         """,
         (ids,),
     )
-    states: dict[int, anchors.MemoryState] = {}
+    states: dict[int, MemoryState] = {}
     for root in {row["root"] for row in rows}:
         states |= anchors.load_states(conn, [row["id"] for row in rows if row["root"] == root], root)
     for row in rows:
@@ -69,7 +69,7 @@ def record_changes(conn: Connection, *, now: int) -> int:
     return len(queued)
 
 
-def _add_change(conn: Connection, row_id: int, state: anchors.MemoryState, *, head: str, now: int) -> None:
+def _add_change(conn: Connection, row_id: int, state: MemoryState, *, head: str, now: int) -> None:
     conn.execute("update validity_changes set latest = 0 where observation_id = ? and latest", (row_id,))
     conn.execute(
         "insert into validity_changes (observation_id, at, validity, superseded_by, head, commit_id)"
@@ -215,7 +215,7 @@ def list_kept(conn: Connection, observation_ids: Sequence[int]) -> dict[int, int
         """,
         (encode_json(list(observation_ids)),),
     )
-    states: dict[int, anchors.MemoryState] = {}
+    states: dict[int, MemoryState] = {}
     for root in {row["root"] for row in rows}:
         states |= anchors.load_states(conn, [row["id"] for row in rows if row["root"] == root], root)
     return {row["id"]: row["at"] for row in rows if states.get(row["id"], UNKNOWN_STATE).is_confirmed}
