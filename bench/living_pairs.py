@@ -40,7 +40,7 @@ from claude_mem.domain import anchors
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one
 from claude_mem.storage.sqlite.journal.turns import load_turn
 
-HORIZON_DAYS = (1, 2, 3, 5, 7, 9, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30)
+HORIZON_DAYS = (1, 2, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 30)
 SHARES = {"outdated": 0.4, "superseded": 0.05, "reworked": 0.15, "partly": 0.2, "current": 0.2}  # of the pairs drawn
 PAIR_VERDICTS = ("current", "partly", "outdated", "unclear")
 PROJECT_SHARES = {"sessions": 2 / 3, "evaluator": 1 / 3}  # of the pairs; the second has few memories that are outdated
@@ -228,8 +228,9 @@ def _file_part(history: History, case: Case, path: str, until: int) -> str:
         blob = history.commits[until].files[name]
     old, new = (history.content(part).decode("utf-8", "replace").splitlines() for part in (before, blob))
     diff = list(difflib.unified_diff(old, new, "then", "later", lineterm="", n=4))
-    shown = _relevant_first(diff, case.work.lines[path])
-    return _fence(title, shown, DIFF_LINES) if diff else f"### {title}\n\nThe file has not changed."
+    if not diff:
+        return f"### {title}\n\nThe file has not changed."
+    return _fence(title, _relevant_first(diff, case.work.lines[path]), DIFF_LINES)
 
 
 def _find_lines(history: History, lines: frozenset[bytes], until: int) -> tuple[str, int]:
@@ -248,7 +249,7 @@ def _relevant_first(diff: Sequence[str], lines: frozenset[bytes]) -> list[str]:
         return sum(anchors.hash_line(line[1:]) in lines for line in part if line[:1] in ("-", " "))
 
     ordered = sorted(parts, key=lambda part: -count(part))
-    return [*diff[: starts[0] if starts else 0], *(line for part in ordered for line in part)]
+    return [*diff[: starts[0]], *(line for part in ordered for line in part)]
 
 
 def _first_version(history: History, case: Case, path: str, until: int) -> tuple[str | None, str]:
