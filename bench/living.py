@@ -52,7 +52,6 @@ DAY_MS = 86_400_000
 SAMPLES = 40
 CHANGED_FILES = 10
 OURS = "lines, as shipped"
-REWRITTEN = (*anchors.STALE, anchors.Freshness.REWORKED)  # most of the lines are gone
 AT_START = "lines, without a search for renames"
 LINKS = "superseded by a later turn"
 CHANGED = "file changed"
@@ -325,8 +324,8 @@ def _judge_at(
             days,
             survival,
             {
-                OURS: states[work.id] in REWRITTEN,
-                AT_START: at_start[work.id] in REWRITTEN,
+                OURS: states[work.id] in anchors.REWRITTEN,
+                AT_START: at_start[work.id] in anchors.REWRITTEN,
                 LINKS: work.successor_at is not None and work.successor_at <= work.created_at + days * DAY_MS,
                 CHANGED: survival.is_changed,
                 GONE: survival.is_path_gone,

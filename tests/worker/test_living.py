@@ -376,8 +376,11 @@ def test_code_that_was_reworked_is_said_to_be(lab: Lab) -> None:
     client = lab.start()
     lab.wait_digested()
     (lab.project / "src" / "prices.py").write_text(PRICES.replace("(basket)", "(basket, customer)"))
-    assert "its code was reworked since" in start(lab, "b")
     client.post("/api/review", {"project": "shop"})
+    assert "price functions" not in start(lab, "b"), "nobody asked"
+    prompt = "How many price functions are there in the basket module, and for which customer groups?"
+    answer = lab.hook("UserPromptSubmit", session_id="b", prompt=prompt)
+    assert "its code was reworked since" in json.dumps(answer)
     (item,) = client.get("/api/review", validity="changed")["items"]
     assert (item["validity"], item["freshness"]) == ("reworked", "reworked")
     assert client.get("/api/review")["items"] == [], "it is not known to be outdated"

@@ -71,6 +71,7 @@ class Outcome(StrEnum):
 # What the lines of an anchor are. A command that was said to fail has one line, its error; one that works has none.
 EDIT, READ, REMOVAL, COMMAND = "edit", "read", "removal", "command"
 STALE = (Freshness.OUTDATED, Freshness.GONE)
+REWRITTEN = (*STALE, Freshness.REWORKED)  # most of the lines are gone: not told unasked
 UNDONE = (Outcome.DROPPED, Outcome.REVERTED)
 NOT_DONE = (*UNDONE, Outcome.FAILED)
 
@@ -186,6 +187,8 @@ def phrase_lines(lines: int, phrases: int) -> list[int]:
 
 def select_phrases(phrases: Sequence[int], count: int, lines: int) -> int:
     """Return the phrases of some lines of an anchor, both as bit sets. `count`: how many lines it has."""
+    if not lines:
+        return 0
     numbers = phrase_lines(count, len(phrases))
     return sum(1 << bit for bit, line in enumerate(numbers) if lines >> line & 1 and phrases[bit] != NO_PHRASE)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from claude_mem.answers import CONTEXT_CHARS
 from claude_mem.digest.modes import ICONS, Icons
-from claude_mem.domain.anchors import NOT_DONE, STALE, Freshness, Outcome
+from claude_mem.domain.anchors import NOT_DONE, REWRITTEN, Freshness, Outcome
 from claude_mem.domain.mistakes import KnownMistake
 from claude_mem.domain.text import estimate_tokens, local_time, shorten
 from claude_mem.inject import select
@@ -168,11 +168,13 @@ def with_states(rows: Iterable[Row], states: Mapping[int, MemoryState]) -> list[
 
 
 def may_be_shown(row: Row) -> bool:
-    """Return whether a row with its state holds, or the user wrote or approved it all the same. Work whose last check
-    failed is shown with a remark: the next session often goes on with it."""
+    """Return whether a row with its state belongs into a brief that nobody asked for: it holds, or the user wrote or
+    approved it all the same. Work whose last check failed is shown with a remark: the next session often goes on with
+    it. Most of what was reworked still holds, but only who asks about it is shown it."""
     state = row["state"]
-    is_failed = state.outcome == Outcome.FAILED and state.freshness not in STALE
-    return bool(state.holds) or is_failed or is_user_approved(row)
+    stands = state.is_confirmed or state.freshness not in REWRITTEN
+    is_failed = state.outcome == Outcome.FAILED
+    return (stands and (state.holds or is_failed)) or is_user_approved(row)
 
 
 def state_note(row: Row) -> str:

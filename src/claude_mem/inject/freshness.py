@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -236,13 +237,28 @@ class _Tree:
         return _FileHashes.of(content, items)
 
     def _is_inside(self, path: str) -> bool:
-        parts = path.split("/")
-        if path.startswith(("/", "~")) or not path or ".." in parts or ".git" in parts or "\0" in path:
-            return False
-        folder = f"{self._root}/{path}".rpartition("/")[0]
+        folder, _, name = path.rpartition("/")
+        return not path.startswith("~") and _is_plain(name) and ("/" not in path or self._is_real_folder(folder))
+
+    def _is_real_folder(self, folder: str) -> bool:
+        """Return whether a folder of the tree is one, and is reached without links."""
         if folder not in self._folders:
-            self._folders[folder] = os.path.realpath(folder) == folder
+            above, _, name = folder.rpartition("/")
+            is_real = _is_plain(name) and ("/" not in folder or self._is_real_folder(above))
+            self._folders[folder] = is_real and _is_directory(f"{self._root}/{folder}")
         return self._folders[folder]
+
+
+def _is_plain(name: str) -> bool:
+    """Return whether a part of a path is a name, and not that of git's own folder."""
+    return name not in ("", ".", "..", ".git") and "\0" not in name
+
+
+def _is_directory(path: str) -> bool:
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 # --- files of a commit -----------------------------------------------------------------------------------------------
