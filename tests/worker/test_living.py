@@ -373,13 +373,14 @@ def test_code_that_changed_in_part_is_said_to_have(lab: Lab) -> None:
 
 def test_code_that_was_reworked_is_said_to_be(lab: Lab) -> None:
     work(lab, "a", "src/prices.py", PRICES, PRICES_SAID)
+    work(lab, "b", "README", "A shop with taxes and totals, for nine countries and their currencies.\n", "Reworded it.")
     client = lab.start()
     lab.wait_digested()
     (lab.project / "src" / "prices.py").write_text(PRICES.replace("(basket)", "(basket, customer)"))
     client.post("/api/review", {"project": "shop"})
-    assert "price functions" not in start(lab, "b"), "nobody asked"
+    assert "price functions" not in start(lab, "c"), "nobody asked"
     prompt = "How many price functions are there in the basket module, and for which customer groups?"
-    answer = lab.hook("UserPromptSubmit", session_id="b", prompt=prompt)
+    answer = lab.hook("UserPromptSubmit", session_id="c", prompt=prompt)
     assert "its code was reworked since" in json.dumps(answer)
     (item,) = client.get("/api/review", validity="changed")["items"]
     assert (item["validity"], item["freshness"]) == ("reworked", "reworked")
