@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from claude_mem.capture import backfill
 from claude_mem.config import Config
@@ -94,16 +95,16 @@ def _brief(conn: SqliteTransaction, config: Config, note: str = "") -> str:
     known = brief.gather_memory(conn, [project_id], limit=config.context_observations)
     assert known is not None
     if note:
-        row = dict(known.recent[0]) if known.recent else {}
-        own = {
+        row: Any = dict(known.recent[0]) if known.recent else {}
+        own: Any = {
             "id": observations.get_newest_observation_id(conn) + 1,
             "title": note,
             "session_id": None,
             "key": "saved:1",
         }
         at = row.get("created_at", 0) + YEAR
-        fields = {"type": "discovery", "trust": "user", "files_modified": [], "files_read": [], "concepts": []}
-        known = replace(known, recent=[{**row, **own, **fields, "created_at": at}, *known.recent])
+        fields: Any = {"type": "discovery", "trust": "user", "files_modified": [], "files_read": [], "concepts": []}
+        known = replace(known, recent=[row | own | fields | {"created_at": at}, *known.recent])
     return brief.render_brief(known, budget_tokens=config.context_tokens)
 
 

@@ -40,9 +40,9 @@ from claude_mem.config import Config
 from claude_mem.digest.line_anchors import collect_lines
 from claude_mem.domain import anchors
 from claude_mem.domain.anchors import Outcome
+from claude_mem.domain.memory_items import UNKNOWN_STATE, MemoryState
 from claude_mem.domain.records import Prompted
 from claude_mem.inject import freshness
-from claude_mem.storage.records import UNKNOWN_STATE, MemoryState
 from claude_mem.storage.sqlite.engine import Connection, fetch_all
 from claude_mem.storage.sqlite.journal.turns import load_turn
 from claude_mem.storage.sqlite.memory import anchors as store

@@ -13,9 +13,10 @@ import pytest
 
 from claude_mem.domain import anchors
 from claude_mem.domain.anchors import Freshness, Outcome
+from claude_mem.domain.memory_items import MemoryState
 from claude_mem.inject import freshness
 from claude_mem.storage import sqlite
-from claude_mem.storage.records import MemoryState, StoredAnchor, apply_looks
+from claude_mem.storage.records import StoredAnchor, apply_looks
 from claude_mem.storage.sqlite.memory.anchors import judge_freshness
 from claude_mem.system import git_files, git_objects
 from claude_mem.system.git_objects import GitObjects

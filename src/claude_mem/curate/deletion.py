@@ -16,13 +16,13 @@ from claude_mem.curate import erasure
 from claude_mem.curate.erasure import ErasedContent, ErasureRequest
 from claude_mem.domain import ids
 from claude_mem.domain.errors import ClaudeMemError, OperationFailed
+from claude_mem.domain.memory_items import UndoneChange
 from claude_mem.domain.reports import AffectedSummary, DeletionProgress, Restored
 from claude_mem.domain.text_pattern import TextPattern, rare_words
 from claude_mem.storage.base import Database, Transaction
 from claude_mem.storage.journal_records import DRILL_PREFIX, FORGOTTEN_RULE
 from claude_mem.storage.records import UNDO_WINDOW_MS, AffectedRows, DeletionScope, Tombstone
 from claude_mem.storage.sqlite.deletion import tombstones
-from claude_mem.storage.sqlite.engine import Row
 from claude_mem.system import disk
 
 log = logging.getLogger(__name__)
@@ -267,7 +267,7 @@ class DeletionService:
             lambda tx: tx.deletions.forget_observation(row_id, tombstones, deletion_id=number, now=now, by=by)
         )
 
-    async def undo_one(self, row_id: int, *, by: str) -> Row:
+    async def undo_one(self, row_id: int, *, by: str) -> UndoneChange:
         """Undo the last change to an observation. Return `{undone, ids}`."""
         revocations = await self.db.read(lambda tx: tx.deletions.build_tombstone_revocations(row_id))
         await self._append_to_file(revocations)

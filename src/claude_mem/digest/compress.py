@@ -120,13 +120,13 @@ def store_missing_anchors(tx: Transaction, turn: Turn) -> int:
     for row in rows:
         draft = Draft(
             key="",
-            type=row["type"],
+            type=row["type"] or "",
             title=row["title"] or "",
             narrative=row["narrative"] or "",
             facts=tuple(Fact(text) for text in row["facts"]),
             files_read=tuple(row["files_read"]),
             files_modified=tuple(row["files_modified"]),
-            trust=row["trust"],
+            trust=row["trust"] or "",
         )
         _store_anchors(tx, turn, row["id"], draft, lines, outcome=row["outcome"])
     return len(rows)

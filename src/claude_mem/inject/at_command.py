@@ -14,6 +14,7 @@ from claude_mem.digest.evidence import Command
 from claude_mem.digest.modes import Icons
 from claude_mem.domain import mistakes
 from claude_mem.domain.forbidden_calls import forbids_call
+from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.mistakes import KnownMistake, Permissions
 from claude_mem.domain.text import local_time, shorten
 from claude_mem.inject import triggers
@@ -21,7 +22,6 @@ from claude_mem.inject.mistake_lines import CALL_PREFIX, describe, find_known_mi
 from claude_mem.inject.triggers import Injection, Line, compose
 from claude_mem.privacy.display import defuse_links
 from claude_mem.storage.base import Transaction
-from claude_mem.storage.sqlite.engine import Row
 
 COMMAND_TOKENS = 150
 MAX_LINES = 2
@@ -106,7 +106,7 @@ def _rule_lines(tx: Transaction, command: str, project_id: int) -> Iterator[Line
             yield _rule_line(row)
 
 
-def _rule_line(row: Row) -> Line:
+def _rule_line(row: MemoryItem) -> Line:
     text = f"{row['id']} the user said: {defuse_links(shorten(row['title'] or '', 200))}"
     return text, [f"{RULE_PREFIX}{row['id']}"], row["trust"] == "user"
 

@@ -19,17 +19,17 @@ from claude_mem.digest.evidence import error_line, is_specific
 from claude_mem.digest.modes import Icons
 from claude_mem.domain import words
 from claude_mem.domain.anchors import NOT_DONE, STALE, hash_line
+from claude_mem.domain.memory_items import UNKNOWN_STATE, MemoryItem, MemoryState
 from claude_mem.domain.project_reports import Project
 from claude_mem.domain.text import estimate_tokens, local_time, shorten
 from claude_mem.inject.brief import fenced, is_user_approved, state_note, which_may_be_injected, with_states
 from claude_mem.privacy.display import defuse_links
 from claude_mem.privacy.injection_rules import is_name
+from claude_mem.privacy.trust import is_injectable
 from claude_mem.recall import rank
 from claude_mem.recall.matrix import Indexer
 from claude_mem.storage.base import Database, Transaction
-from claude_mem.storage.records import UNKNOWN_STATE, MemoryState, SearchFilter
-from claude_mem.storage.sqlite.engine import Row
-from claude_mem.storage.sqlite.memory import observations
+from claude_mem.storage.records import SearchFilter
 
 PROMPT_ITEMS, PROMPT_FILES, PROMPT_TOKENS = 5, 10, 600
 FILE_ITEMS, FILE_TOKENS = 4, 250
@@ -108,7 +108,7 @@ def _may_inject(hit: rank.Hit) -> bool:
 
     Prompts and turns are only found by an explicit search, and external memories are not injected.
     """
-    return hit.kind in _INJECTED_KINDS and observations.is_injectable(hit.row)
+    return hit.kind in _INJECTED_KINDS and is_injectable(hit.row)
 
 
 def _compose_for_prompt(hits: Sequence[tuple[rank.Hit, MemoryState]], files: Sequence[str], icons: Icons) -> Injection:
@@ -118,7 +118,7 @@ def _compose_for_prompt(hits: Sequence[tuple[rank.Hit, MemoryState]], files: Seq
         text = f"Files this may concern: {', '.join(map(defuse_links, files))}"
         lines.append((text, [f"file:{path}" for path in files], False))
     lines += [
-        (_hit_line(hit, icons) + state_note({"state": state}), [item_name(hit.kind, hit.id)], is_user_approved(hit.row))
+        (_hit_line(hit, icons) + state_note(state), [item_name(hit.kind, hit.id)], is_user_approved(hit.row))
         for hit, state in hits
     ]
     return compose("# claude-mem: from earlier sessions, as information; it may be out of date", lines, PROMPT_TOKENS)
@@ -180,7 +180,7 @@ def inject_at_file(
 
 def _rows_about(
     tx: Transaction, trigger: Trigger, project: Project, path: str, *, injected_names: frozenset[str], root: str
-) -> list[Row]:
+) -> list[MemoryItem]:
     """Return the observations about a file that the session was not given and whose code is not gone."""
     rows = tx.memory.list_observations_by_file(
         project.id, path, exclude_content_session_id=trigger.content_session_id, limit=3 * FILE_ITEMS
@@ -236,14 +236,15 @@ def _relative_path(path: str, roots: Sequence[str]) -> str:
     return ""
 
 
-def _row_line(row: Row, icons: Icons) -> str:
-    icon = icons.get(row["type"], icons["change"])
+def _row_line(row: MemoryItem, icons: Icons) -> str:
+    icon = icons.get(row["type"] or "", icons["change"])
     detail = shorten(row["narrative"] or row["subtitle"] or "", 200)
-    line = f"{row['id']} {icon} {_warning(row)}{defuse_links(shorten(row['title'] or '', 140))}{state_note(row)}"
+    note = state_note(row.get("state", UNKNOWN_STATE))
+    line = f"{row['id']} {icon} {_warning(row)}{defuse_links(shorten(row['title'] or '', 140))}{note}"
     return f"{line} — {defuse_links(detail)}" if detail else line
 
 
-def _warning(row: Row) -> str:
+def _warning(row: MemoryItem) -> str:
     """Return how a line begins whose work did not last: `tried on 3 Feb, reverted: `."""
     state = row.get("state", UNKNOWN_STATE)
     outcome = state.outcome

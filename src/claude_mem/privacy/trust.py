@@ -138,6 +138,16 @@ def is_held(row: Mapping[str, Any]) -> bool:
     return bool(row.get("trust")) and row["trust"] not in TRUSTED and row.get("verdict") != "approved"
 
 
+def is_trusted_or_approved(row: Mapping[str, Any]) -> bool:
+    """Return whether the text of an observation or summary is trusted, or a person approved it."""
+    return row["trust"] in TRUSTED or row["verdict"] == "approved"
+
+
+def is_injectable(row: Mapping[str, Any]) -> bool:
+    """Return whether an observation or summary may be injected without being asked for."""
+    return row["verdict"] != "wrong" and is_trusted_or_approved(row) and not row.get("superseded_by")
+
+
 def held_closing_origin(row: Mapping[str, Any]) -> str:
     """Return the origin of a summary's closing message if the message is held; "" if it may be injected or is absent.
 

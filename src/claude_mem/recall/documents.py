@@ -16,12 +16,12 @@ import msgspec
 from claude_mem.digest.calls import record_calls
 from claude_mem.digest.evidence import Evidence, error_line, gather_evidence
 from claude_mem.domain import patches, words
+from claude_mem.domain.memory_items import DocumentSource, SavedNeighbour
 from claude_mem.domain.records import Stopped, ToolUsed, Turn
 from claude_mem.domain.text import local_time
 from claude_mem.privacy import injection_rules, trust
 from claude_mem.storage.base import Transaction
 from claude_mem.storage.records import Document, Passage
-from claude_mem.storage.sqlite.engine import Row
 from claude_mem.system.failpoints import failpoint
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def _refresh(tx: Transaction, kind: str, row_id: int) -> None:
         tx.search.delete_document(kind, row_id)
 
 
-def _refresh_turn(tx: Transaction, row: Row) -> None:
+def _refresh_turn(tx: Transaction, row: DocumentSource) -> None:
     turn = tx.journal.load_turn(row["id"], with_earlier=False)
     if turn is not None and turn.bodies:  # otherwise its events were purged: the existing document stays
         if document := document_of_turn(
@@ -89,7 +89,7 @@ def _around(tx: Transaction, turn_id: int | None) -> str:
     )
 
 
-def _around_saved(tx: Transaction, row: Row) -> str:
+def _around_saved(tx: Transaction, row: DocumentSource | SavedNeighbour) -> str:
     """Return the neighbours of a memory saved by hand; "" for a long one, which needs no context."""
     if len(row["narrative"] or "") > LONG_NARRATIVE_CHARS:
         return ""
@@ -100,7 +100,7 @@ def _around_saved(tx: Transaction, row: Row) -> str:
 # --- one builder per kind --------------------------------------------------------------------------------------------
 
 
-def _observation_document(tx: Transaction, row: Row) -> Document:
+def _observation_document(tx: Transaction, row: DocumentSource) -> Document:
     around = _around_saved(tx, row) if row["turn_id"] is None else row["prompt"][:OWN_PROMPT]
     facts = msgspec.json.decode(row["facts"], type=list[str])
     files = [("edited", path, 1) for path in msgspec.json.decode(row["files_modified"], type=list[str])]
@@ -116,8 +116,9 @@ def _observation_document(tx: Transaction, row: Row) -> Document:
     return _make_document("observation", row, row["title"] or "", body, more=more, around=around, signals=signals)
 
 
-def _summary_document(tx: Transaction, row: Row) -> Document | None:
-    parts = [row[name] for name in ("completed", "learned", "investigated", "next_steps", "notes") if row[name]]
+def _summary_document(tx: Transaction, row: DocumentSource) -> Document | None:
+    texts = (row["completed"], row["learned"], row["investigated"], row["next_steps"], row["notes"])
+    parts = [text for text in texts if text]
     if not parts:
         return None  # the document would only repeat the prompt
     files = [("edited", path, 1) for path in msgspec.json.decode(row["files_edited"], type=list[str])]
@@ -128,21 +129,23 @@ def _summary_document(tx: Transaction, row: Row) -> Document | None:
     )
 
 
-def _prompt_document(tx: Transaction, row: Row) -> Document:
+def _prompt_document(tx: Transaction, row: DocumentSource) -> Document:
     return _make_document("prompt", row, "", row["text"], around=_around(tx, row["turn_id"]))
 
 
 _DOCUMENT_BUILDERS = {"observation": _observation_document, "summary": _summary_document, "prompt": _prompt_document}
 
 
-def document_of_turn(row: Row, turn: Turn, *, around: str, derived_trust: Sequence[str] = ()) -> Document | None:
+def document_of_turn(
+    row: DocumentSource, turn: Turn, *, around: str, derived_trust: Sequence[str] = ()
+) -> Document | None:
     """Build the document of a turn; None if the turn has only a prompt. `derived_trust`: the trust of its records."""
     evidence = gather_evidence(turn)
     tools = tool_text([body for body in turn.bodies if isinstance(body, ToolUsed)], root=turn.root)
     closing = next((body.message for body in reversed(turn.bodies) if isinstance(body, Stopped) and body.message), "")
     if not tools and not closing:
         return None
-    document_row = {**row, "turn_id": row["id"], "created_at": row["last_at"]}
+    document_row: DocumentSource = {**row, "turn_id": row["id"], "created_at": row["last_at"]}
     signals, trust = tuple(_signals(evidence)), _trust([*turn.origins, *derived_trust], closing)
     return _make_document(
         "turn", document_row, turn.prompt, closing, more=tools, around=around, signals=signals, trust=trust
@@ -178,7 +181,15 @@ def _branches(evidence: Evidence) -> set[str]:
 
 
 def _make_document(
-    kind: str, row: Row, title: str, body: str, *, around: str, more: str = "", signals: Signals = (), trust: str = ""
+    kind: str,
+    row: DocumentSource,
+    title: str,
+    body: str,
+    *,
+    around: str,
+    more: str = "",
+    signals: Signals = (),
+    trust: str = "",
 ) -> Document:
     return Document(
         kind=kind,

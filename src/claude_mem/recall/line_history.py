@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from claude_mem.domain import anchors
 from claude_mem.domain.errors import InvalidRequest, NotFound
+from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.validity import Validity
 from claude_mem.storage.base import Database
 from claude_mem.system import untrusted_files
@@ -32,7 +33,17 @@ MATCHES = {
 }
 
 
-async def explain_line(db: Database, project: ResolvedProject, file: str, line: int = 0) -> dict[str, Any]:
+class LineExplanation(TypedDict):
+    """A line, and the observations whose work wrote it."""
+
+    file: str
+    line: int
+    text: str
+    match: str
+    items: list[MemoryItem]
+
+
+async def explain_line(db: Database, project: ResolvedProject, file: str, line: int = 0) -> LineExplanation:
     """Return the observations whose work wrote a line (`match`: line), else lines near it (near), else the file (file).
 
     Without a line: all observations that are anchored at the file.
@@ -74,7 +85,7 @@ def _read_lines(path: Path) -> list[str]:
     return content.decode("utf-8", "replace").splitlines()
 
 
-def describe_state(item: dict[str, Any]) -> str:
+def describe_state(item: MemoryItem) -> str:
     """Return in one line whether an observation's code still stands and what became of the work; "" if unknown."""
     parts = [f"replaced by {item['superseded_by']}"] if item["superseded_by"] else []
     parts += ["kept by the user"] if item["validity"] == Validity.KEPT else []

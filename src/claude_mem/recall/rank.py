@@ -16,10 +16,11 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from claude_mem.digest.modes import ICONS
 from claude_mem.domain import ids, words
+from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.text import estimate_tokens, make_storable, shorten
 from claude_mem.privacy.display import safe_line, trust_suffix, with_external_note
 from claude_mem.recall.matrix import Indexer, Nearness
@@ -32,7 +33,6 @@ from claude_mem.storage.records import (
     SignalMatch,
     WordScores,
 )
-from claude_mem.storage.sqlite.engine import Row
 
 # One set of weights, chosen on the development sets (bench/results/recall.md); similar values work as well.
 WORDS_WEIGHT, MEANING_WEIGHT = 0.35, 0.65
@@ -92,28 +92,31 @@ class SearchEvidence:
     scope: Sequence[int] | None  # ids of the documents in scope, if the filter has more than projects
 
 
+_SHOWN_COLUMNS = (
+    "content_session_id", "host", "project", "prompt_number", "type", "created_at", "files", "tokens",
+    "session_id", "project_id", "trust", "verdict", "superseded_by",
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Hit:
     id: int
     kind: str
     title: str
     score: float
-    row: Row
+    row: MemoryItem
     explanation: dict[str, Any]
 
-    def as_item(self, *, explain: bool = False) -> dict[str, object]:
+    def as_item(self, *, explain: bool = False) -> MemoryItem:
         """Return the hit as the API, the CLI and the tools show it."""
-        columns = ("content_session_id", "host", "project", "prompt_number", "type", "created_at", "files", "tokens")
-        item = {"id": self.id, "kind": self.kind, "title": self.title, "score": round(self.score, 4)}
-        state_columns = ("session_id", "project_id", "trust", "verdict", "superseded_by")
-        item |= {name: self.row[name] for name in (*columns, *state_columns)}
-        item |= {name: self.row[name] for name in STATE_FIELDS if name in self.row}
-        if not explain:
-            return item
-        return item | {
-            "explain": self.explanation,
-            "snippet": snippet(self.row["body"] or "", self.explanation["terms"]),
-        }
+        row: Mapping[str, object] = self.row
+        item: dict[str, object] = {"id": self.id, "kind": self.kind, "title": self.title, "score": round(self.score, 4)}
+        item |= {name: row[name] for name in _SHOWN_COLUMNS}
+        item |= {name: row[name] for name in STATE_FIELDS if name in row}
+        if explain:
+            text = snippet(self.row["body"] or "", self.explanation["terms"])
+            item |= {"explain": self.explanation, "snippet": text}
+        return cast(MemoryItem, item)
 
 
 def snippet(body: str, terms: Sequence[str]) -> str:
@@ -286,7 +289,7 @@ def _hits(tx: Transaction, page: Sequence[SearchCandidate], evidence: SearchEvid
     return sorted(hits, key=lambda hit: -hit.score)
 
 
-def _hit(candidate: SearchCandidate, row: Row, now: int, *, terms: Sequence[str] = ()) -> Hit:
+def _hit(candidate: SearchCandidate, row: MemoryItem, now: int, *, terms: Sequence[str] = ()) -> Hit:
     recency = RECENCY_BONUS * 0.5 ** (max(0, now - row["created_at"]) / HALF_LIFE_MS)
     confirmed = CONFIRMED_BONUS if row["trust"] == "user" else 0.0
     explanation = {
@@ -303,7 +306,7 @@ def _hit(candidate: SearchCandidate, row: Row, now: int, *, terms: Sequence[str]
     return Hit(row["id"], row["kind"], hit_title(row), score, row, explanation)
 
 
-def hit_title(row: Row) -> str:
+def hit_title(row: MemoryItem) -> str:
     """Return the title under which a hit is shown."""
     return shorten(row["title"] or row["body"] or "Untitled", 140)
 

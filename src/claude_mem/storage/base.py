@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
 from claude_mem.domain.records import Job, StreamEvent
+from claude_mem.storage.memory import MemoryStore, SearchIndex
 
 if TYPE_CHECKING:
     from claude_mem.storage.sqlite.checks import IntegrityChecks
     from claude_mem.storage.sqlite.deletion.store import Deletions
     from claude_mem.storage.sqlite.journal.store import Journal
-    from claude_mem.storage.sqlite.memory.store import SqliteMemory, SqliteSearch
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,11 +28,11 @@ class Transaction(Protocol):
     """One transaction: what is written through its stores is committed completely or not at all."""
 
     @property
-    def memory(self) -> SqliteMemory:
+    def memory(self) -> MemoryStore:
         """What a person moves to another machine, and what a team shares."""
 
     @property
-    def search(self) -> SqliteSearch:
+    def search(self) -> SearchIndex:
         """The index of the memory. It can be rebuilt from the memory and the journal."""
 
     @property

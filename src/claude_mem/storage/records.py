@@ -9,9 +9,8 @@ from typing import NamedTuple
 import msgspec
 
 from claude_mem.domain import anchors
-from claude_mem.domain.anchors import Freshness, Outcome, Sighting
+from claude_mem.domain.anchors import Sighting
 from claude_mem.domain.errors import InvalidRequest
-from claude_mem.domain.validity import Validity, judge_validity
 
 DOCUMENT_KINDS = ("observation", "summary", "prompt", "turn")
 # Most passages per document. A passage's id is its document's id times this, plus its part.
@@ -280,33 +279,6 @@ class StoredOutcome:
     created_at: int
     commit_id: str = ""
     branch: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryState:
-    """The state of an observation, as far as it is known."""
-
-    freshness: Freshness = Freshness.UNKNOWN
-    outcome: Outcome = Outcome.UNKNOWN
-    commit_id: str = ""
-    paths: tuple[str, ...] = ()
-    moved_to: tuple[str, ...] = ()
-    superseded_by: int | None = None
-    is_confirmed: bool = False  # by a person who saw the code as it is
-
-    @property
-    def holds(self) -> bool:
-        """Whether the observation may be shown as something that is true now."""
-        return self.is_confirmed or (self.freshness not in anchors.STALE and self.outcome not in anchors.NOT_DONE)
-
-    @property
-    def validity(self) -> Validity:
-        """The state in one word."""
-        is_superseded = self.superseded_by is not None
-        return judge_validity(self.freshness, self.outcome, is_superseded=is_superseded, is_confirmed=self.is_confirmed)
-
-
-UNKNOWN_STATE = MemoryState()
 
 
 @dataclass(frozen=True, slots=True)

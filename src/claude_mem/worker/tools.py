@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from claude_mem.curate.saving import sanitize_user_text
 from claude_mem.domain.errors import InvalidRequest, NotFound
+from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.text import clip, estimate_tokens, first_sentence, local_time, make_storable, parse_time, shorten
 from claude_mem.inject import brief
 from claude_mem.inject.brief import fenced
@@ -27,7 +28,6 @@ from claude_mem.privacy.trust import held_closing_origin
 from claude_mem.recall import line_history, rank, timeline
 from claude_mem.storage.base import Transaction
 from claude_mem.storage.records import ID_PREFIXES, SearchFilter, TimelinePoint
-from claude_mem.storage.sqlite.engine import Row
 from claude_mem.system import project_folders
 from claude_mem.system.project_folders import ResolvedProject
 from claude_mem.worker.app import Service
@@ -328,14 +328,14 @@ def _turn_anchor(tx: Transaction, turn_id: int) -> TimelinePoint:
     raise NotFound(f"there is no turn {turn_id}", hint="`search` lists IDs")
 
 
-def _turn_documents(tx: Transaction, turn_id: int) -> list[Row]:
+def _turn_documents(tx: Transaction, turn_id: int) -> list[MemoryItem]:
     siblings = tx.search.list_turn_documents([turn_id], SearchFilter()).get(turn_id, [])
     return list(tx.search.load_hits([document_id for document_id, _ in siblings]).values())
 
 
-def _read_records(tx: Transaction, identities: Sequence[tuple[str, int]]) -> dict[str, dict[str, object]]:
+def _read_records(tx: Transaction, identities: Sequence[tuple[str, int]]) -> dict[str, MemoryItem]:
     """Return the records that exist, by ID."""
-    records: dict[str, Row] = {}
+    records: dict[str, MemoryItem] = {}
     for kind, row_id in identities:
         try:
             row = _turn(tx, row_id) if kind == "turn" else tx.memory.get_memory(kind, row_id)
@@ -345,7 +345,7 @@ def _read_records(tx: Transaction, identities: Sequence[tuple[str, int]]) -> dic
     return records
 
 
-def _turn(tx: Transaction, turn_id: int) -> dict[str, object]:
+def _turn(tx: Transaction, turn_id: int) -> MemoryItem:
     row = next((row for row in _turn_documents(tx, turn_id) if row["kind"] == "turn"), None)
     if row is None:
         raise NotFound(f"there is no turn {turn_id}")
@@ -371,46 +371,47 @@ def _hit_lines(hits: Sequence[rank.Hit], icons: Mapping[str, str], *, more: bool
     yield "There are more: narrow the query or raise the limit." if more else "No more hits."
 
 
-def _explained_lines(row: Row, icons: Mapping[str, str]) -> Iterator[str]:
+def _explained_lines(row: MemoryItem, icons: Mapping[str, str]) -> Iterator[str]:
     yield from _record_lines(row, icons)
     if row["prompt"]:
         yield f"asked: {safe_line(shorten(row['prompt'], 300))}"
 
 
-def _record_lines(row: Row, icons: Mapping[str, str]) -> Iterator[str]:
+def _record_lines(row: MemoryItem, icons: Mapping[str, str]) -> Iterator[str]:
     kind = safe_line(row.get("type") or row["kind"])
     title = safe_line(row.get("title") or "") if row["kind"] in ("observation", "turn") else ""
     title = (f": {title}" if title else "") + trust_suffix(row)
     yield f"## {_name(row['kind'], row['id'])} {icons.get(kind, '·')} {kind}{title}"
     yield f"{local_time(row['created_at']):%Y-%m-%d %H:%M}, project {safe_line(row['project'])}" + _origin(row)
+    fields: Mapping[str, Any] = row
     for field in ("subtitle", "narrative", "text"):
-        if row.get(field):
-            yield _lines(row[field])
+        if fields.get(field):
+            yield _lines(fields[field])
     yield from (f"- {safe_line(fact)}" for fact in row.get("facts") or ())
-    yield from (f"{field.replace('_', ' ')}: {_lines(row[field])}" for field in _SUMMARY_FIELDS if row.get(field))
+    yield from (f"{field.replace('_', ' ')}: {_lines(fields[field])}" for field in _SUMMARY_FIELDS if fields.get(field))
     for field in ("concepts", "files_modified", "files_edited", "files_read"):
-        if row.get(field):
-            yield f"{field.replace('_', ' ')}: {safe_line(', '.join(row[field]))}"
-    if row.get("commit_id"):
-        yield f"commit: {safe_line(row['commit_id'])}"
+        if fields.get(field):
+            yield f"{field.replace('_', ' ')}: {safe_line(', '.join(fields[field]))}"
+    if commit_id := row.get("commit_id"):
+        yield f"commit: {safe_line(commit_id)}"
     if row["kind"] == "observation" and (state := line_history.describe_state(row)):
         yield safe_line(state)
     if row.get("outcome"):
         yield f"outcome: {safe_line(row['outcome'])}"
-    if row.get("summary_id"):
-        yield f"the agent's closing message: {_name('summary', row['summary_id'])}"
+    if summary_id := row.get("summary_id"):
+        yield f"the agent's closing message: {_name('summary', summary_id)}"
     yield from _closing(row)
 
 
-def _closing(row: Row) -> Iterator[str]:
+def _closing(row: MemoryItem) -> Iterator[str]:
     """Yield the closing message verbatim, under a heading that names its trust level."""
-    if row.get("closing"):
+    if closing := row.get("closing"):
         trust = held_closing_origin(row)
         yield f"the agent's closing message{f' ⟨{safe_line(trust)}⟩' if trust else ''}:"
-        yield _lines(clip(row["closing"], MAX_CLOSING_CHARS))
+        yield _lines(clip(closing, MAX_CLOSING_CHARS))
 
 
-def _origin(row: Row) -> str:
+def _origin(row: Mapping[str, Any]) -> str:
     """Return the verdict, trust, prompt and session of a record for its heading."""
     formats = {
         "verdict": "marked {} by the user",

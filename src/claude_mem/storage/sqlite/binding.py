@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import MethodType
-from typing import Concatenate, Generic, ParamSpec, TypeVar
+from typing import Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from claude_mem.storage.sqlite.engine import Connection
 
@@ -33,5 +33,9 @@ class bound(Generic[P, T]):
     def __init__(self, function: Callable[Concatenate[Connection, P], T]) -> None:
         self._function = function
 
-    def __get__(self, store: BoundFunctions, owner: type[BoundFunctions]) -> Callable[P, T]:
-        return MethodType(self._function, store._conn)
+    @overload
+    def __get__(self, store: None, owner: type[BoundFunctions]) -> Self: ...
+    @overload
+    def __get__(self, store: BoundFunctions, owner: type[BoundFunctions]) -> Callable[P, T]: ...
+    def __get__(self, store: BoundFunctions | None, owner: type[BoundFunctions]) -> Self | Callable[P, T]:
+        return self if store is None else MethodType(self._function, store._conn)

@@ -24,6 +24,7 @@ from claude_mem.domain.export_format import (
 )
 from claude_mem.domain.records import ObservationType, Status
 from claude_mem.domain.text import MAX_TIME_MS, shorten, strip_invisible
+from claude_mem.privacy import trust
 from claude_mem.storage.records import ExportScope
 from claude_mem.storage.sqlite.deletion import tombstones
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
@@ -625,9 +626,9 @@ def _should_replace(record: ObservationRecord | SummaryRecord, existing: Row) ->
     The later version wins, but the user's words are not replaced by a program's, and untrusted text replaces nothing.
     """
     standing = _standing(record)
-    if not observations.is_trusted_or_approved(standing):
+    if not trust.is_trusted_or_approved(standing):
         return False
-    if not observations.is_trusted_or_approved(existing) and not _is_decided_by_user(existing):
+    if not trust.is_trusted_or_approved(existing) and not _is_decided_by_user(existing):
         return True
     return bool(existing["updated_at"] < record.updated_at) and (
         _is_decided_by_user(standing) or not _is_decided_by_user(existing)
@@ -669,7 +670,7 @@ def _make_way_for(conn: Connection, turn_id: int, record: ObservationRecord) -> 
     if record.provider == "local":
         return not observations.is_turn_refined(conn, turn_id)
     drafts = f"from observations where turn_id = ? and provider = 'local' and {observations.MACHINE_OWNED}"
-    if not observations.is_trusted_or_approved(_standing(record)):
+    if not trust.is_trusted_or_approved(_standing(record)):
         return not fetch_value(conn, f"select 1 {drafts}", (turn_id,))
     conn.execute(f"delete {drafts}", (turn_id,))
     return True

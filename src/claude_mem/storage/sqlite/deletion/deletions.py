@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
 from claude_mem.domain.errors import NotFound, OperationFailed
+from claude_mem.domain.memory_items import UndoneChange
 from claude_mem.domain.reports import Restored
 from claude_mem.domain.text import first_sentence, shorten
 from claude_mem.domain.text_pattern import TextPattern
@@ -34,7 +35,7 @@ from claude_mem.storage.sqlite.deletion.tombstones import (
     SESSION_TEXT_COLUMNS,
     item_from_clause,
 )
-from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
+from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_records, fetch_value
 from claude_mem.storage.sqlite.journal import jobs, notices
 from claude_mem.storage.sqlite.memory import edits, observations
 from claude_mem.storage.sqlite.memory.observations import MACHINE_OWNED, encode_json
@@ -147,11 +148,11 @@ def build_tombstones(
         if scope.by_time and name != "observation":
             continue
         without_session = " and i.session_id is null" if scope.by_time else ""
-        for row in _item_hashes(conn, name, row_ids, without_session):
-            by_hash[row["mark"]] = Tombstone(deletion_id, row["mark"], 0, max(now, row["at"]), erased, now)
+        for item in _item_hashes(conn, name, row_ids, without_session):
+            by_hash[item["mark"]] = Tombstone(deletion_id, item["mark"], 0, max(now, item["at"]), erased, now)
     if not scope.by_time:
-        for row in _restorable_hashes(conn, scope, affected):
-            by_hash[row["mark"]] = Tombstone(deletion_id, row["mark"], 0, max(now, row["at"]), erased, now)
+        for item in _restorable_hashes(conn, scope, affected):
+            by_hash[item["mark"]] = Tombstone(deletion_id, item["mark"], 0, max(now, item["at"]), erased, now)
     return list(by_hash.values())
 
 
@@ -167,9 +168,14 @@ def _title_hashes(conn: Connection, scope: DeletionScope, affected: AffectedRows
                 yield row["mark"]
 
 
+class _ItemHash(TypedDict):
+    mark: str
+    at: int
+
+
 def _item_hashes(
     conn: Connection, name: str, row_ids: Sequence[int], condition: str = "", *, with_clause: str = "", **params: str
-) -> Iterator[Row]:
+) -> Iterator[_ItemHash]:
     sql = " union all ".join(
         f"select {hash_sql} as mark, i.{ITEM_TIME_COLUMNS[name]} as at {item_from_clause(name)}"
         f" where i.{ITEM_ID_COLUMNS[name]} in (select value from json_each(:numbers)){condition}"
@@ -177,12 +183,12 @@ def _item_hashes(
     )
     yield from (
         row
-        for row in fetch_all(conn, f"{with_clause} {sql}", {**params, "numbers": encode_json(row_ids)})
+        for row in fetch_records(conn, _ItemHash, f"{with_clause} {sql}", {**params, "numbers": encode_json(row_ids)})
         if row["mark"]
     )
 
 
-def _restorable_hashes(conn: Connection, scope: DeletionScope, affected: AffectedRows) -> Iterator[Row]:
+def _restorable_hashes(conn: Connection, scope: DeletionScope, affected: AffectedRows) -> Iterator[_ItemHash]:
     """Yield hashes of rows that an earlier deletion keeps for undo.
 
     These rows need tombstones of this deletion, because undoing the earlier one lifts its own.
@@ -209,9 +215,7 @@ def _restorable_hashes(conn: Connection, scope: DeletionScope, affected: Affecte
     yield from _restorable_title_hashes(conn, scope, affected)
 
 
-def _restorable_title_hashes(
-    conn: Connection, scope: DeletionScope, affected: AffectedRows
-) -> Iterator[dict[str, object]]:
+def _restorable_title_hashes(conn: Connection, scope: DeletionScope, affected: AffectedRows) -> Iterator[_ItemHash]:
     pattern = TextPattern(scope.matching) if scope.matching else None
     params = {"restorable": encode_json([item for item in affected.restorable if item[0] == "session"])}
     for name in SESSION_TEXT_COLUMNS:
@@ -222,7 +226,7 @@ def _restorable_title_hashes(
         """
         for row in fetch_all(conn, sql, params):
             if row["text"] and (pattern is None or pattern.is_in(row["text"])):
-                yield row
+                yield {"mark": row["mark"], "at": row["at"]}
 
 
 # --- rows that tombstones cover --------------------------------------------------------------------------------------
@@ -842,7 +846,7 @@ def build_tombstone_revocations(conn: Connection, row_id: int) -> list[Tombstone
 
 def undo_observation_change(
     conn: Connection, row_id: int, revocations: Sequence[Tombstone], *, now: int, by: str
-) -> dict[str, object]:
+) -> UndoneChange:
     """Undo the last change to an observation. If that was a deletion, remove its tombstones too."""
     result = edits.undo_last_change(conn, row_id, now=now, by=by)
     if result["undone"] == "forgotten":

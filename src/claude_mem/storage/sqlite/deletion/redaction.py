@@ -126,7 +126,7 @@ def _next_batch(conn: Connection, texts: TextTable, after: RowKey | None) -> lis
     return rest + fetch_all(conn, f"select * from {texts.table} where {texts.key} = ?", (last,))
 
 
-def _clean_row(row: Row, texts: TextTable, clean: TextCleaner) -> Row:
+def _clean_row(row: Row, texts: TextTable, clean: TextCleaner) -> dict[str, str]:
     new = {name: clean.text(row[name]) for name in texts.plain if row.get(name)}
     new |= {name: _clean_list(row[name], clean) for name in texts.lists if row.get(name)}
     new |= {name: _clean_record(row[name], clean) for name in texts.columns if row.get(name)}

@@ -8,19 +8,10 @@ from types import MappingProxyType
 
 from claude_mem.domain import anchors
 from claude_mem.domain.anchors import Anchor, Freshness, Outcome
-from claude_mem.storage.records import (
-    NOT_LOOKED_FOR,
-    STATE_FIELDS,
-    UNKNOWN_STATE,
-    Look,
-    MemoryState,
-    Replaced,
-    StoredAnchor,
-    StoredOutcome,
-    apply_looks,
-)
+from claude_mem.domain.memory_items import UNKNOWN_STATE, MemoryItem, MemoryState
+from claude_mem.storage.records import NOT_LOOKED_FOR, Look, Replaced, StoredAnchor, StoredOutcome, apply_looks
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
-from claude_mem.storage.sqlite.memory.observations import INJECTABLE, decode_row, encode_json, load_observations
+from claude_mem.storage.sqlite.memory.observations import INJECTABLE, decode_item, encode_json, load_observations
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
@@ -62,7 +53,7 @@ def replace_anchors(
         conn.execute("delete from outcomes where observation_id = ?", (observation_id,))
 
 
-def list_unanchored(conn: Connection, turn_id: int) -> list[Row]:
+def list_unanchored(conn: Connection, turn_id: int) -> list[MemoryItem]:
     """Return the observations of a turn that have no anchors, or some without phrases, with the outcome of the turn."""
     rows = fetch_all(
         conn,
@@ -74,7 +65,7 @@ def list_unanchored(conn: Connection, turn_id: int) -> list[Row]:
         """,
         (turn_id,),
     )
-    return [decode_row(row) for row in rows]
+    return [decode_item(row) for row in rows]
 
 
 def record_committed_lines(conn: Connection, items: Iterable[StoredAnchor]) -> None:
@@ -376,7 +367,7 @@ def find_undone_work(conn: Connection, project_id: int, path: str, added: frozen
     return [row_id for row_id, present in shares if 2 * sum(present) >= len(present) and sum(present) >= 2]
 
 
-def add_states(conn: Connection, rows: Sequence[Row]) -> list[Row]:
+def add_states(conn: Connection, rows: Sequence[MemoryItem]) -> list[MemoryItem]:
     """Return rows, those of observations with their validity, freshness in the project's own work tree, the outcome of
     the work and its commit, and where the code has moved.
 
@@ -391,23 +382,28 @@ def add_states(conn: Connection, rows: Sequence[Row]) -> list[Row]:
     for root, ids in ids_by_root.items():
         states |= load_states(conn, ids, root)
     return [
-        {**row, **_state_fields(states.get(row["id"], UNKNOWN_STATE))} if row["kind"] == "observation" else row
-        for row in rows
+        _with_state(row, states.get(row["id"], UNKNOWN_STATE)) if row["kind"] == "observation" else row for row in rows
     ]
 
 
-def _state_fields(state: MemoryState) -> Row:
-    values = (state.validity, state.freshness, state.outcome, state.commit_id, list(state.moved_to))
-    return dict(zip(STATE_FIELDS, values, strict=True))
+def _with_state(row: MemoryItem, state: MemoryState) -> MemoryItem:
+    return {
+        **row,
+        "validity": state.validity,
+        "freshness": state.freshness,
+        "work_outcome": state.outcome,
+        "work_commit": state.commit_id,
+        "moved_to": list(state.moved_to),
+    }
 
 
-def load_explained(conn: Connection, observation_ids: Sequence[int]) -> list[Row]:
+def load_explained(conn: Connection, observation_ids: Sequence[int]) -> list[MemoryItem]:
     """Return observations with their states and the prompts that asked for the work."""
     rows = add_states(conn, load_observations(conn, list(observation_ids)))
     return [{**row, "prompt": _find_prompt(conn, row)} for row in rows]
 
 
-def _find_prompt(conn: Connection, row: Row) -> str:
+def _find_prompt(conn: Connection, row: MemoryItem) -> str:
     text = fetch_value(
         conn,
         "select text from user_prompts where session_id = ? and prompt_number = ?",

@@ -10,10 +10,11 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 
+from claude_mem.domain.memory_items import DocumentSource, MemoryItem, SavedNeighbour
 from claude_mem.domain.reports import IndexCounts
 from claude_mem.storage.records import (
     PASSAGES_PER_DOCUMENT,
@@ -26,7 +27,14 @@ from claude_mem.storage.records import (
     StoredVector,
     WordScores,
 )
-from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_records, fetch_value
+from claude_mem.storage.sqlite.engine import (
+    Connection,
+    fetch_all,
+    fetch_one,
+    fetch_record,
+    fetch_records,
+    fetch_value,
+)
 from claude_mem.storage.sqlite.external_db import fetch_tuples
 from claude_mem.storage.sqlite.memory.observations import INJECTABLE, VALIDITY, encode_json
 
@@ -225,9 +233,9 @@ def check_word_index(conn: Connection) -> None:
 # --- sources of documents --------------------------------------------------------------------------------------------
 
 
-def get_document_source(conn: Connection, kind: str, row_id: int) -> Row | None:
+def get_document_source(conn: Connection, kind: str, row_id: int) -> DocumentSource | None:
     """Return the row a document is made from, or None if it must not be indexed."""
-    return fetch_one(conn, _SOURCES[kind], (row_id,))
+    return fetch_record(conn, DocumentSource, _SOURCES[kind], (row_id,))
 
 
 def list_neighbour_turns(conn: Connection, turn_id: int) -> list[tuple[int, str, str]]:
@@ -251,12 +259,13 @@ def list_neighbour_turns(conn: Connection, turn_id: int) -> list[tuple[int, str,
     return [(row["id"], row["prompt"], row["said"]) for row in neighbours]
 
 
-def list_neighbour_saves(conn: Connection, row: Row) -> list[Row]:
+def list_neighbour_saves(conn: Connection, row: DocumentSource | SavedNeighbour) -> list[SavedNeighbour]:
     """Return the observations saved by hand directly before and after this one, within ten minutes."""
-    neighbours = []
+    neighbours: list[SavedNeighbour] = []
     for sign, order in (("<", "desc"), (">", "asc")):
-        neighbours += fetch_all(
+        neighbours += fetch_records(
             conn,
+            SavedNeighbour,
             f"""
             select id, project_id, created_at, title, narrative from observations
              where turn_id is null and not forgotten and verdict != 'wrong' and project_id = ? and id {sign} ?
@@ -552,7 +561,7 @@ def list_touched_files(conn: Connection, search_filter: SearchFilter, *, most_tu
     )
 
 
-def load_hits(conn: Connection, document_ids: Sequence[int]) -> dict[int, Row]:
+def load_hits(conn: Connection, document_ids: Sequence[int]) -> dict[int, MemoryItem]:
     """Return what a hit displays, by document id."""
     hits = fetch_all(
         conn,
@@ -575,7 +584,7 @@ def load_hits(conn: Connection, document_ids: Sequence[int]) -> dict[int, Row]:
     )
     for row in hits:
         row["files"] = [*msgspec.json.decode(row.pop("edited")), *msgspec.json.decode(row.pop("read"))]
-    return {row["document_id"]: row for row in hits}
+    return {row["document_id"]: cast(MemoryItem, row) for row in hits}
 
 
 # --- vectors ---------------------------------------------------------------------------------------------------------

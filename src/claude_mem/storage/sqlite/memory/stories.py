@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from claude_mem.domain.errors import NotFound
+from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.records import Body, Prompted, Turn
 from claude_mem.domain.session_reports import (
     OutlineLine,
@@ -131,7 +132,7 @@ def load_turn_observations(conn: Connection, turn_ids: Sequence[int]) -> dict[in
     by_turn: dict[int, list[StoryObservation]] = {}
     for turn_id in turn_ids:  # one query each, along the index on (turn_id, key)
         query = "select *, 'observation' as kind from observations where turn_id = ? and not forgotten"
-        rows = anchors.add_states(conn, fetch_all(conn, f"{query} order by created_at, id", (turn_id,)))
+        rows = anchors.add_states(conn, fetch_records(conn, MemoryItem, f"{query} order by created_at, id", (turn_id,)))
         by_turn[turn_id] = [msgspec.convert(row, StoryObservation, strict=False) for row in rows]
     return by_turn
 

@@ -16,6 +16,7 @@ from claude_mem.agents import payload
 from claude_mem.agents.registry import get_agent
 from claude_mem.domain import ids
 from claude_mem.domain.errors import InvalidRequest
+from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.project_reports import Project
 from claude_mem.domain.records import SessionStarted
 from claude_mem.domain.text import make_storable
@@ -39,7 +40,6 @@ from claude_mem.worker.http.schemas.context import (
     SHOW_TIMELINE,
     ContextAt,
     ContextAtQuery,
-    MemoryItem,
     PromptContext,
     PromptQuery,
     SearchQuery,

@@ -11,6 +11,7 @@ from msgspec import UNSET, structs
 from claude_mem.curate.saving import classify_trust, sanitize_user_lines, sanitize_user_text
 from claude_mem.domain import ids, rules
 from claude_mem.domain.errors import InvalidRequest, OperationFailed
+from claude_mem.domain.memory_items import HistoryEntry, MemoryItem
 from claude_mem.domain.records import ObservationType
 from claude_mem.domain.text import first_sentence, iter_strings, map_strings
 from claude_mem.inject import brief
@@ -19,12 +20,10 @@ from claude_mem.privacy.trust import USER
 from claude_mem.recall import line_history, rank
 from claude_mem.storage.base import Transaction
 from claude_mem.storage.records import PERSON, SearchFilter
-from claude_mem.storage.sqlite.memory import observations
 from claude_mem.system import project_folders
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.endpoints import ById, Items, Page, page
 from claude_mem.worker.http.route import AnyRoute, Caller, Route
-from claude_mem.worker.http.schemas.context import MemoryItem
 from claude_mem.worker.http.schemas.observations import (
     APPROVE,
     APPROVE_SUMMARY,
@@ -229,7 +228,7 @@ async def change(service: Service, request: ChangeObservation, caller: Caller) -
     return await _publish_change(service, await service.db.write(_edit, request.id, fields, caller.by))
 
 
-def _edit(tx: Transaction, observation_id: int, fields: MemoryItem, by: str) -> MemoryItem:
+def _edit(tx: Transaction, observation_id: int, fields: dict[str, Any], by: str) -> MemoryItem:
     """Apply an edit. An agent's edit is classified like a memory it saves.
 
     The agent's working directory is unknown here, so external text read in any project counts.
@@ -242,13 +241,13 @@ def _edit(tx: Transaction, observation_id: int, fields: MemoryItem, by: str) -> 
     return tx.memory.edit_observation(observation_id, fields, now=now, by=by, trust=trust, why=why)
 
 
-def _clean_edit(request: ChangeObservation, *, types: Collection[str]) -> MemoryItem:
+def _clean_edit(request: ChangeObservation, *, types: Collection[str]) -> dict[str, Any]:
     """Return the fields to change, without secrets and private parts."""
     values = {name: item for name, item in structs.asdict(request).items() if name != "id" and item is not UNSET}
     if "type" in values and values["type"] not in types:
         raise InvalidRequest(f"there is no type {values['type']!r}", hint="use one of " + ", ".join(types))
-    fields = {name: sanitize_user_lines(item) if isinstance(item, list) else item for name, item in values.items()}
-    fields = dict(map_strings(fields, sanitize_user_text))
+    lines = {name: sanitize_user_lines(item) if isinstance(item, list) else item for name, item in values.items()}
+    fields: dict[str, Any] = map_strings(lines, sanitize_user_text)
     if "title" in fields and not fields["title"].strip():
         raise InvalidRequest("the title is empty", hint="sessions are shown the title, so it needs one")
     return fields
@@ -338,7 +337,7 @@ def _read_deletion_preview(tx: Transaction, observation_id: int) -> DeletionOfOn
         id=observation_id,
         title=row["title"],
         forgotten=deleted is not None,
-        type=dates["type"],
+        type=dates["type"] or "",
         created_at=dates["created_at"],
         undo_until=dates.get("undo_until"),
         project_id=tx.memory.get_observation_project_id(observation_id),
@@ -373,7 +372,7 @@ async def _folders_injecting(service: Service, observation_id: int, project_id: 
 # --- the page of one observation -------------------------------------------------------------------------------------
 
 
-async def show_history(service: Service, request: ById) -> Items[MemoryItem]:
+async def show_history(service: Service, request: ById) -> Items[HistoryEntry]:
     """Its changes, newest first → `{items}`, each with the values before it while they are kept."""
     return Items(await service.db.read(lambda tx: tx.memory.list_observation_history(request.id)))
 
@@ -393,11 +392,11 @@ async def show_related(service: Service, request: ById) -> Items[MemoryItem]:
 def _read_page(tx: Transaction, observation_id: int, *, types: list[str]) -> ObservationPage:
     deleted = tx.memory.find_deleted_observation(observation_id)
     row = deleted or _get_with_state(tx, "observation", observation_id)
-    needs_approval = not deleted and not observations.is_trusted_or_approved(row)
+    needs_approval = not deleted and not trust.is_trusted_or_approved(row)
     return ObservationPage(
         observation=row,
-        told=deleted is None and observations.is_injectable(row),
-        held=trust.reason_held(row["trust"], row["why"]) if needs_approval else "",
+        told=deleted is None and trust.is_injectable(row),
+        held=trust.reason_held(row["trust"] or "", row["why"] or "") if needs_approval else "",
         origin=tx.memory.get_observation_origin(observation_id),
         history=tx.memory.list_observation_history(observation_id),
         validity=[] if deleted else tx.memory.list_validity_changes(observation_id),
@@ -410,12 +409,13 @@ async def _find_related(service: Service, observation: MemoryItem) -> list[Memor
     where = SearchFilter(project_ids=(observation["project_id"],), kinds=("observation",))
     question = rank.SearchQuery(text=observation["title"] or "", where=where, limit=MAX_RELATED + 1)
     hits = await rank.find_marked_hits(service.db, service.indexer, question) if question.text.strip() else []
-    similar = [{**hit.as_item(), "why": "words"} for hit in hits if hit.id != observation["id"]]
+    similar: list[MemoryItem] = [{**hit.as_item(), "why": "words"} for hit in hits if hit.id != observation["id"]]
     shared = await service.db.read(
         lambda tx: tx.memory.list_observations_sharing_files(observation["id"], limit=MAX_RELATED)
     )
     shared = await service.db.read(lambda tx: tx.memory.add_states(shared))
-    sharing_files = [{**row, "why": "files"} for row in shared if row["id"] not in {item["id"] for item in similar}]
+    similar_ids = {item["id"] for item in similar}
+    sharing_files: list[MemoryItem] = [{**row, "why": "files"} for row in shared if row["id"] not in similar_ids]
     half = MAX_RELATED // 2
     return [*similar[: MAX_RELATED - min(half, len(sharing_files))], *sharing_files][:MAX_RELATED]
 
@@ -430,7 +430,7 @@ async def show_approval_queue(service: Service, request: QueueQuery) -> Approval
     sources = await service.db.read(lambda tx: tx.memory.count_approval_queue())
     return ApprovalQueue(
         items=[
-            {**row, "why": trust.reason_held(row["trust"], row["why"]), "sources": _trustable_sources(row)}
+            {**row, "why": trust.reason_held(row["trust"] or "", row["why"] or ""), "sources": _trustable_sources(row)}
             for row in rows[:limit]
         ],
         has_more=len(rows) > limit,
@@ -443,7 +443,7 @@ async def show_approval_queue(service: Service, request: QueueQuery) -> Approval
 
 def _trustable_sources(row: MemoryItem) -> list[str]:
     """Return the sources the user could trust instead of approving this row; none if its text is suspect."""
-    return sorted(trust.parse_sources(row["why"])) if row["trust"] == trust.EXTERNAL else []
+    return sorted(trust.parse_sources(row["why"] or "")) if row["trust"] == trust.EXTERNAL else []
 
 
 async def judge_source(service: Service, request: JudgeSource, caller: Caller) -> Judged:

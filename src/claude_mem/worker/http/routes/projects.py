@@ -9,6 +9,7 @@ import glob
 from collections.abc import Sequence
 from pathlib import PurePath
 
+from msgspec import UNSET
 from msgspec.structs import asdict
 
 from claude_mem.config import validate
@@ -297,7 +298,8 @@ def _read_injected_items(tx: Transaction, injection_ids: Sequence[str]) -> list[
         if name.startswith("s"):
             row = tx.memory.get_memory("summary", int(name[1:]))
             title = row["completed"] or row["request"]
-            items.append(ToldItem(kind="summary", id=row["id"], title=title, session_id=row["session_id"]))
+            session_id = row["session_id"] or UNSET
+            items.append(ToldItem(kind="summary", id=row["id"], title=title, session_id=session_id))
     return items
 
 

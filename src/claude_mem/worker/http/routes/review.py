@@ -13,13 +13,13 @@ from claude_mem.curate import instruction_files
 from claude_mem.curate.instruction_files import Report
 from claude_mem.domain import ids
 from claude_mem.domain.errors import InvalidRequest
+from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.validity import TO_REVIEW
 from claude_mem.inject import freshness
 from claude_mem.system import project_folders
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.endpoints import ById
 from claude_mem.worker.http.route import AnyRoute, Caller, Route
-from claude_mem.worker.http.schemas.context import MemoryItem
 from claude_mem.worker.http.schemas.review import (
     KEEP,
     LIST_CHANGED,
