@@ -176,8 +176,8 @@ def choose_phrases(lines: Sequence[str], most: int) -> tuple[int, ...]:
         count = min(most, len(lines))
         middles = [by_line[number] for number in phrase_lines(len(lines), count)]
         return tuple(phrases[len(phrases) // 2] if phrases else NO_PHRASE for phrases in middles)
-    taken = [_take_evenly(phrases, each) for phrases in by_line]
-    return tuple(phrase for some in taken for phrase in (*some, *[NO_PHRASE] * (each - len(some))))
+    samples = [_take_evenly(phrases, each) for phrases in by_line]
+    return tuple(phrase for some in samples for phrase in (*some, *[NO_PHRASE] * (each - len(some))))
 
 
 def phrase_lines(lines: int, phrases: int) -> list[int]:

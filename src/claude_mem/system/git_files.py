@@ -266,13 +266,13 @@ def _index_paths(index: bytes, id_bytes: int) -> Iterator[bytes]:
     for _ in range(min(count, MAX_INDEX_FILES)):
         flags = start + 40 + id_bytes
         name = flags + (4 if index[flags : flags + 1] and index[flags] & 0x40 else 2)
-        kept = 0
-        if version == 4:  # how much of the path before is not shared, in groups of seven bits
-            kept, name = _read_offset(index, name)
+        excess = 0  # how many bytes of the path before do not belong to this one
+        if version == 4:
+            excess, name = _read_offset(index, name)
         end = index.find(b"\0", name)
-        if end < 0 or kept > len(path):
+        if end < 0 or excess > len(path):
             return
-        path = path[: len(path) - kept] + index[name:end] if version == 4 else index[name:end]
+        path = path[: len(path) - excess] + index[name:end] if version == 4 else index[name:end]
         yield path
         start = end + 1 if version == 4 else start + (end - start) // 8 * 8 + 8
 

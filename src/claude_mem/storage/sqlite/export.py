@@ -189,8 +189,8 @@ def read_export_page(
     page_rows = fetch_all(conn, _page_sql(kind, export), {**_scope_params(export), **bounds})
     identities = _list_project_identities(conn)
     if kind == "observation":
-        kept = validity.list_kept(conn, [row["id"] for row in page_rows])
-        page_rows = [{**row, "kept_at": kept.get(row["id"])} for row in page_rows]
+        confirmed_at = validity.list_kept(conn, [row["id"] for row in page_rows])
+        page_rows = [{**row, "kept_at": confirmed_at.get(row["id"])} for row in page_rows]
     return [(row["id"], _CONVERTERS[kind](_clamp_times(row), identities)) for row in page_rows]
 
 
