@@ -45,7 +45,7 @@ SHARES = {"outdated": 0.4, "superseded": 0.05, "reworked": 0.15, "partly": 0.2, 
 PAIR_VERDICTS = ("current", "partly", "outdated", "unclear")
 PROJECT_SHARES = {"sessions": 2 / 3, "evaluator": 1 / 3}  # of the pairs; the second has few memories that are outdated
 LINK_VERDICTS = ("right", "wrong", "unclear")
-FILES, WRITTEN_LINES, DIFF_LINES = 4, 60, 200
+FILES, WRITTEN_LINES, DIFF_LINES = 4, 40, 120
 README = """# What to do
 
 Read each page alone and write one line for it into a text file: its name and a verdict, such as `pair-001 outdated`.
@@ -265,7 +265,7 @@ def _first_version(history: History, case: Case, path: str, until: int) -> tuple
 
 def _fence(title: str, lines: Sequence[str], most: int) -> str:
     more = [f"… {len(lines) - most} more lines"] if len(lines) > most else []
-    shown = [line[:300].replace("```", "'''") for line in lines[:most]]
+    shown = [line[:200].replace("```", "'''") for line in lines[:most]]
     return "\n".join((f"### {title}", "", "```diff", *shown, *more, "```"))
 
 
