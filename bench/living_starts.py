@@ -224,11 +224,11 @@ class Player:
         links = self._links()
         shipped = SqliteMemory.load_states
         self.service.db.write_now(_set_links, dict.fromkeys(links))
-        SqliteMemory.load_states = lambda *_args, **_options: {}  # type: ignore[method-assign, assignment]
+        SqliteMemory.load_states = lambda *_args, **_options: {}  # type: ignore[assignment]
         try:
             yield
         finally:
-            SqliteMemory.load_states = shipped  # type: ignore[method-assign]
+            SqliteMemory.load_states = shipped
             self.service.db.write_now(_set_links, links)
 
     def _line(self, row_id: int, moment: str, states: dict[int, MemoryState], links: dict[int, int]) -> Line:
