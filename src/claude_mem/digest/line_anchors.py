@@ -161,8 +161,8 @@ def find_command_anchors(title: str) -> tuple[Anchor, ...]:
 
 def _edit_anchors(files: Mapping[str, Sequence[str]], kind: str) -> tuple[Anchor, ...]:
     """Return the anchors of an edit. What was removed needs no phrases: it matters whether the very lines are back."""
-    chosen = anchors.choose_edit_lines(files)
-    total = sum(map(len, chosen.values()))
+    samples = anchors.choose_edit_lines(files)
+    total = sum(map(len, samples.values()))
     return tuple(
         Anchor(
             path,
@@ -170,7 +170,7 @@ def _edit_anchors(files: Mapping[str, Sequence[str]], kind: str) -> tuple[Anchor
             tuple(map(anchors.hash_line, lines)),
             anchors.choose_phrases(lines, anchors.MAX_PHRASES * len(lines) // total) if kind == anchors.EDIT else (),
         )
-        for path, lines in chosen.items()
+        for path, lines in samples.items()
     )
 
 

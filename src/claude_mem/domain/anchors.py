@@ -71,7 +71,7 @@ class Outcome(StrEnum):
 # What the lines of an anchor are. A command that was said to fail has one line, its error; one that works has none.
 EDIT, READ, REMOVAL, COMMAND = "edit", "read", "removal", "command"
 STALE = (Freshness.OUTDATED, Freshness.GONE)
-REWRITTEN = (*STALE, Freshness.REWORKED)  # most of the lines are gone: not told unasked
+REWRITTEN = (*STALE, Freshness.REWORKED)  # most of the lines are gone: not in a start brief
 UNDONE = (Outcome.DROPPED, Outcome.REVERTED)
 NOT_DONE = (*UNDONE, Outcome.FAILED)
 
