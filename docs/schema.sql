@@ -910,7 +910,7 @@ CREATE TABLE "anchors" (
     lines           blob not null,             -- hashes of its telling lines, eight bytes each
     blob_id         text not null default '',  -- git's id of the file as the turn left it, if that is known
     committed       integer not null default 0, -- the lines that some commit has had, as a bit set: bit 0 is the first line
-    landed          integer not null default 0, -- the lines that a commit of the default branch has had
+    landed          integer not null default 0, phrases blob not null default x'', -- the lines that a commit of the default branch has had
     unique (observation_id, path)
 ) strict;
 
@@ -922,7 +922,7 @@ CREATE TABLE sightings (
     stamp      text not null,             -- modification time and size of the file that was read; empty: no such file
     present    integer not null,          -- the lines that were there, as a bit set
     moved_to   text not null default '',
-    commit_id  text not null default '',  -- HEAD at that time
+    commit_id  text not null default '', phrases integer not null default -1,  -- HEAD at that time
     primary key (anchor_id, root)
 ) strict, without rowid;
 
@@ -941,12 +941,6 @@ CREATE TABLE confirmations (
     fingerprint     text not null,  -- of the state of its code that the person saw
     superseded_by   integer         -- the observation that had superseded it, and does not any more
 ) strict;
-
-CREATE TRIGGER observations_kept before update of superseded_by on observations
- when new.superseded_by is not null and old.superseded_by is null begin
-    select raise(ignore) where exists (
-        select 1 from confirmations c where c.observation_id = new.id and c.superseded_by = new.superseded_by);
-end;
 
 CREATE TABLE validity_changes (
     id              integer primary key autoincrement,
@@ -1061,4 +1055,11 @@ end;
 
 CREATE TRIGGER sessions_branches_forgotten after update of forgotten on sdk_sessions when new.forgotten > 0 begin
     update sdk_sessions set branches = '[]' where id = new.id;
+end;
+
+CREATE TRIGGER observations_kept before update of superseded_by on observations
+ when new.superseded_by is not null and old.superseded_by is null begin
+    select raise(ignore) where exists (
+        select 1 from confirmations c join observations n on n.id = new.superseded_by
+         where c.observation_id = new.id and (c.superseded_by = n.id or n.created_at <= c.at));
 end;

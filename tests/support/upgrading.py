@@ -42,7 +42,7 @@ OWED = (
 DROPPED = {("anchors", "removed")}  # columns that a later version no longer has
 # What a history of a few sessions leaves empty.
 MORE = """
-insert into sightings select id, '/p', '1:1', 1, '', '' from anchors limit 1;
+insert into sightings (anchor_id, root, stamp, present) select id, '/p', '1:1', 1 from anchors limit 1;
 insert into confirmations select observation_id, 1, 'x', null from anchors limit 1;
 insert into ledger (at, ended_at, purpose, turn_id, provider, model, input_tokens, output_tokens, cost, verdict)
     values (1, 2, 'refine', 1, 'anthropic', 'm', 10, 5, 7, 'ok');

@@ -503,7 +503,7 @@ declare namespace Api {
   }
 
   /** What a memory's code looks like in a work tree now. */
-  type Freshness = "" | "current" | "gone" | "moved" | "outdated" | "partly";
+  type Freshness = "" | "current" | "gone" | "moved" | "outdated" | "partly" | "reworked";
 
   /** What a deletion takes with it: index entries, changes, merged observations, and the starts that mention it. */
   interface GoesWithIt {
@@ -625,6 +625,13 @@ declare namespace Api {
     id?: number | null;
     type?: string | null;
     title?: string;
+  }
+
+  /** Which instruction files were checked, how many of their statements name something that the repository has or had, and the lines that no longer hold. */
+  interface InstructionReview {
+    files: string[];
+    statements: number;
+    items: OutdatedStatement[];
   }
 
   /** A current problem and what to do about it. */
@@ -947,6 +954,26 @@ declare namespace Api {
 
   /** What became of the work that a memory describes. */
   type Outcome = "" | "committed" | "dropped" | "failed" | "landed" | "reverted" | "tried";
+
+  /** A name that a commit has removed since the line was written. `was`: where it was; `now`: what it is called now, if that is known; `subject`: of the commit. */
+  interface OutdatedName {
+    kind: string;
+    name: string;
+    was: string;
+    now: string;
+    commit: string;
+    subject: string;
+  }
+
+  /** A line of an instruction file that no longer holds. `replacement` is what is proposed: null to delete it. */
+  interface OutdatedStatement {
+    file: string;
+    line: number;
+    text: string;
+    problems: OutdatedName[];
+    has_proposal: boolean;
+    replacement: string | null;
+  }
 
   /** A turn in the outline. */
   interface OutlineLine {
@@ -1787,6 +1814,7 @@ declare namespace Api {
     Path extends "/api/cost/days" ? DailyCost :
     Path extends "/api/health/page" ? HealthPage :
     Path extends "/api/observations/by-file" ? ItemsOfMemoryItem :
+    Path extends "/api/review/instructions" ? InstructionReview :
     Path extends "/api/audit" ? SelfChecks :
     Path extends "/api/backfill" ? BackfillProgress :
     Path extends "/api/backup" ? ListedBackup[] :

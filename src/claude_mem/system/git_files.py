@@ -27,7 +27,7 @@ from claude_mem.system.untrusted_files import is_owned_by_user
 MAX_PARENTS = 64  # parent directories to search; deeper than any real tree
 MAX_LOOSE_COMMITS, MAX_GRAPH_COMMITS, MAX_PACKS, MAX_PACK_FILES = 1_000, 200_000, 64, 1_000
 MAX_REFS_BYTES = 4 << 20
-MAX_INDEX_BYTES = 16 << 20
+MAX_INDEX_BYTES, MAX_INDEX_FILES = 16 << 20, 300_000
 _CACHE_SIZE = 1_000
 MAX_BRANCH_CHARS = 200
 _BRANCH_REF = "ref: refs/heads/"
@@ -242,6 +242,51 @@ def is_tracked(git_dir: Path, path: str) -> bool:
     if index[:4] != b"DIRC" or index[4:8] not in (b"\0\0\0\x02", b"\0\0\0\x03"):
         return True  # version 4 compresses paths
     return os.fsencode(path) + b"\0" in index
+
+
+def list_index(tree: WorkTree) -> list[str]:
+    """Return the files in the index of a work tree: what is committed, or will be. Empty if it cannot be read."""
+    if tree.git_dir is None:
+        return []
+    try:
+        folder = tree.git_dir
+        if tree.linked:  # it has an index of its own
+            folder = tree.root / _line(untrusted_files.read_text(tree.root / ".git").removeprefix("gitdir:"))
+        index = untrusted_files.read(folder / "index", most=MAX_INDEX_BYTES)
+    except (OSError, ValueError):
+        return []
+    id_bytes = 32 if read_setting(tree.git_dir, "extensions", "objectformat").lower() == "sha256" else 20
+    return [os.fsdecode(path) for path in _index_paths(index, id_bytes)]
+
+
+def _index_paths(index: bytes, id_bytes: int) -> Iterator[bytes]:
+    """Yield the paths of an index file, up to the first entry that is not well formed."""
+    if index[:4] != b"DIRC" or len(index) < 12:
+        return
+    version, count = int.from_bytes(index[4:8]), int.from_bytes(index[8:12])
+    start, path = 12, b""
+    for _ in range(min(count, MAX_INDEX_FILES)):
+        flags = start + 40 + id_bytes
+        name = flags + (4 if index[flags : flags + 1] and index[flags] & 0x40 else 2)
+        excess = 0  # how many bytes of the path before do not belong to this one
+        if version == 4:
+            excess, name = _read_offset(index, name)
+        end = index.find(b"\0", name)
+        if end < 0 or excess > len(path):
+            return
+        path = path[: len(path) - excess] + index[name:end] if version == 4 else index[name:end]
+        yield path
+        start = end + 1 if version == 4 else start + (end - start) // 8 * 8 + 8
+
+
+def _read_offset(index: bytes, start: int) -> tuple[int, int]:
+    """Return a number of variable length, and where it ends."""
+    value = -1
+    for place, byte in enumerate(index[start : start + 5], start):
+        value = (value + 1) << 7 | byte & 0x7F
+        if not byte & 0x80:
+            return value, place + 1
+    return len(index), start
 
 
 # --- settings of a repository ----------------------------------------------------------------------------------------
