@@ -173,13 +173,19 @@ _TIGHT = re.compile(
     r"[\s\u00b7]{0,8}(?:- )?[\"'`\\(\[{&!*|]{0,6}(?:[A-Za-z@]{1,2}(?=[\"']))?[\"'`\\]{0,4}\Z"
 )
 # A default, which follows what it replaces: `os.getenv("X") || "…"`.
+# The type of a dumped value: `string(16) "…"`.
+_DUMPED_TYPE = re.compile(r"\s{0,64}\b(?:string|bytes)\([0-9]{1,4}\) (?=[\"']\Z)")
+# What was redacted before, in a list or a change: `token = "[redacted]" -> "…"`.
+_REDACTED_BEFORE = re.compile(r"\[redacted(?: [a-z\-]{1,32})?\][\"'`]{0,3}\s{0,4}(?:->|,)\s{0,4}[\"'`]{0,3}\Z")
+# A user and a password in a note: `wifi: office / …`.
+_NOTED_PAIR = re.compile(r"(?i)\b(?:wi-?fi|wlan|log-?in|creds?|credentials|account|zugang\w{0,8})\b[^\n:/]{0,32}: ?[\w.@\\\-]{1,64} / [\"'`]?\Z")
 _DEFAULT = re.compile(r"[\"'`\])\s]{0,6}(?:\|\||\?\?|:-)\s{0,4}[\"'`]{0,2}\Z")
 _STOP = re.compile(r"\x00|-----|[;&|]|\}\s|\)\s{0,4}[{;]|\n\s{0,64}\n\s{0,64}\n")
 _LIST = re.compile(r"[,(\[]")
 _NO_NAME = re.compile(r"\b[au]rn:[\w:.\-/]{0,128}\Z|\bENC[\[(][^\])\n]{0,128}\Z")
 _QUOTE_END = re.compile(r"[\"'`\u300c\u201c]\Z")
 _LINE_BEGIN = re.compile(r"(?:\A|\n)[ \t>*\-#]{0,16}\Z")
-_SETS = frozenset({"set", "-gx", "-x", "-ux", "export", "setenv", "setx", "env", "put", "add", "declare"})
+_SETS = frozenset({"set", "-gx", "-x", "-ux", "export", "define", "setenv", "setx", "env", "put", "add", "declare"})
 
 
 class Name(NamedTuple):
@@ -195,12 +201,14 @@ class Name(NamedTuple):
 
 def _name_of(text: str, start: int) -> Name | None:
     """Return the noun that names the value at `start`; None if another word does, or none."""
-    head = text[max(0, start - _MAX_LEFT) : start]
+    head = _REDACTED_BEFORE.sub("", _DUMPED_TYPE.sub(" ", text[max(0, start - _MAX_LEFT) : start]))
     if _NO_NAME.search(head) or is_user(text, start):
         return None
     if _PASSWORD_OPTION.search(head):
         line = text[max(0, start - _CHARS_AFTER) : start].rpartition("\n")[2]
         return Name(_STRENGTH["password"] if _LOGS_IN.search(line) else _STRENGTH["key"] + _DISTANCE)
+    if _NOTED_PAIR.search(head):
+        return Name(_STRENGTH["password"])
     return _tag_name(head) if head.endswith(">") else _nearest_noun(head)
 
 
@@ -291,7 +299,7 @@ _PASSWORD_OPTION = re.compile(
 )
 # The program is given a user, a host or something that is locked: then `-p` is no port.
 _LOGS_IN = re.compile(
-    r"(?i:login|keychain|p12|pfx|rcon|unlock|passw|encrypt|decrypt)|(?:^|\s)(?:-[hH]|--host)[ =][\w.]|"
+    r"(?i:login|keychain|p12|pfx|rcon|unlock|passw|encrypt|decrypt|openssl enc)|(?:^|\s)(?:-[hH]|--host)[ =][\w.]|"
     r"(?:^|[\s'\"])(?:-[uUDl]|--?user(?:name)?|--login)(?=[ =\w'\"])|/user:"
 )
 _TAG = re.compile(r"<(?P<tag>[\w:.\-]{1,64})(?P<rest>(?:\s[^<>]{0,128})?)>\s{0,16}\Z")
@@ -351,7 +359,7 @@ _NO_VALUE = re.compile(
     r"\.\.\.|\u2026|[\"']\s{0,4}:|[(\[]|=(?=[\w$({\[<])|\s{1,4}=\s|\s[*&]\w"
 )  # shortened, code, or a name
 # The next item of a list, or the next part of a text in several parts.
-_CONTINUES = re.compile(r"[\"'`]{0,3}\s{0,4}[,+.\\]{0,2}\s{0,4}\\?(?:\r?\n[ \t+]{0,32}(?:- )?)?[\"'`]{0,3}\Z")
+_CONTINUES = re.compile(r"[\"'`]{0,3}\s{0,4}(?:[,+.\\]{0,2}|->)\s{0,4}\\?(?:\r?\n[ \t+]{0,32}(?:- )?)?[\"'`]{0,3}\Z")
 _MAX_GAP = 80
 _PROSE_CONTINUES = re.compile(r"[ \t]{1,4}(?:[a-z(]|\.\.\.|- )|, [a-z]{1,16}[ %]")
 _ITEM = re.compile(r"\n[ \t+]{0,32}- [\"']?\Z")

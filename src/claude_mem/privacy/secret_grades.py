@@ -23,16 +23,21 @@ from claude_mem.privacy.secret_rules import (
 NOTHING, NAME, PASSPHRASE, PASSWORD, SYMBOLS, RANDOM, LONG_RANDOM, VERY_LONG_RANDOM = 0, 0.5, 1.5, 2, 2.5, 3, 4, 5
 
 _VALUE = re.compile(r"[^\s\"'`,;(){}\[\]<>|\\\x00-\x1f\u2026]{6,4096}\Z")
+_JOINT = re.compile(r"[_\-.+]")
 _LETTER = re.compile(r"[A-Za-z]")
 _SYMBOL = re.compile(r"[!#$%^&*?~+@]")
 _NO_JOINTS = dict.fromkeys(map(ord, "_-./"))
 # Names with a number: `shop-db-2`, `SecretStr2`, `login_v2`, `HTTP2Server`.
 _IDENTIFIER = re.compile(
-    r"[A-Za-z]{1,32}[0-9]?(?:[_\-./]{1,2}[A-Za-z0-9]{1,24}){1,8}[?!]?\Z|[A-Za-z]{1,48}[0-9][A-Za-z]{0,32}[?!]?\Z|"
+    r"[A-Za-z]{1,32}[0-9]?(?:[_\-./]{1,2}[A-Za-z0-9]{1,24}){1,8}(?:(?<![0-9])[?!])?\Z|"
+    r"[A-Za-z]{1,48}[0-9][A-Za-z]{0,32}(?:(?<![0-9])[?!])?\Z|"
     r"[A-Z]?[a-z]{1,24}(?:[A-Z][a-z]{1,24}){1,8}[0-9]{2}\Z"
 )
 _SNAKE = re.compile(r"[a-z]{1,24}[0-9]{0,3}(?:[_\-](?:[a-z]{1,24}[0-9]{0,3}|[0-9]{1,4})){1,8}\Z")
 _PASSPHRASE = re.compile(r"[a-z]{4,12}(?:-[a-z]{4,12}){1,6}-[0-9]{2,4}\Z")  # `velvet-harbor-62`
+# The same in title case: `Velvet-Harbor-62`. If the joints differ, as in `Velvet_Harbor.62`, it is hardly a name.
+_TITLE_PASSPHRASE = re.compile(r"(?:[A-Z][a-z]{2,14}[_\-.+]){2,5}[0-9]{2,4}\Z|[0-9]{2,4}(?:[_\-.+][A-Z][a-z]{2,14}){2,5}\Z")
+_WORDS_AND_NUMBERS = re.compile(r"(?:[A-Z][a-z]{2,14}[0-9]{2,4}){2,4}\Z")  # `Velvet62Harbor41`
 _GROUPS = re.compile(r"[a-z]{4}(?:-[a-z]{4}){3}\Z")  # the password of an application
 _ENDS_IN_DIGITS = re.compile(r"[A-Za-z]{3,}[_\-]?[0-9]{2,8}[!#*$%.?]?\Z")
 # Clearly something else: an address, a name that begins with a date, a regular expression, code, a path.
@@ -61,7 +66,7 @@ def grade(value: str) -> float:
     if is_trivial(value) or is_not_secret(value):
         return NOTHING
     if is_hex_or_uuid(value.lstrip("#")) or _HASH_END.match(value):
-        return SYMBOLS if len(value) >= 32 else PASSPHRASE if len(value) >= 16 and "-" not in value else NOTHING
+        return SYMBOLS if len(value) >= 32 else _short_hex_grade(value)
     if _is_other(value):
         return NOTHING
     return _mixed_grade(value)
@@ -90,11 +95,22 @@ def _mixed_grade(value: str) -> float:
         return LONG_RANDOM if len(value) < 32 else VERY_LONG_RANDOM
     if is_random(value):
         return RANDOM if len(value) >= 12 else PASSWORD
+    if _TITLE_PASSPHRASE.match(value):
+        return PASSPHRASE if len(set(_JOINT.findall(value))) == 1 else SYMBOLS
+    if _WORDS_AND_NUMBERS.match(value):
+        return SYMBOLS
     if is_label(value) or _IDENTIFIER.match(value):
         return NAME
     if _SYMBOL.search(value.rstrip("?+")):
         return SYMBOLS if any(map(str.isdigit, value)) else NOTHING
     return PASSWORD if _ENDS_IN_DIGITS.match(value) or _has_all_classes(value) else 1
+
+
+def _short_hex_grade(value: str) -> float:
+    """Return the grade of a short hexadecimal value: with 16 digits the id of a key or a trace is as likely."""
+    if len(value) < 16 or "-" in value:
+        return NOTHING
+    return PASSPHRASE if len(value) > 16 else 1
 
 
 def _has_all_classes(value: str) -> bool:

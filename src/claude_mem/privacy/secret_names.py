@@ -424,6 +424,8 @@ def _replace_loose(match: re.Match[str]) -> str:
     """Return the replacement for a value at some distance from its name: it must look random and, unless quoted, must
     not be a hash."""
     value, by = match["quoted"] or match["bare"], match["by"].strip()
+    if by.endswith(("ENC(", "ENC[")):  # encrypted
+        return ""
     if match["bare"] and (by == "," or is_hex_or_uuid(value) or value.endswith((":", ".")) or _ANOTHER.match(value)):
         return ""
     alphabets = sum(any(map(test, value)) for test in (str.islower, str.isupper, str.isdigit))
@@ -454,7 +456,14 @@ def _is_secret(value: str, name: str, *, env: bool) -> bool:
         return False
     if name[:3].lower() == "key":
         return False  # a weak name: see `_replace_loose`
+    if _is_key_id(name, value):
+        return False
     return not _is_about_secret(name) and looks_secret(value, password=bool(_PASSWORD.match(name)), env=env)
+
+
+def _is_key_id(name: str, value: str) -> bool:
+    """Return whether a value is the id or fingerprint of a key rather than the key: `user.signingkey=94B5…`."""
+    return "key" in name.lower() and len(value) in (16, 40) and value.isupper() and is_hex_or_uuid(value)
 
 
 def _replace_pair(match: re.Match[str]) -> str:

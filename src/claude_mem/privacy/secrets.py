@@ -209,7 +209,8 @@ def _replacements(name: str, match: re.Match[str]) -> Iterator[tuple[str, str]]:
     if password := groups.get("password", ""):
         is_harmless = secret_grades.grade(password) < secret_grades.PASSPHRASE
     elif value:
-        is_harmless = not is_random(value) or (is_hex_or_uuid(value) and name != "named")
+        is_made_up = is_random(value) or secret_grades.grade(value) >= secret_grades.SYMBOLS
+        is_harmless = not is_made_up or (is_hex_or_uuid(value) and name != "named")
     else:
         is_harmless = is_trivial(word) if word else _is_example(match[0])
     if not is_harmless:
