@@ -158,8 +158,11 @@ def _strength(word: re.Match[str], before: re.Match[str] | None) -> float | None
     return strength
 
 
+_SPACED = dict.fromkeys(map(ord, "_-"), " ")
+
+
 def _phrase_strength(text: str, end: int) -> float:
-    near = text[max(0, end - 16) : end].lower()
+    near = text[max(0, end - 16) : end].lower().translate(_SPACED)
     return max((_STRENGTH[kind] for kind, phrases in _PHRASES.items() if near.endswith(phrases)), default=0)
 
 
@@ -176,7 +179,10 @@ _TIGHT = re.compile(
 # The type of a dumped value: `string(16) "…"`.
 _DUMPED_TYPE = re.compile(r"\s{0,64}\b(?:string|bytes)\([0-9]{1,4}\) (?=[\"']\Z)")
 # What was redacted before, in a list or a change: `token = "[redacted]" -> "…"`.
-_REDACTED_BEFORE = re.compile(r"\[redacted(?: [a-z\-]{1,32})?\][\"'`]{0,3}\s{0,4}(?:->|,)\s{0,4}[\"'`]{0,3}\Z")
+_REDACTED_BEFORE = re.compile(r"\[redacted(?: [a-z\-]{1,32})?\][\"'`]{0,3}\s{0,4}(?:->|,|to\b)\s{0,4}[\"'`]{0,3}\Z")
+_REMARK = re.compile(r" \([\"'`]?\Z")
+_CHANGED_FROM = re.compile(r" from(?= [\"'`]?\Z)")
+_CHANGED_TO = re.compile(r"\S{6,512} to ")
 # A user and a password in a note: `wifi: office / …`.
 _NOTED_PAIR = re.compile(r"(?i)\b(?:wi-?fi|wlan|log-?in|creds?|credentials|account|zugang\w{0,8})\b[^\n:/]{0,32}: ?[\w.@\\\-]{1,64} / [\"'`]?\Z")
 _DEFAULT = re.compile(r"[\"'`\])\s]{0,6}(?:\|\||\?\?|:-)\s{0,4}[\"'`]{0,2}\Z")
@@ -202,6 +208,8 @@ class Name(NamedTuple):
 def _name_of(text: str, start: int) -> Name | None:
     """Return the noun that names the value at `start`; None if another word does, or none."""
     head = _REDACTED_BEFORE.sub("", _DUMPED_TYPE.sub(" ", text[max(0, start - _MAX_LEFT) : start]))
+    if _CHANGED_FROM.search(head) and _CHANGED_TO.match(text, start):
+        head = _CHANGED_FROM.sub(" is", head)
     if _NO_NAME.search(head) or is_user(text, start):
         return None
     if _PASSWORD_OPTION.search(head):
@@ -216,6 +224,9 @@ def _nearest_noun(head: str) -> Name | None:
     """Return the noun nearest to the end of a text, if it names what follows."""
     words = list(_WORD.finditer(head))[-_MAX_WORDS:]
     tail = head[words[-1].end() :] if words else "("
+    if _REMARK.match(tail):  # `the password (Velvet62!)`
+        strength = _strength(words[-1], words[-2] if len(words) > 1 else None)
+        return Name(strength, bound=False) if strength else None
     is_default = _DEFAULT.match(tail) is not None
     if tail.endswith("(") or ("|" in tail and not is_default and not _is_table_row(head)):
         return None  # an argument in code, or another command
@@ -310,6 +321,10 @@ _BEHIND = re.compile(
     r"=?[\"'`)\]}*]{0,4}[,;.]?\s{1,4}"
     r"(?:(?:is|as|was|ist|est|es|als|como|comme|==?|!=|is not)\s|#|//|--\s|\(|(?=!=))"
 )
+_COMPARED = re.compile(
+    r"\b(?:assert|expect)[\w.!]{0,24}[( ]\s{0,4}[\"']?\Z"
+)
+_COMPARED_WITH = re.compile(r"[\"']?\s{0,4}(?:,|==)\s{1,4}(?P<name>[\w.\[\]()]{3,64})")
 _WORDS_BEHIND = 5
 
 
@@ -329,12 +344,15 @@ def _tag_name(head: str) -> Name | None:
             names.append(outer["tag"].rpartition(":")[2])
     else:
         return None
-    strength = max(noun_strength(name) or 0 for name in names)
+    strength = max(noun_strength(name) or _phrase_strength(name, len(name)) for name in names)
     return Name(strength) if strength else None
 
 
-def _name_behind(text: str, end: int) -> Name | None:
+def _name_behind(text: str, start: int, end: int) -> Name | None:
     """Return the noun behind a value, if one of the next few words of the line is one."""
+    compared = _COMPARED_WITH.match(text, end)
+    if compared and _COMPARED.search(text, max(0, start - 40), start):
+        return Name(noun_strength(compared["name"]) or 0, bound=False, quoted=True)
     match = _BEHIND.match(text, end)
     line = text[match.end() : match.end() + 64].partition("\n")[0] if match else ""
     before = None
@@ -358,6 +376,8 @@ _NEXT_PARAMETER = re.compile(r"[?&][\w.\-]{1,40}\Z")  # of a query
 _NO_VALUE = re.compile(
     r"\.\.\.|\u2026|[\"']\s{0,4}:|[(\[]|=(?=[\w$({\[<])|\s{1,4}=\s|\s[*&]\w"
 )  # shortened, code, or a name
+# Random characters in quotes, one of which is `=`: no name with its value.
+_QUOTED_PAIR = re.compile(r"(?<=[\"'])(?P<value>[^\s\"'`,;&(){}\[\]<>|\\=$]{2,64}=[^\s\"'`,;&(){}\[\]<>|\\=]{2,64})(?=[\"'])")
 # The next item of a list, or the next part of a text in several parts.
 _CONTINUES = re.compile(r"[\"'`]{0,3}\s{0,4}(?:[,+.\\]{0,2}|->)\s{0,4}\\?(?:\r?\n[ \t+]{0,32}(?:- )?)?[\"'`]{0,3}\Z")
 _MAX_GAP = 80
@@ -366,8 +386,9 @@ _ITEM = re.compile(r"\n[ \t+]{0,32}- [\"']?\Z")
 # All that may stand in a line before a value that is alone: the prompt of an interpreter or debugger, a line number.
 _ALONE_BEFORE = re.compile(
     r"(?:\A|\n)[ \t+\-]{0,32}(?:(?:=>|[0-9]{1,6}[\u2192:|]|Out\[[0-9]{1,6}\]:|\$[0-9]{1,4} = (?:0x[0-9a-f]{1,16} )?|"
-    r"value:|default:)[ \t]{0,8})?[\"'`]?\Z"
+    r"value[:=]|default[:=])[ \t]{0,8})?[\"'`]?\Z"
 )
+_LABEL_BEFORE = re.compile(r"\n {1,8}[\w.\-]{1,24} {2,16}\Z")  # an entry of a list under a heading
 _ALONE_AFTER = re.compile(r"[\"'`,;.]{0,3}[ \t]{0,8}(?:\r?\n|\Z)")
 _MORE = re.compile(r"[^\s\"'`,;<>)\]}|\\\x00-\x1f]{1,512}")
 _MORE_PARAMETERS = re.compile(r"[^\s&?]{0,8}[&?][\w.\-]{1,40}=")
@@ -385,7 +406,7 @@ def context_edits(text: str, literals: Literals | None = None) -> Iterator[Edit]
                 continue
             is_continued = start - last_end < _MAX_GAP and _CONTINUES.match(text[last_end:start])
             name = last_name if last_name and is_continued else _name_of(text, start)
-            name = name or (_name_behind(text, match.end()) if value_grade >= PASSWORD else None)
+            name = name or (_name_behind(text, start, match.end()) if value_grade >= PASSWORD else None)
             if name and _is_secret(match, name, value_grade) and not is_in_test_name(text, start):
                 last_end, last_name = _value_end(text, start, start + len(value)), name
                 yield start, last_end, "[redacted]"
@@ -396,7 +417,10 @@ def _value(match: re.Match[str]) -> str:
     value, end = match[0].rstrip(".?"), match.end()
     if match.string.startswith("=", match.start() + len(value)) and (query := _NEXT_PARAMETER.search(value)):
         return value[: query.start()]
-    return "" if match[0].endswith("...") or _NO_VALUE.match(match.string, end) else value
+    if match[0].endswith("...") or _NO_VALUE.match(match.string, end):
+        quoted = _QUOTED_PAIR.match(match.string, match.start())
+        return quoted["value"] if quoted and grade(quoted["value"]) >= RANDOM else ""
+    return value
 
 
 def _is_secret(match: re.Match[str], name: Name, value_grade: float) -> bool:
@@ -407,7 +431,8 @@ def _is_secret(match: re.Match[str], name: Name, value_grade: float) -> bool:
         return False
     if not name.same_line:
         is_item = name.bound and _ITEM.search(text, max(0, start - 64), start)
-        return bool(is_item) or (value_grade >= PASSPHRASE and _is_alone(text, start, end))
+        is_labelled = value_grade >= LONG_RANDOM and _LABEL_BEFORE.search(text, max(0, start - 48), start)
+        return bool(is_item or is_labelled) or (value_grade >= PASSPHRASE and _is_alone(text, start, end))
     is_prose = value_grade < PASSPHRASE and name.bound and not name.quoted
     return not (is_prose and _PROSE_CONTINUES.match(text, end))
 

@@ -37,6 +37,7 @@ _SNAKE = re.compile(r"[a-z]{1,24}[0-9]{0,3}(?:[_\-](?:[a-z]{1,24}[0-9]{0,3}|[0-9
 _PASSPHRASE = re.compile(r"[a-z]{4,12}(?:-[a-z]{4,12}){1,6}-[0-9]{2,4}\Z")  # `velvet-harbor-62`
 # The same in title case: `Velvet-Harbor-62`. If the joints differ, as in `Velvet_Harbor.62`, it is hardly a name.
 _TITLE_PASSPHRASE = re.compile(r"(?:[A-Z][a-z]{2,14}[_\-.+]){2,5}[0-9]{2,4}\Z|[0-9]{2,4}(?:[_\-.+][A-Z][a-z]{2,14}){2,5}\Z")
+_TITLE_NUMBER = re.compile(r"(?:[A-Z][a-z]{3,14}){2,4}[_\-.][0-9]{2,4}\Z")  # `VelvetHarbor_62`
 _WORDS_AND_NUMBERS = re.compile(r"(?:[A-Z][a-z]{2,14}[0-9]{2,4}){2,4}\Z")  # `Velvet62Harbor41`
 _GROUPS = re.compile(r"[a-z]{4}(?:-[a-z]{4}){3}\Z")  # the password of an application
 _ENDS_IN_DIGITS = re.compile(r"[A-Za-z]{3,}[_\-]?[0-9]{2,8}[!#*$%.?]?\Z")
@@ -49,6 +50,8 @@ _CODE = re.compile(r"\A[&*]|\A!(?=[a-z])|[?!]\.|::")
 _PATH = re.compile(r"(?:[~.]{0,2}/)?(?:[\w.@+\-]{1,48}/){1,16}[\w.@+\-]{0,48}\Z")
 _HASH_END = re.compile(r"[A-Za-z0-9_]{1,24}(?:[\-_.][A-Za-z0-9]{1,24}){0,6}[\-_.](?:[0-9a-f]{16}|[0-9a-f]{32,64})\Z")
 # Changes between letters and digits: words with a number have one or two.
+_MIN_LETTERS, _MIN_CASE_CHANGES = 8, 4
+_CASE_CHANGE = re.compile(r"(?=[a-z][A-Z]|[A-Z][a-z])")
 _RUN = re.compile(r"[A-Za-z0-9]{8,512}")
 _CHANGE = re.compile(r"(?=[A-Za-z][0-9]|[0-9][A-Za-z])")
 
@@ -59,7 +62,7 @@ def grade(value: str) -> float:
         return NOTHING
     plain = value.translate(_NO_JOINTS)
     if plain.isalpha():
-        return _letters_grade(value) if len(value) >= 10 and len(set(plain)) > 4 else NOTHING
+        return _letters_grade(value) if len(value) >= _MIN_LETTERS and len(set(plain)) > 4 else NOTHING
     plain = without_terms(plain)
     if plain.isalpha() or _LETTER.search(plain) is None or len(set(plain)) < 4:
         return NOTHING
@@ -83,7 +86,9 @@ def _is_other(value: str) -> bool:
 def _letters_grade(value: str) -> float:
     if len(value) >= 16 and (is_random(value) or (_GROUPS.match(value) and not is_mostly_words(value))):
         return RANDOM
-    return PASSPHRASE if value.islower() and value.isalpha() and is_random(value) else NOTHING
+    if not value.isalpha() or not is_random(value):
+        return NOTHING
+    return PASSPHRASE if value.islower() or len(_CASE_CHANGE.findall(value)) >= _MIN_CASE_CHANGES else NOTHING
 
 
 def _mixed_grade(value: str) -> float:
@@ -99,6 +104,8 @@ def _mixed_grade(value: str) -> float:
         return PASSPHRASE if len(set(_JOINT.findall(value))) == 1 else SYMBOLS
     if _WORDS_AND_NUMBERS.match(value):
         return SYMBOLS
+    if _TITLE_NUMBER.match(value) and not is_label(value):
+        return PASSPHRASE
     if is_label(value) or _IDENTIFIER.match(value):
         return NAME
     if _SYMBOL.search(value.rstrip("?+")):

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from claude_mem.privacy.secret_context import is_in_test_name
-from claude_mem.privacy.secret_grades import PASSPHRASE, grade
+from claude_mem.privacy.secret_grades import PASSPHRASE, PASSWORD, grade
 from claude_mem.privacy.secret_rules import (
     CODE_EXPRESSION,
     is_hex_or_uuid,
@@ -125,7 +125,7 @@ def named_value_edits(text: str) -> list[Edit]:
 
 
 _CELL_SEPARATORS = ("|", "\t", ",", ";")
-_MAX_LINE, _MAX_ROWS = 300, 200
+_MAX_LINE, _MAX_ROWS, _MAX_COLUMNS = 300, 200, 12
 _HEADER_CELL = re.compile(r"[\s\"'`]{0,8}[\w .#/\-]{0,40}[\s\"'`]{0,8}\Z")
 
 
@@ -146,8 +146,29 @@ def table_edits(text: str, places: list[int]) -> list[Edit]:
             if columns and (separator in "|\t" or all(map(_HEADER_CELL.match, cells))):
                 all_edits += _column_edits(text, end, separator, len(cells), columns)
                 break
+        else:
+            all_edits += _aligned_edits(text, begin, end) if end else ()
         after = max(after, end)
     return all_edits
+
+
+_ALIGNED_CELL = re.compile(r"[^\s\"'`#;][^\s\"'`]{0,511}(?: [^\s\"'`]{1,512}){0,4}")
+
+
+def _aligned_edits(text: str, begin: int, end: int) -> Iterator[Edit]:
+    """Yield edits for a table whose columns are separated by spaces: `# client  server  secret`."""
+    names = _ALIGNED_CELL.findall(text, begin, end)
+    columns = {number for number, name in enumerate(names) if _heads_column(name)}
+    if not columns or not 2 < len(names) <= _MAX_COLUMNS:
+        return
+    for _ in range(_MAX_ROWS):
+        begin, end = end + 1, _line_end(text, end + 1)
+        cells = list(_ALIGNED_CELL.finditer(text, begin, end))
+        if not columns.issubset(range(len(cells))):
+            return
+        for number in columns:
+            if grade(cells[number][0]) >= PASSWORD:
+                yield cells[number].start(), cells[number].end(), "[redacted]"
 
 
 def _line_at(text: str, at: int) -> tuple[int, int]:
@@ -424,7 +445,7 @@ def _replace_loose(match: re.Match[str]) -> str:
     """Return the replacement for a value at some distance from its name: it must look random and, unless quoted, must
     not be a hash."""
     value, by = match["quoted"] or match["bare"], match["by"].strip()
-    if by.endswith(("ENC(", "ENC[")):  # encrypted
+    if match["between"].endswith(("ENC(", "ENC[")):  # encrypted
         return ""
     if match["bare"] and (by == "," or is_hex_or_uuid(value) or value.endswith((":", ".")) or _ANOTHER.match(value)):
         return ""

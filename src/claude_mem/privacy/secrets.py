@@ -509,6 +509,8 @@ def command_edits(text: str, literals: Literals) -> Iterator[Edit]:
     yield from _terminal_edits(text)
 
 
+_PROMPT = re.compile(r"(?:\A|\n)[\w.@~:/\-]{0,64} ?\$ (?P<command>[^\n]{4,400})")
+_MAX_PRINTED = 4_096
 # A copied terminal: a prompt, the command, and in the next line the single word that the command printed.
 _TERMINAL = re.compile(
     r"(?:\A|\n)[\w.@~:/\-]{0,64} ?\$ (?P<command>[^\n]{4,400})\n(?P<word>[^\s\"\[\]]{8,512})(?=\r?\n|\Z)"
@@ -519,9 +521,20 @@ def _terminal_edits(text: str) -> Iterator[Edit]:
     """Yield edits that redact secrets which a command printed in a copied terminal: `$ pass show mail`."""
     if "$ " not in text:
         return
+    for prompt in _PROMPT.finditer(text):
+        if any(every for (every,) in _matching_printers(prompt["command"])):
+            yield from _printed_edits(text, prompt.end())
     for match in _TERMINAL.finditer(text):
         if _is_printed_secret(match["word"]) and any(_matching_printers(match["command"])):
             yield match.start("word"), match.end("word"), "[redacted]"
+
+
+def _printed_edits(text: str, start: int) -> Iterator[Edit]:
+    """Yield edits that redact the random words between a command and the next prompt."""
+    prompt = _PROMPT.search(text, start, start + _MAX_PRINTED)
+    for word in _OUTPUT_WORD.finditer(text, start, prompt.start() if prompt else start + _MAX_PRINTED):
+        if is_random(word[0]):
+            yield word.start(), word.end(), "[redacted]"
 
 
 def _matching_printers(command: str) -> Iterator[tuple[bool]]:
