@@ -71,13 +71,13 @@ _ASCII_ROOTS = tuple(root for root in _ROOTS if root.isascii())
 
 def _regions(text: str, literals: Literals) -> Iterator[tuple[int, int]]:
     """Yield the parts of a text that are near a noun: merged, in order."""
-    lower = literals.lower() if literals.text is text else Literals(text).lower()
+    literals = literals if literals.text is text else Literals(text)
     places: list[int] = []
     for root in _ASCII_ROOTS if text.isascii() else _ROOTS:
-        at = lower.text.find(root) if root in lower else -1
+        at = literals.find_lower(root)
         while at >= 0:
             places.append(at)
-            at = lower.text.find(root, at + _SKIPPED)
+            at = literals.lower.find(root, at + _SKIPPED)
     begin = stop = -1
     for at in sorted(places):
         start, end = _near(text, at)

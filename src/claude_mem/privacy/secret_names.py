@@ -157,6 +157,8 @@ _ALIGNED_CELL = re.compile(r"[^\s\"'`#;][^\s\"'`]{0,511}(?: [^\s\"'`]{1,512}){0,
 
 def _aligned_edits(text: str, begin: int, end: int) -> Iterator[Edit]:
     """Yield edits for a table whose columns are separated by spaces: `# client  server  secret`."""
+    if text.count("  ", begin, end) < 2 and "\t" not in text[begin:end]:
+        return
     names = _ALIGNED_CELL.findall(text, begin, end)
     columns = {number for number, name in enumerate(names) if _heads_column(name)}
     if not columns or not 2 < len(names) <= _MAX_COLUMNS:

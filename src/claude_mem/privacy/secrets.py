@@ -509,12 +509,10 @@ def command_edits(text: str, literals: Literals) -> Iterator[Edit]:
     yield from _terminal_edits(text)
 
 
-_PROMPT = re.compile(r"(?:\A|\n)[\w.@~:/\-]{0,64} ?\$ (?P<command>[^\n]{4,400})")
+# A copied terminal: a prompt and a command.
+_PROMPT = re.compile(r"(?:\A|\n)[\w.@~:/\-]{0,64} ?\$ (?P<command>[^\n]{1,400})")
 _MAX_PRINTED = 4_096
-# A copied terminal: a prompt, the command, and in the next line the single word that the command printed.
-_TERMINAL = re.compile(
-    r"(?:\A|\n)[\w.@~:/\-]{0,64} ?\$ (?P<command>[^\n]{4,400})\n(?P<word>[^\s\"\[\]]{8,512})(?=\r?\n|\Z)"
-)
+_ONLY_WORD = re.compile(r"\n(?P<word>[^\s\"\[\]]{8,512})(?=\r?\n|\Z)")
 
 
 def _terminal_edits(text: str) -> Iterator[Edit]:
@@ -522,11 +520,11 @@ def _terminal_edits(text: str) -> Iterator[Edit]:
     if "$ " not in text:
         return
     for prompt in _PROMPT.finditer(text):
-        if any(every for (every,) in _matching_printers(prompt["command"])):
+        printed = _ONLY_WORD.match(text, prompt.end())
+        if printed and _is_printed_secret(printed["word"]) and any(_matching_printers(prompt["command"])):
+            yield printed.start("word"), printed.end("word"), "[redacted]"
+        elif any(every for (every,) in _matching_printers(prompt["command"])):
             yield from _printed_edits(text, prompt.end())
-    for match in _TERMINAL.finditer(text):
-        if _is_printed_secret(match["word"]) and any(_matching_printers(match["command"])):
-            yield match.start("word"), match.end("word"), "[redacted]"
 
 
 def _printed_edits(text: str, start: int) -> Iterator[Edit]:
