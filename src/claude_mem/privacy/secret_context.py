@@ -105,6 +105,7 @@ def _near(text: str, at: int) -> tuple[int, int]:
 
 _UPPER = "A-Z\u00c0-\u00de\u0410-\u042f"
 _PART = re.compile(rf"[{_UPPER}]?[^\W\d_{_UPPER}]+|[{_UPPER}]+(?![^\W\d_{_UPPER}])|[0-9]+")
+_KEYWORD = re.compile(r"(?<=[{\s(]:)[Pp]ass [\"']")  # `:pass "…"`
 _PASSES = ("pass", "Pass", "PASS", "passes")  # also a verb, and the result of a test
 _MIN_RANDOM = 16  # random letters, some of which may spell a noun
 
@@ -130,6 +131,8 @@ def noun_strength(word: str) -> float | None:
 
 def _key_strength(kind: str) -> float | None:
     """Return the strength of the noun `key`, which depends on the word before it."""
+    if kind == "send":
+        return 0  # `find("password").send_keys("…")`
     if kind in _HARMLESS_KEYS:
         return None
     return _STRENGTH["secret" if kind in _SECRET_KEYS else "key"]
@@ -148,7 +151,7 @@ def _strength(word: re.Match[str], before: re.Match[str] | None) -> float | None
     if phrase := _phrase_strength(word.string, word.end()):
         return phrase
     if word[0] in _PASSES:
-        is_key = word.string[word.end() : word.end() + 1] in (":", "=", '"', "'")
+        is_key = word.string[word.end() : word.end() + 1] in (":", "=", '"', "'") or _KEYWORD.search(word.string, word.start() - 2 if word.start() > 1 else 0)
         return _STRENGTH["password" if is_key else "token"] if word[0].islower() else 0
     strength = noun_strength(word[0])
     if strength and len(word[0]) >= _MIN_RANDOM and grade(word[0]) >= RANDOM:
@@ -188,9 +191,9 @@ _NOTED_PAIR = re.compile(r"(?i)\b(?:wi-?fi|wlan|log-?in|creds?|credentials|accou
 _DEFAULT = re.compile(r"[\"'`\])\s]{0,6}(?:\|\||\?\?|:-)\s{0,4}[\"'`]{0,2}\Z")
 _STOP = re.compile(r"\x00|-----|[;&|]|\}\s|\)\s{0,4}[{;]|\n\s{0,64}\n\s{0,64}\n")
 _LIST = re.compile(r"[,(\[]")
-_NO_NAME = re.compile(r"\b[au]rn:[\w:.\-/]{0,128}\Z|\bENC[\[(][^\])\n]{0,128}\Z")
+_NO_NAME = re.compile(r"\b[au]rn:[\w:.\-/]{0,128}\Z|\bENC[\[(][^\])\n]{0,128}\Z|\bchecksum/[\w.\-]{1,64}: \Z")
 _QUOTE_END = re.compile(r"[\"'`\u300c\u201c]\Z")
-_LINE_BEGIN = re.compile(r"(?:\A|\n)[ \t>*\-#]{0,16}\Z")
+_LINE_BEGIN = re.compile(r"(?:\A|\n)[ \t>*\-#]{0,16}(?:[^\W\d_]{1,12} ){0,3}\Z")
 _SETS = frozenset({"set", "-gx", "-x", "-ux", "export", "define", "setenv", "setx", "env", "put", "add", "declare"})
 
 
@@ -277,7 +280,7 @@ def _is_table_row(head: str) -> bool:
 
 
 def _begins_phrase(head: str, noun: int) -> bool:
-    """Return whether a noun begins its line and only words follow it: `Passwort fürs WLAN: …`."""
+    """Return whether a noun is near the start of its line and only words follow it: `Das Passwort fürs WLAN: …`."""
     words = head[noun:].rpartition(":")[0]
     return words.replace(" ", "").isalpha() and _LINE_BEGIN.search(head, 0, noun) is not None
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from claude_mem.privacy.secret_context import is_in_test_name
-from claude_mem.privacy.secret_grades import PASSPHRASE, PASSWORD, grade
+from claude_mem.privacy.secret_grades import NAME, PASSPHRASE, PASSWORD, grade
 from claude_mem.privacy.secret_rules import (
     CODE_EXPRESSION,
     is_hex_or_uuid,
@@ -265,7 +265,7 @@ def _replace_assigned(match: re.Match[str]) -> str:
     alone = bool(match["quote"]) or _REST_OF_LINE.match(match.string, match.end())
     if "\n" in between and (_NEXT_LINE.match(value) or not alone):
         return ""
-    if match["bare"] and ":" in between and _ANOTHER.match(value):
+    if match["bare"] and ":" in between and (_ANOTHER.match(value) or _is_name_of_object(name, value)):
         return ""
     if between == ">" and not match.string.startswith("</", match.end()):
         return ""
@@ -277,6 +277,11 @@ def _replace_assigned(match: re.Match[str]) -> str:
         return ""
     env = name.isupper() and between == "="
     return f"{name}{between}{match['quote'] or ''}[redacted]" if _is_secret(value, name, env=env) else ""
+
+
+def _is_name_of_object(name: str, value: str) -> bool:
+    """Return whether a value is the name of a secret rather than the secret: `secret: prod-db-2`."""
+    return not _PASSWORD.match(name) and _SLUG.match(value) is not None and grade(value) <= NAME
 
 
 _ANOTHER = re.compile(r"[A-Za-z_][\w.\-]{0,64}=(?!=)\S")  # another assignment: `TokenFilter : token=valid`
@@ -333,7 +338,7 @@ _CAMEL_CASE = re.compile(r"[A-Za-z][a-z]{1,24}(?:[A-Z][a-z]{1,24}){1,8}[0-9]{1,2
 _CJK = re.compile(r"[\u2e80-\u9fff\uac00-\ud7ff\uff01-\uff60]")  # prose in scripts without spaces
 _YAML_TAG = re.compile(r"![A-Za-z:]{2,24}\Z")
 _PUBLIC = re.compile(
-    r"(?i)(?:public[_\-]?key|(?<![A-Za-z])(?:next|next[_\-]?page|page|continuation|request|cancellation|sync|resume|starting|clientrequest))[_\-]?\Z"
+    r"(?i)(?:checksum/|public[_\-]?key|(?<![A-Za-z])(?:next|next[_\-]?page|page|continuation|request|cancellation|sync|resume|starting|clientrequest))[_\-]?\Z"
 )
 _CHAIN = re.compile(r"\?\.|!\.|::")
 _DECLARED = re.compile(r"(?:\b(?:const|let|var|val|auto|mut)\s{1,4}|\b(?:self|this|cls)\.)[\w$]{0,48}\Z")
