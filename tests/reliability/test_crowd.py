@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import statistics
 import time
@@ -210,6 +211,90 @@ def test_known_connections_that_wait_for_nothing_make_room(monkeypatch: pytest.M
             assert b" 200 " in await people.ask()  # each is left open
         assert not stream.at_eof()
         await until(lambda: people.open <= 5)
+
+    run(scene)
+
+
+# --- pipelined requests and half-closed connections ------------------------------------------------------------------
+
+
+def _head(port: int, *lines: str, path: str = "/api/x", host: str = "") -> str:
+    return "\r\n".join((f"GET {path} HTTP/1.1", f"Host: {host or f'127.0.0.1:{port}'}", *lines, "", ""))
+
+
+OURS = f"Authorization: Bearer {TOKEN}"
+STATUS = re.compile(rb"HTTP/1.1 (\d{3})")
+
+
+@pytest.mark.parametrize(
+    ("second", "statuses"),
+    [
+        ({"lines": ()}, (401,)), ({"lines": ("Authorization: Bearer x",)}, (401,)), ({"lines": (OURS,), "host": "evil.example"}, (403, 421)),
+        ({"lines": (OURS, "Origin: http://evil.example")}, (403,)), ({"lines": (OURS,), "path": "http://evil.example/api/x"}, (400,)),
+    ],
+)  # fmt: skip
+def test_a_credential_opens_its_own_request_and_no_other_of_its_connection(
+    second: dict[str, Any], statuses: tuple[int, ...]
+) -> None:
+    """A request that is refused is the last: what was pipelined behind it is not answered."""
+
+    async def scene(people: Crowd) -> None:
+        ours, other = _head(people.port, OURS), _head(people.port, *second.pop("lines"), **second)
+        smuggled = f"{ours[:-2]}Content-Length: 0\r\n\r\n{other}"  # what a body would be for another parser
+        for text in (f"{ours}{other}{ours}", f"{smuggled}{ours}"):
+            reader, _ = await people.connect(text.encode())
+            found = [int(status) for status in STATUS.findall(await reader.read())]
+            assert found[:-1] in ([200], [])  # what is no request at all is refused before the answer
+            assert found[-1] in statuses
+        reader, _ = await people.connect(f"{other}{ours}".encode())
+        assert [int(status) in statuses for status in STATUS.findall(await reader.read())] == [True]
+        await until(lambda: people.open == 0)
+
+    run(scene)
+
+
+def test_many_requests_of_one_connection_are_answered_in_order_and_keep_nobody_out() -> None:
+    async def scene(people: Crowd) -> None:
+        reader, _ = await people.connect(_head(people.port, OURS).encode() * 500)
+        public = _head(people.port, path="/healthz").encode() * 1_000
+        silent = [await people.connect(public) for _ in range(100)]  # none of them reads its answers
+        assert b" 200 " in await people.ask()
+        for _ in range(500):
+            assert await reader.readuntil(b"ok")
+        assert len(silent) == 100
+
+    run(scene)
+
+
+def test_half_a_connection_is_none_for_a_stranger_and_enough_for_a_request() -> None:
+    """A client that will send nothing more is answered if its request is whole, and closed if it is not."""
+
+    async def scene(people: Crowd) -> None:
+        for name in ("nothing", "half a head", "a body that trickles", "a foreign host"):
+            for _, writer in await people.hold(name, 100):
+                writer.write_eof()
+        reader, writer = await people.connect(people.request("/api/x"))
+        writer.write_eof()
+        assert b" 200 " in await reader.readline()
+        await until(lambda: people.open <= 1)
+
+    run(scene)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:{port}", "evil.example", "localhost:{port}", "[::1]:{port}", ""])
+def test_five_hundred_who_send_their_heads_slowly_keep_nobody_out(
+    monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    monkeypatch.setattr(limits, "STRANGER_SECONDS", 2 * SECONDS)
+
+    async def scene(people: Crowd) -> None:
+        for _ in range(5):
+            lines = [await people.connect(f"GET / HTTP/1.1\r\nHost: {host}\r\n".format(port=people.port).encode()) for _ in range(100)]
+            for _ in range(3):
+                for _, writer in lines:
+                    writer.write(b"X-A: b\r\n")
+                assert b" 200 " in await people.ask()
+        await until(lambda: people.open <= limits.MAX_STRANGERS + 15)
 
     run(scene)
 

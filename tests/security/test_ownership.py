@@ -109,6 +109,70 @@ def test_another_sessions_file_tells_nothing_of_this_one(lab: Lab, host: str, wa
     )  # fmt: skip
 
 
+GARBAGE = {
+    "a line that is no JSON": "not json\n",
+    "empty lines": "\n\n  \n",
+    "a byte order mark": "\ufeff",
+    "a list": "[1, 2]\n",
+    "a very long line": json.dumps({"type": "note", "text": "x" * 3_000_000}) + "\n",
+    "a line that names no session": '{"type": "note"}\n',
+    "many lines that name no session": '{"type": "note", "payload": {}}\n' * 2_000,
+    "a session of a wrong kind": '{"sessionId": ["mine"], "type": "session_meta", "payload": {"id": ["mine"]}}\n',
+    "an empty session": '{"sessionId": "", "type": "session_meta", "payload": {"id": ""}}\n',
+}
+
+
+@pytest.mark.parametrize("before", GARBAGE)
+def test_what_stands_before_another_sessions_lines_does_not_make_them_this_ones(lab: Lab, before: str) -> None:
+    """The owner of a file is looked for in its first lines; what cannot be read there must not open the rest."""
+    for host in WRITERS:
+        path = transcript(lab, host, f"other-{host}")
+        path.write_text(GARBAGE[before] + path.read_text(), "utf-8")
+        stop(lab, host, f"mine-{host}", path)
+    assert commands(lab) == []
+    assert lab.rows("select 1 from events where body like '%mended%'") == []
+
+
+def test_a_damaged_first_line_does_not_take_a_sessions_own_file_from_it(lab: Lab) -> None:
+    path = transcript(lab, "codex", "mine")
+    path.write_text("not json\n" + path.read_text())
+    stop(lab, "codex", "mine", path)
+    assert commands(lab) == ["mine: make mine"]
+
+
+def test_no_agent_reads_another_sessions_file_of_another_agent(lab: Lab) -> None:
+    paths = {writer: transcript(lab, writer, f"other-{writer}") for writer in WRITERS}
+    for host in WRITERS:
+        for writer, path in paths.items():
+            stop(lab, host, f"mine-{host}-{writer}", path)
+    assert commands(lab) == []
+    assert lab.rows("select 1 from events where body like '%mended%'") == []
+
+
+EVENTS = ("SessionStart", "UserPromptSubmit", "PreCompact", "PostToolUse", "SubagentStop", "Notification", "Stop", "SessionEnd")
+
+
+@every_host
+def test_no_event_and_no_field_of_a_payload_brings_another_sessions_file_in(lab: Lab, host: str) -> None:
+    path = transcript(lab, host, "other")
+    hard = path.with_name("mine.jsonl")
+    hard.hardlink_to(path)
+    for number, (event, file) in enumerate((event, file) for event in EVENTS for file in (path, hard)):
+        fields = {
+            name: str(file)
+            for name in ("transcript_path", "agent_transcript_path", "transcriptPath", "session_file", "chat_path")
+        }
+        told = {"hook_event_name": event, "session_id": f"mine-{number}", "cwd": str(lab.project), **fields}
+        told |= {"agent_id": "one", "prompt": "hello", "tool_name": "Read", "tool_input": {}, "source": "resume"}
+        command = {"SessionStart": "context", "UserPromptSubmit": "session-init", "PostToolUse": "observation"}
+        header = f"command {command.get(event, 'summary')}\nhost {host}\n\n"
+        lab.raw_spool(header.encode() + json.dumps(told).encode())
+    assert lab.drain() == 0
+    assert not [line for line in commands(lab) if "make" in line]
+    assert lab.rows("select 1 from events where body like '%mended%'") == []
+    assert {text for (text,) in lab.rows("select text from user_prompts")} <= {"hello"}
+
+
 @every_host
 def test_a_session_that_names_another_file_later_keeps_to_its_own(lab: Lab, host: str) -> None:
     stop(lab, host, "mine", transcript(lab, host, "mine"))
@@ -175,6 +239,8 @@ def test_last_words_come_from_the_sessions_own_chat(tmp_path: Path) -> None:
     path.write_text(text(*test_readers.WRITERS["gemini"]("other", "/shop")))
     assert last_message(str(path), "It is mended.", session="other") == "It is mended."
     assert last_message(str(path), "It is mended.", session="mine") == ""
+    path.write_text("not json\n" + "".join(path.read_text().splitlines(keepends=True)[1:]))
+    assert last_message(str(path), "It is mended.", session="mine") == "", "a chat that names no session"
 
 
 def _read(host: str, path: Path, **more: Any) -> Any:

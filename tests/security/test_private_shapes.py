@@ -12,7 +12,7 @@ import pytest
 from claude_mem import hook
 from claude_mem.agents import registry
 from claude_mem.privacy import tags
-from claude_mem.privacy.tags import strip_private, strip_private_fields
+from claude_mem.privacy.tags import strip_private, strip_private_fields, strip_private_json
 from tests.security.test_privacy import CANARY, spellings
 
 ESC = "\x1b"
@@ -61,6 +61,45 @@ def test_ordinary_text_with_such_signs_is_left_alone(text: str) -> None:
         assert strip_private(text) == f"{ESC}["  # a tag within a sequence is still one
     else:
         assert strip_private(text) == text
+
+
+# Ordinary text that looks like an opening or closing tag: nothing of it is hidden.
+LIKE_TAGS = (
+    "wg pubkey < private.key > public.key; ls", "openssl rsa <private.pem -out b", "cat <private.key.pem", "sort < private/list.txt | uniq",
+    "sort < /private/tmp/a.txt > b", "diff </private/var/a b", "#include <private.h>\nint x;", "#include <private/impl.hpp>\nint x;",
+    "let x: Vec<Private> = y", "fn f(x: Box<Private>) {}", "Vec<Vec<Private>> x", "List<Private>::new()", "Box<private::Key> x",
+    "Jane <private@example.org> wrote", "create [--visibility <private|public|internal>] name", "<private | public> x",
+    "<PrivateRoute path='/a'>", "<privateKey>x</privateKey>", "a <private_count b", "List<privateKey, x>",
+)  # fmt: skip
+# The same signs, but a tag, a look-alike of one, or not certain: the rest is hidden.
+STILL_TAGS = (
+    "<private.", "<private. ", "<private.\n", "<private.note>", "< private >", "<private|note>", "<private@home>", "a<private>;", "a<PRIVATE>;",
+    "A<Private> ", "A<Private>\n", "A< Private>;", "<private/>", "< private/ ", "<private:key>", "&lt;private.key ", "\uff1cprivate.key ",
+    "<pr\u0456vate.key ", "<private\u200b.key ", "<private\n.key ",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", LIKE_TAGS)
+def test_ordinary_text_that_looks_like_a_tag_is_left_alone(text: str) -> None:
+    assert strip_private(text) == text
+    assert strip_private(f"{text} <private>{CANARY}</private> c") == f"{text}  c"
+    assert CANARY not in strip_private(f"{text} {CANARY}</private>"), "a closing tag hides what stands before it"
+    assert CANARY not in strip_private(f"<private>{text} {CANARY}</private> c")
+    assert strip_private_json({"a": [text, "b"]}) == {"a": [text, "b"]}
+
+
+@pytest.mark.parametrize("text", STILL_TAGS)
+def test_what_is_not_certainly_ordinary_text_hides_the_rest(text: str) -> None:
+    assert CANARY not in strip_private(f"open {text}{CANARY}")
+    assert CANARY not in json.dumps(strip_private_json(["open", text, CANARY]))
+
+
+@pytest.mark.parametrize("text", LIKE_TAGS)
+def test_ordinary_text_that_is_split_may_be_hidden_and_never_shows_more(text: str) -> None:
+    for at in range(1, len(text)):
+        for rest in (CANARY, f">{CANARY}", f"|{CANARY}>"):
+            left = json.dumps(strip_private_json([text[:at], text[at:], "<private", rest]))
+            assert CANARY not in left, (text[:at], text[at:], rest)
 
 
 CALL = {"session_id": "s1", "hook_event_name": "PostToolUse", "tool_use_id": "t1"}

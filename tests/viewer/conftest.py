@@ -25,7 +25,7 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 FLAGS = (
     "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",  # nothing outside can be reached
+    "--host-resolver-rules=MAP localhost 127.0.0.1, MAP rebound.example 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",  # nothing outside
 )  # fmt: skip
 # Runs before the page's own: it reports broken rules, and counts the answers that are still awaited.
 WATCH = """addEventListener("securitypolicyviolation", event =>

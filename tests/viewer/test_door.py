@@ -7,11 +7,13 @@ import json
 import os
 import signal
 import threading
+from contextlib import closing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from pathlib import Path
 
+import apsw
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
@@ -314,3 +316,133 @@ def _taken(answer: Callable[[http.server.BaseHTTPRequestHandler], None], port: i
             return None
 
     return wait_for(attempt, "the port is not free")
+
+
+# --- a hostile page ----------------------------------------------------------------------------------------------------
+
+# Everything a page can do to a viewer of another origin, in a browser that is logged in there. It returns what it could
+# read, by attempt; what it could change is looked for in the database.
+ATTACKS = """async (viewer) => {
+  const got = {};
+  const soon = (work) => Promise.race([work, new Promise((done) => setTimeout(done, 5000, "never"))]);
+  const attempt = async (name, work) => {
+    try { const found = await soon(work()); if (found !== undefined && found !== "never") got[name] = String(found).slice(0, 200); } catch {}
+  };
+  const paths = ["/", "/api/export", "/api/settings", "/api/feed", "/api/health", "/healthz", "/open/again", "/static/mark.svg"];
+  const bodies = { "application/json": '{"text": "planted", "project": "shop"}', "text/plain": '{"text": "planted"}',
+    "application/x-www-form-urlencoded": "text=planted&claude_path=/tmp/evil" };
+  for (const path of paths) for (const mode of ["cors", "no-cors", "same-origin"])
+    await attempt(`read ${mode} ${path}`, async () => {
+      const answer = await fetch(viewer + path, { mode, credentials: "include" });
+      return (await answer.text()) || undefined;
+    });
+  for (const path of ["/api/memory/save", "/api/settings", "/open/again", "/api/open", "/api/token"])
+    for (const method of ["POST", "PATCH", "PUT", "DELETE"]) for (const [type, body] of Object.entries(bodies))
+      for (const mode of ["cors", "no-cors"])
+        await attempt(`${method} ${mode} ${type} ${path}`, async () => {
+          const headers = { "Content-Type": type };
+          const answer = await fetch(viewer + path, { method, mode, body, headers, credentials: "include" });
+          return answer.type === "opaque" ? undefined : answer.status;
+        });
+  await attempt("beacon", async () => void navigator.sendBeacon(viewer + "/api/memory/save", new Blob([bodies["text/plain"]])));
+  await attempt("service worker of the viewer", () => navigator.serviceWorker.register(viewer + "/static/app.js"));
+  await attempt("service worker for the viewer", () => navigator.serviceWorker.register("/worker.js", { scope: viewer + "/" }));
+  await attempt("worker", () => new Promise((done, no) => { const it = new Worker(viewer + "/static/app.js"); it.onerror = no; it.onmessage = done; }));
+  await attempt("socket", () => new Promise((done, no) => {
+    const it = new WebSocket(viewer.replace("http", "ws") + "/stream"); it.onopen = () => done("open"); it.onerror = no; }));
+  await attempt("stream", () => new Promise((done, no) => {
+    const it = new EventSource(viewer + "/stream", { withCredentials: true }); it.onmessage = () => done("message"); it.onerror = no; }));
+  await attempt("script", () => new Promise((done, no) => {
+    const it = document.createElement("script"); it.src = viewer + "/api/settings"; it.onload = () => done("loaded"); it.onerror = no;
+    document.head.append(it); }));
+  for (const type of ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
+    for (const path of ["/api/memory/save", "/api/settings", "/open/again"])
+      await attempt(`form ${type} ${path}`, () => new Promise((done) => {
+        const frame = document.createElement("iframe"), form = document.createElement("form"), field = document.createElement("input");
+        frame.name = `f${type}${path}`; document.body.append(frame, form);
+        Object.assign(form, { method: "post", action: viewer + path, target: frame.name, enctype: type });
+        Object.assign(field, { name: '{"text": "planted", "x": "', value: '"}' }); form.append(field);
+        frame.onload = () => { try { done(frame.contentDocument.body.innerText || undefined); } catch { done(); } };
+        form.submit();
+      }));
+  await attempt("frame", () => new Promise((done) => {
+    const frame = document.createElement("iframe"); frame.src = viewer + "/"; document.body.append(frame);
+    frame.onload = () => { try { done(frame.contentWindow.localStorage.credential || frame.contentDocument.body.innerText || undefined); } catch { done(); } };
+  }));
+  await attempt("frames of the frame", async () => frames[frames.length - 1].length || undefined);
+  await attempt("window", async () => {
+    const other = window.open(viewer + "/", "viewer");
+    await new Promise((done) => setTimeout(done, 500));
+    other.postMessage({ credential: "evil", type: "login" }, "*");
+    const found = other.closed ? undefined : other.localStorage.credential;
+    return found;
+  });
+  await attempt("cookies", async () => document.cookie || undefined);
+  await attempt("storage", async () => localStorage.credential);
+  return got;
+}"""
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "rebound.example"])
+def test_a_hostile_page_in_a_known_browser_reads_and_changes_nothing(
+    stranger: BrowserContext, memory: Lab, faults: Faults, host: str
+) -> None:
+    faults.expect("")
+    page = _logged_in(stranger, memory)
+    credential, before = _kept(page), _content(memory)
+    seen: list[str] = []
+
+    def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
+        seen.append(f"{handler.requestline}\n{handler.headers}")
+        _reply(handler, "<!doctype html><title>hostile</title><body>", "text/html")
+
+    server = _serve(answer)
+    try:
+        hostile = stranger.new_page()
+        hostile.goto(f"http://{host}:{server.server_port}/")
+        viewer_origin = f"http://127.0.0.1:{memory.client().worker.port}"
+        got = hostile.evaluate(ATTACKS, viewer_origin)
+        assert got == {}
+        reading = "(viewer) => fetch(viewer + '/healthz').then((answer) => answer.text())"
+        assert page.evaluate(reading, viewer_origin), "what is refused above can be read by the viewer itself"
+        opened = [each for each in stranger.pages if each not in (page, hostile)]
+        for each in opened:
+            each.wait_for_load_state()
+            assert each.evaluate("window.opener") is None, "the viewer must not know who opened it"
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert _content(memory) == before
+    assert credential not in "".join(seen)
+    assert _kept(page) == credential
+    views.show(page, "/sessions")
+    expect(page.locator("#live")).to_have_text("live")
+
+
+@pytest.mark.parametrize("host", ["rebound.example"])
+def test_the_viewer_under_another_name_is_no_viewer(
+    stranger: BrowserContext, memory: Lab, faults: Faults, host: str
+) -> None:
+    """As with DNS rebinding: a name of the attacker that leads to our port is an origin of the attacker."""
+    faults.expect("")
+    page = _logged_in(stranger, memory)
+    credential, port = _kept(page), memory.client().worker.port
+    other = stranger.new_page()
+    answer = other.goto(f"http://{host}:{port}/")
+    assert answer is not None and answer.status >= 400
+    assert other.evaluate("localStorage.getItem('credential')") is None
+    statuses = other.evaluate(
+        """async (credential) => Promise.all(["/api/export", "/api/settings", "/healthz", "/static/app.js", "/"].map(
+            async (path) => (await fetch(path, { headers: { Authorization: `Bearer ${credential}` } })).status))""",
+        credential,
+    )
+    assert min(statuses) >= 400, "not even with a credential"
+
+
+def _content(lab: Lab) -> tuple[object, ...]:
+    """What a request may change: memories, sessions, settings, the token."""
+    config, token = lab.data / "config.toml", lab.data / "token"
+    with closing(apsw.Connection(str(lab.data / "claude-mem.db"), flags=apsw.SQLITE_OPEN_READONLY)) as conn:
+        tables = ("observations", "sdk_sessions", "user_prompts")
+        counts = [list(conn.execute(f"select count(*) from {table}")) for table in tables]
+    return (str(counts), config.read_text() if config.exists() else "", token.read_text())

@@ -72,11 +72,11 @@ class Transcripts:
     part: PartReader | None = None
 
     def belongs_to_session(self, path: Path, content_session_id: str) -> bool:
-        """Return whether a transcript named by a payload belongs to this session, as far as the file tells."""
+        """Return whether a transcript named by a payload belongs to this session: one that names none belongs to none."""
         if self.session_in_each_line:
             return True
         session_ids = self.sessions(path) if self.sessions else frozenset({self.head(path).content_session_id}) - {""}
-        return not session_ids or content_session_id in session_ids
+        return content_session_id in session_ids
 
 
 def _identity(fields: Fields) -> Fields:

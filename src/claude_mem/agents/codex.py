@@ -309,7 +309,8 @@ def _learn(transcript: TranscriptContent, record: Fields) -> None:
 def session_ids(path: Path) -> frozenset[str]:
     """Return the sessions a rollout belongs to: its own thread and, for a subagent, that of its parent."""
     meta = _meta(path)
-    return frozenset({string_field(meta, "id"), string_field(meta, "session_id"), parent_thread(meta)}) - {""}
+    ids = {string_field(meta, "id"), string_field(meta, "session_id"), parent_thread(meta)} - {""}
+    return frozenset(ids or {read_head(path).content_session_id} - {""})  # the first line may be damaged
 
 
 def is_user_text(text: str) -> bool:

@@ -283,7 +283,7 @@ def last_message(path: str, reported: str, *, at: int = 0, session: str = "") ->
 
     The file may have grown since: messages later than the hook belong to another turn.
     """
-    if session and read_head(Path(path)).content_session_id not in ("", session):
+    if session and read_head(Path(path)).content_session_id != session:
         return ""
     messages = [message for message in _newest(Path(path)) if not at or parse_timestamp(message.get("timestamp")) <= at]
     if at:

@@ -71,13 +71,13 @@ _ASCII_ROOTS = tuple(root for root in _ROOTS if root.isascii())
 
 def _regions(text: str, literals: Literals) -> Iterator[tuple[int, int]]:
     """Yield the parts of a text that are near a noun: merged, in order."""
-    lower = literals.lower() if literals.text is text else Literals(text).lower()
+    literals = literals if literals.text is text else Literals(text)
     places: list[int] = []
     for root in _ASCII_ROOTS if text.isascii() else _ROOTS:
-        at = lower.text.find(root) if root in lower else -1
+        at = literals.find_lower(root)
         while at >= 0:
             places.append(at)
-            at = lower.text.find(root, at + _SKIPPED)
+            at = literals.lower.find(root, at + _SKIPPED)
     begin = stop = -1
     for at in sorted(places):
         start, end = _near(text, at)
@@ -105,6 +105,7 @@ def _near(text: str, at: int) -> tuple[int, int]:
 
 _UPPER = "A-Z\u00c0-\u00de\u0410-\u042f"
 _PART = re.compile(rf"[{_UPPER}]?[^\W\d_{_UPPER}]+|[{_UPPER}]+(?![^\W\d_{_UPPER}])|[0-9]+")
+_KEYWORD = re.compile(r"(?<=[{\s(]:)[Pp]ass [\"']")  # `:pass "…"`
 _PASSES = ("pass", "Pass", "PASS", "passes")  # also a verb, and the result of a test
 _MIN_RANDOM = 16  # random letters, some of which may spell a noun
 
@@ -130,6 +131,8 @@ def noun_strength(word: str) -> float | None:
 
 def _key_strength(kind: str) -> float | None:
     """Return the strength of the noun `key`, which depends on the word before it."""
+    if kind == "send":
+        return 0  # `find("password").send_keys("…")`
     if kind in _HARMLESS_KEYS:
         return None
     return _STRENGTH["secret" if kind in _SECRET_KEYS else "key"]
@@ -148,7 +151,7 @@ def _strength(word: re.Match[str], before: re.Match[str] | None) -> float | None
     if phrase := _phrase_strength(word.string, word.end()):
         return phrase
     if word[0] in _PASSES:
-        is_key = word.string[word.end() : word.end() + 1] in (":", "=", '"', "'")
+        is_key = word.string[word.end() : word.end() + 1] in (":", "=", '"', "'") or _KEYWORD.search(word.string, word.start() - 2 if word.start() > 1 else 0)
         return _STRENGTH["password" if is_key else "token"] if word[0].islower() else 0
     strength = noun_strength(word[0])
     if strength and len(word[0]) >= _MIN_RANDOM and grade(word[0]) >= RANDOM:
@@ -158,8 +161,11 @@ def _strength(word: re.Match[str], before: re.Match[str] | None) -> float | None
     return strength
 
 
+_SPACED = dict.fromkeys(map(ord, "_-"), " ")
+
+
 def _phrase_strength(text: str, end: int) -> float:
-    near = text[max(0, end - 16) : end].lower()
+    near = text[max(0, end - 16) : end].lower().translate(_SPACED)
     return max((_STRENGTH[kind] for kind, phrases in _PHRASES.items() if near.endswith(phrases)), default=0)
 
 
@@ -173,13 +179,22 @@ _TIGHT = re.compile(
     r"[\s\u00b7]{0,8}(?:- )?[\"'`\\(\[{&!*|]{0,6}(?:[A-Za-z@]{1,2}(?=[\"']))?[\"'`\\]{0,4}\Z"
 )
 # A default, which follows what it replaces: `os.getenv("X") || "…"`.
+# The type of a dumped value: `string(16) "…"`.
+_DUMPED_TYPE = re.compile(r"\s{0,64}\b(?:string|bytes)\([0-9]{1,4}\) (?=[\"']\Z)")
+# What was redacted before, in a list or a change: `token = "[redacted]" -> "…"`.
+_REDACTED_BEFORE = re.compile(r"\[redacted(?: [a-z\-]{1,32})?\][\"'`]{0,3}\s{0,4}(?:->|,|to\b)\s{0,4}[\"'`]{0,3}\Z")
+_REMARK = re.compile(r" \([\"'`]?\Z")
+_CHANGED_FROM = re.compile(r" from(?= [\"'`]?\Z)")
+_CHANGED_TO = re.compile(r"\S{6,512} to ")
+# A user and a password in a note: `wifi: office / …`.
+_NOTED_PAIR = re.compile(r"(?i)\b(?:wi-?fi|wlan|log-?in|creds?|credentials|account|zugang\w{0,8})\b[^\n:/]{0,32}: ?[\w.@\\\-]{1,64} / [\"'`]?\Z")
 _DEFAULT = re.compile(r"[\"'`\])\s]{0,6}(?:\|\||\?\?|:-)\s{0,4}[\"'`]{0,2}\Z")
 _STOP = re.compile(r"\x00|-----|[;&|]|\}\s|\)\s{0,4}[{;]|\n\s{0,64}\n\s{0,64}\n")
 _LIST = re.compile(r"[,(\[]")
-_NO_NAME = re.compile(r"\b[au]rn:[\w:.\-/]{0,128}\Z|\bENC[\[(][^\])\n]{0,128}\Z")
+_NO_NAME = re.compile(r"\b[au]rn:[\w:.\-/]{0,128}\Z|\bENC[\[(][^\])\n]{0,128}\Z|\bchecksum/[\w.\-]{1,64}: \Z")
 _QUOTE_END = re.compile(r"[\"'`\u300c\u201c]\Z")
-_LINE_BEGIN = re.compile(r"(?:\A|\n)[ \t>*\-#]{0,16}\Z")
-_SETS = frozenset({"set", "-gx", "-x", "-ux", "export", "setenv", "setx", "env", "put", "add", "declare"})
+_LINE_BEGIN = re.compile(r"(?:\A|\n)[ \t>*\-#]{0,16}(?:[^\W\d_]{1,12} ){0,3}\Z")
+_SETS = frozenset({"set", "-gx", "-x", "-ux", "export", "define", "setenv", "setx", "env", "put", "add", "declare"})
 
 
 class Name(NamedTuple):
@@ -195,12 +210,16 @@ class Name(NamedTuple):
 
 def _name_of(text: str, start: int) -> Name | None:
     """Return the noun that names the value at `start`; None if another word does, or none."""
-    head = text[max(0, start - _MAX_LEFT) : start]
+    head = _REDACTED_BEFORE.sub("", _DUMPED_TYPE.sub(" ", text[max(0, start - _MAX_LEFT) : start]))
+    if _CHANGED_FROM.search(head) and _CHANGED_TO.match(text, start):
+        head = _CHANGED_FROM.sub(" is", head)
     if _NO_NAME.search(head) or is_user(text, start):
         return None
     if _PASSWORD_OPTION.search(head):
         line = text[max(0, start - _CHARS_AFTER) : start].rpartition("\n")[2]
         return Name(_STRENGTH["password"] if _LOGS_IN.search(line) else _STRENGTH["key"] + _DISTANCE)
+    if _NOTED_PAIR.search(head):
+        return Name(_STRENGTH["password"])
     return _tag_name(head) if head.endswith(">") else _nearest_noun(head)
 
 
@@ -208,6 +227,9 @@ def _nearest_noun(head: str) -> Name | None:
     """Return the noun nearest to the end of a text, if it names what follows."""
     words = list(_WORD.finditer(head))[-_MAX_WORDS:]
     tail = head[words[-1].end() :] if words else "("
+    if _REMARK.match(tail):  # `the password (Velvet62!)`
+        strength = _strength(words[-1], words[-2] if len(words) > 1 else None)
+        return Name(strength, bound=False) if strength else None
     is_default = _DEFAULT.match(tail) is not None
     if tail.endswith("(") or ("|" in tail and not is_default and not _is_table_row(head)):
         return None  # an argument in code, or another command
@@ -258,7 +280,7 @@ def _is_table_row(head: str) -> bool:
 
 
 def _begins_phrase(head: str, noun: int) -> bool:
-    """Return whether a noun begins its line and only words follow it: `Passwort fürs WLAN: …`."""
+    """Return whether a noun is near the start of its line and only words follow it: `Das Passwort fürs WLAN: …`."""
     words = head[noun:].rpartition(":")[0]
     return words.replace(" ", "").isalpha() and _LINE_BEGIN.search(head, 0, noun) is not None
 
@@ -291,7 +313,7 @@ _PASSWORD_OPTION = re.compile(
 )
 # The program is given a user, a host or something that is locked: then `-p` is no port.
 _LOGS_IN = re.compile(
-    r"(?i:login|keychain|p12|pfx|rcon|unlock|passw|encrypt|decrypt)|(?:^|\s)(?:-[hH]|--host)[ =][\w.]|"
+    r"(?i:login|keychain|p12|pfx|rcon|unlock|passw|encrypt|decrypt|openssl enc)|(?:^|\s)(?:-[hH]|--host)[ =][\w.]|"
     r"(?:^|[\s'\"])(?:-[uUDl]|--?user(?:name)?|--login)(?=[ =\w'\"])|/user:"
 )
 _TAG = re.compile(r"<(?P<tag>[\w:.\-]{1,64})(?P<rest>(?:\s[^<>]{0,128})?)>\s{0,16}\Z")
@@ -302,6 +324,10 @@ _BEHIND = re.compile(
     r"=?[\"'`)\]}*]{0,4}[,;.]?\s{1,4}"
     r"(?:(?:is|as|was|ist|est|es|als|como|comme|==?|!=|is not)\s|#|//|--\s|\(|(?=!=))"
 )
+_COMPARED = re.compile(
+    r"\b(?:assert|expect)[\w.!]{0,24}[( ]\s{0,4}[\"']?\Z"
+)
+_COMPARED_WITH = re.compile(r"[\"']?\s{0,4}(?:,|==)\s{1,4}(?P<name>[\w.\[\]()]{3,64})")
 _WORDS_BEHIND = 5
 
 
@@ -321,12 +347,15 @@ def _tag_name(head: str) -> Name | None:
             names.append(outer["tag"].rpartition(":")[2])
     else:
         return None
-    strength = max(noun_strength(name) or 0 for name in names)
+    strength = max(noun_strength(name) or _phrase_strength(name, len(name)) for name in names)
     return Name(strength) if strength else None
 
 
-def _name_behind(text: str, end: int) -> Name | None:
+def _name_behind(text: str, start: int, end: int) -> Name | None:
     """Return the noun behind a value, if one of the next few words of the line is one."""
+    compared = _COMPARED_WITH.match(text, end)
+    if compared and _COMPARED.search(text, max(0, start - 40), start):
+        return Name(noun_strength(compared["name"]) or 0, bound=False, quoted=True)
     match = _BEHIND.match(text, end)
     line = text[match.end() : match.end() + 64].partition("\n")[0] if match else ""
     before = None
@@ -350,16 +379,19 @@ _NEXT_PARAMETER = re.compile(r"[?&][\w.\-]{1,40}\Z")  # of a query
 _NO_VALUE = re.compile(
     r"\.\.\.|\u2026|[\"']\s{0,4}:|[(\[]|=(?=[\w$({\[<])|\s{1,4}=\s|\s[*&]\w"
 )  # shortened, code, or a name
+# Random characters in quotes, one of which is `=`: no name with its value.
+_QUOTED_PAIR = re.compile(r"(?<=[\"'])(?P<value>[^\s\"'`,;&(){}\[\]<>|\\=$]{2,64}=[^\s\"'`,;&(){}\[\]<>|\\=]{2,64})(?=[\"'])")
 # The next item of a list, or the next part of a text in several parts.
-_CONTINUES = re.compile(r"[\"'`]{0,3}\s{0,4}[,+.\\]{0,2}\s{0,4}\\?(?:\r?\n[ \t+]{0,32}(?:- )?)?[\"'`]{0,3}\Z")
+_CONTINUES = re.compile(r"[\"'`]{0,3}\s{0,4}(?:[,+.\\]{0,2}|->)\s{0,4}\\?(?:\r?\n[ \t+]{0,32}(?:- )?)?[\"'`]{0,3}\Z")
 _MAX_GAP = 80
 _PROSE_CONTINUES = re.compile(r"[ \t]{1,4}(?:[a-z(]|\.\.\.|- )|, [a-z]{1,16}[ %]")
 _ITEM = re.compile(r"\n[ \t+]{0,32}- [\"']?\Z")
 # All that may stand in a line before a value that is alone: the prompt of an interpreter or debugger, a line number.
 _ALONE_BEFORE = re.compile(
     r"(?:\A|\n)[ \t+\-]{0,32}(?:(?:=>|[0-9]{1,6}[\u2192:|]|Out\[[0-9]{1,6}\]:|\$[0-9]{1,4} = (?:0x[0-9a-f]{1,16} )?|"
-    r"value:|default:)[ \t]{0,8})?[\"'`]?\Z"
+    r"value[:=]|default[:=])[ \t]{0,8})?[\"'`]?\Z"
 )
+_LABEL_BEFORE = re.compile(r"\n {1,8}[\w.\-]{1,24} {2,16}\Z")  # an entry of a list under a heading
 _ALONE_AFTER = re.compile(r"[\"'`,;.]{0,3}[ \t]{0,8}(?:\r?\n|\Z)")
 _MORE = re.compile(r"[^\s\"'`,;<>)\]}|\\\x00-\x1f]{1,512}")
 _MORE_PARAMETERS = re.compile(r"[^\s&?]{0,8}[&?][\w.\-]{1,40}=")
@@ -377,7 +409,7 @@ def context_edits(text: str, literals: Literals | None = None) -> Iterator[Edit]
                 continue
             is_continued = start - last_end < _MAX_GAP and _CONTINUES.match(text[last_end:start])
             name = last_name if last_name and is_continued else _name_of(text, start)
-            name = name or (_name_behind(text, match.end()) if value_grade >= PASSWORD else None)
+            name = name or (_name_behind(text, start, match.end()) if value_grade >= PASSWORD else None)
             if name and _is_secret(match, name, value_grade) and not is_in_test_name(text, start):
                 last_end, last_name = _value_end(text, start, start + len(value)), name
                 yield start, last_end, "[redacted]"
@@ -388,7 +420,10 @@ def _value(match: re.Match[str]) -> str:
     value, end = match[0].rstrip(".?"), match.end()
     if match.string.startswith("=", match.start() + len(value)) and (query := _NEXT_PARAMETER.search(value)):
         return value[: query.start()]
-    return "" if match[0].endswith("...") or _NO_VALUE.match(match.string, end) else value
+    if match[0].endswith("...") or _NO_VALUE.match(match.string, end):
+        quoted = _QUOTED_PAIR.match(match.string, match.start())
+        return quoted["value"] if quoted and grade(quoted["value"]) >= RANDOM else ""
+    return value
 
 
 def _is_secret(match: re.Match[str], name: Name, value_grade: float) -> bool:
@@ -399,7 +434,8 @@ def _is_secret(match: re.Match[str], name: Name, value_grade: float) -> bool:
         return False
     if not name.same_line:
         is_item = name.bound and _ITEM.search(text, max(0, start - 64), start)
-        return bool(is_item) or (value_grade >= PASSPHRASE and _is_alone(text, start, end))
+        is_labelled = value_grade >= LONG_RANDOM and _LABEL_BEFORE.search(text, max(0, start - 48), start)
+        return bool(is_item or is_labelled) or (value_grade >= PASSPHRASE and _is_alone(text, start, end))
     is_prose = value_grade < PASSPHRASE and name.bound and not name.quoted
     return not (is_prose and _PROSE_CONTINUES.match(text, end))
 

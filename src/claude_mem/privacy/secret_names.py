@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from claude_mem.privacy.secret_context import is_in_test_name
-from claude_mem.privacy.secret_grades import PASSPHRASE, grade
+from claude_mem.privacy.secret_grades import NAME, PASSPHRASE, PASSWORD, grade
 from claude_mem.privacy.secret_rules import (
     CODE_EXPRESSION,
     is_hex_or_uuid,
@@ -125,7 +125,7 @@ def named_value_edits(text: str) -> list[Edit]:
 
 
 _CELL_SEPARATORS = ("|", "\t", ",", ";")
-_MAX_LINE, _MAX_ROWS = 300, 200
+_MAX_LINE, _MAX_ROWS, _MAX_COLUMNS = 300, 200, 12
 _HEADER_CELL = re.compile(r"[\s\"'`]{0,8}[\w .#/\-]{0,40}[\s\"'`]{0,8}\Z")
 
 
@@ -146,8 +146,31 @@ def table_edits(text: str, places: list[int]) -> list[Edit]:
             if columns and (separator in "|\t" or all(map(_HEADER_CELL.match, cells))):
                 all_edits += _column_edits(text, end, separator, len(cells), columns)
                 break
+        else:
+            all_edits += _aligned_edits(text, begin, end) if end else ()
         after = max(after, end)
     return all_edits
+
+
+_ALIGNED_CELL = re.compile(r"[^\s\"'`#;][^\s\"'`]{0,511}(?: [^\s\"'`]{1,512}){0,4}")
+
+
+def _aligned_edits(text: str, begin: int, end: int) -> Iterator[Edit]:
+    """Yield edits for a table whose columns are separated by spaces: `# client  server  secret`."""
+    if text.count("  ", begin, end) < 2 and "\t" not in text[begin:end]:
+        return
+    names = _ALIGNED_CELL.findall(text, begin, end)
+    columns = {number for number, name in enumerate(names) if _heads_column(name)}
+    if not columns or not 2 < len(names) <= _MAX_COLUMNS:
+        return
+    for _ in range(_MAX_ROWS):
+        begin, end = end + 1, _line_end(text, end + 1)
+        cells = list(_ALIGNED_CELL.finditer(text, begin, end))
+        if not columns.issubset(range(len(cells))):
+            return
+        for number in columns:
+            if grade(cells[number][0]) >= PASSWORD:
+                yield cells[number].start(), cells[number].end(), "[redacted]"
 
 
 def _line_at(text: str, at: int) -> tuple[int, int]:
@@ -242,7 +265,7 @@ def _replace_assigned(match: re.Match[str]) -> str:
     alone = bool(match["quote"]) or _REST_OF_LINE.match(match.string, match.end())
     if "\n" in between and (_NEXT_LINE.match(value) or not alone):
         return ""
-    if match["bare"] and ":" in between and _ANOTHER.match(value):
+    if match["bare"] and ":" in between and (_ANOTHER.match(value) or _is_name_of_object(name, value)):
         return ""
     if between == ">" and not match.string.startswith("</", match.end()):
         return ""
@@ -254,6 +277,11 @@ def _replace_assigned(match: re.Match[str]) -> str:
         return ""
     env = name.isupper() and between == "="
     return f"{name}{between}{match['quote'] or ''}[redacted]" if _is_secret(value, name, env=env) else ""
+
+
+def _is_name_of_object(name: str, value: str) -> bool:
+    """Return whether a value is the name of a secret rather than the secret: `secret: prod-db-2`."""
+    return not _PASSWORD.match(name) and _SLUG.match(value) is not None and grade(value) <= NAME
 
 
 _ANOTHER = re.compile(r"[A-Za-z_][\w.\-]{0,64}=(?!=)\S")  # another assignment: `TokenFilter : token=valid`
@@ -310,7 +338,7 @@ _CAMEL_CASE = re.compile(r"[A-Za-z][a-z]{1,24}(?:[A-Z][a-z]{1,24}){1,8}[0-9]{1,2
 _CJK = re.compile(r"[\u2e80-\u9fff\uac00-\ud7ff\uff01-\uff60]")  # prose in scripts without spaces
 _YAML_TAG = re.compile(r"![A-Za-z:]{2,24}\Z")
 _PUBLIC = re.compile(
-    r"(?i)(?:public[_\-]?key|(?<![A-Za-z])(?:next|next[_\-]?page|page|continuation|request|cancellation|sync|resume|starting|clientrequest))[_\-]?\Z"
+    r"(?i)(?:checksum/|public[_\-]?key|(?<![A-Za-z])(?:next|next[_\-]?page|page|continuation|request|cancellation|sync|resume|starting|clientrequest))[_\-]?\Z"
 )
 _CHAIN = re.compile(r"\?\.|!\.|::")
 _DECLARED = re.compile(r"(?:\b(?:const|let|var|val|auto|mut)\s{1,4}|\b(?:self|this|cls)\.)[\w$]{0,48}\Z")
@@ -424,6 +452,8 @@ def _replace_loose(match: re.Match[str]) -> str:
     """Return the replacement for a value at some distance from its name: it must look random and, unless quoted, must
     not be a hash."""
     value, by = match["quoted"] or match["bare"], match["by"].strip()
+    if match["between"].endswith(("ENC(", "ENC[")):  # encrypted
+        return ""
     if match["bare"] and (by == "," or is_hex_or_uuid(value) or value.endswith((":", ".")) or _ANOTHER.match(value)):
         return ""
     alphabets = sum(any(map(test, value)) for test in (str.islower, str.isupper, str.isdigit))
@@ -454,7 +484,14 @@ def _is_secret(value: str, name: str, *, env: bool) -> bool:
         return False
     if name[:3].lower() == "key":
         return False  # a weak name: see `_replace_loose`
+    if _is_key_id(name, value):
+        return False
     return not _is_about_secret(name) and looks_secret(value, password=bool(_PASSWORD.match(name)), env=env)
+
+
+def _is_key_id(name: str, value: str) -> bool:
+    """Return whether a value is the id or fingerprint of a key rather than the key: `user.signingkey=94B5…`."""
+    return "key" in name.lower() and len(value) in (16, 40) and value.isupper() and is_hex_or_uuid(value)
 
 
 def _replace_pair(match: re.Match[str]) -> str:

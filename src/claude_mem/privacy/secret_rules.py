@@ -13,7 +13,7 @@ import math
 import re
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
@@ -75,39 +75,41 @@ def _rules(place: str) -> tuple[Rule, ...]:
     )
 
 
-_SMALL_TEXT = 2_000
+_SMALL_TEXT, _LARGE_TEXT = 200, 500_000
+Group = tuple[str, str, str]
 
 
 class Literals:
-    """Tells which literals a text contains. There are hundreds, so they are searched in the distinct words of a long text
-    first, which are few."""
+    """Tells which literals a text contains. There are hundreds, so a literal is searched only if all its groups of three
+    characters, in lower case, occur in the text's distinct words. Small texts are searched directly, and in the largest
+    the groups would take too much memory."""
 
     def __init__(self, text: str) -> None:
-        self._text = text
-        self._words = text if len(text) < _SMALL_TEXT else "\n".join(set(text.split()))
+        self.text = text
+        self.lower = text.replace("İ", "i").lower()  # the only character whose lower case has two characters
+        self._groups: Set[Group] | None = None
+        if _SMALL_TEXT < len(text) < _LARGE_TEXT:
+            self._groups = _groups_of("\n".join(set(self.lower.split())))
 
     def __contains__(self, literal: str) -> bool:
-        if self._words is not self._text and longest_word(literal) not in self._words:
-            return False
-        return literal in self._text
+        return self._may_contain(literal) and literal in self.text
 
-    def lower(self) -> Literals:
-        """Return the same for the text in lower case, with the same offsets."""
-        new = Literals("")
-        new._text = self._text.replace("İ", "i").lower()  # the only character whose lower case has two characters
-        new._words = new._text if self._words is self._text else self._words.lower()
-        return new
+    def find_lower(self, literal: str) -> int:
+        """Return where a literal first occurs in the text in lower case; -1 if it does not."""
+        return self.lower.find(literal) if self._may_contain(literal) else -1
 
-    @property
-    def text(self) -> str:
-        """The text."""
-        return self._text
+    def _may_contain(self, literal: str) -> bool:
+        return self._groups is None or _literal_groups(literal) <= self._groups
+
+
+def _groups_of(text: str) -> Set[Group]:
+    return set(zip(text, text[1:], text[2:], strict=False))
 
 
 @cache
-def longest_word(literal: str) -> str:
-    """Return the longest part of a literal without spaces; "" if it is all spaces."""
-    return max(literal.split(), key=len, default="")
+def _literal_groups(literal: str) -> Set[Group]:
+    """Return the groups of three characters in the parts of a literal without spaces."""
+    return frozenset(group for word in literal.lower().split() for group in _groups_of(word))
 
 
 _LINE_BACK, _LINE_ON = 1_000, 8_192
@@ -330,7 +332,7 @@ CODE_EXPRESSION = re.compile(
 )
 # Placeholders that people write instead of a secret.
 _PLACEHOLDER = re.compile(
-    r"(?i)\[[a-z _\-]{3,24}\]\Z|(?:your|insert|enter|replace|put)[_\-]|.{0,40}?(?:change[_\-]?(?:me|it)|[_\-]your[_\-]|example|placeholder|dummy|redacted|xxxx|\*\*\*|\.\.\.|\u2026|\{\{[^}]{1,64}\}\}|\$\{[^}]{1,64}\})|"
+    r"(?i)\[[a-z _\-]{3,24}\]\Z|(?:your|insert|enter|replace|put)[_\-]|.{0,40}?(?:change[_\-]?(?:me|it)|1234567890|0123456789|abcdefghij|[_\-]your[_\-]|example|placeholder|dummy|redacted|xxxx|\*\*\*|\.\.\.|\u2026|\{\{[^}]{1,64}\}\}|\$\{[^}]{1,64}\})|"
     r"(?:[a-z0-9]{1,24}[_\-.:]){0,4}(?:tests?|testing|fake|mock(?:ed)?|sample|stub|demo|foo|bar|baz|invalid|wrong|bogus)(?:[_\-.:0-9][a-z0-9_\-.:]{0,40})?\Z"
 )
 # Technical terms with digits: `Uint8Array`, `base64-encoded`, `OAuth2Client`; short ones only as whole words.

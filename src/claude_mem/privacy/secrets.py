@@ -209,7 +209,8 @@ def _replacements(name: str, match: re.Match[str]) -> Iterator[tuple[str, str]]:
     if password := groups.get("password", ""):
         is_harmless = secret_grades.grade(password) < secret_grades.PASSPHRASE
     elif value:
-        is_harmless = not is_random(value) or (is_hex_or_uuid(value) and name != "named")
+        is_made_up = is_random(value) or secret_grades.grade(value) >= secret_grades.SYMBOLS
+        is_harmless = not is_made_up or (is_hex_or_uuid(value) and name != "named")
     else:
         is_harmless = is_trivial(word) if word else _is_example(match[0])
     if not is_harmless:
@@ -509,19 +510,30 @@ def command_edits(text: str, literals: Literals) -> Iterator[Edit]:
     yield from _terminal_edits(text)
 
 
-# A copied terminal: a prompt, the command, and in the next line the single word that the command printed.
-_TERMINAL = re.compile(
-    r"(?:\A|\n)[\w.@~:/\-]{0,64} ?\$ (?P<command>[^\n]{4,400})\n(?P<word>[^\s\"\[\]]{8,512})(?=\r?\n|\Z)"
-)
+# A copied terminal: a prompt and a command.
+_PROMPT = re.compile(r"(?:\A|\n)[\w.@~:/\-]{0,64} ?\$ (?P<command>[^\n]{1,400})")
+_MAX_PRINTED = 4_096
+_ONLY_WORD = re.compile(r"\n(?P<word>[^\s\"\[\]]{8,512})(?=\r?\n|\Z)")
 
 
 def _terminal_edits(text: str) -> Iterator[Edit]:
     """Yield edits that redact secrets which a command printed in a copied terminal: `$ pass show mail`."""
     if "$ " not in text:
         return
-    for match in _TERMINAL.finditer(text):
-        if _is_printed_secret(match["word"]) and any(_matching_printers(match["command"])):
-            yield match.start("word"), match.end("word"), "[redacted]"
+    for prompt in _PROMPT.finditer(text):
+        printed = _ONLY_WORD.match(text, prompt.end())
+        if printed and _is_printed_secret(printed["word"]) and any(_matching_printers(prompt["command"])):
+            yield printed.start("word"), printed.end("word"), "[redacted]"
+        elif any(every for (every,) in _matching_printers(prompt["command"])):
+            yield from _printed_edits(text, prompt.end())
+
+
+def _printed_edits(text: str, start: int) -> Iterator[Edit]:
+    """Yield edits that redact the random words between a command and the next prompt."""
+    prompt = _PROMPT.search(text, start, start + _MAX_PRINTED)
+    for word in _OUTPUT_WORD.finditer(text, start, prompt.start() if prompt else start + _MAX_PRINTED):
+        if is_random(word[0]):
+            yield word.start(), word.end(), "[redacted]"
 
 
 def _matching_printers(command: str) -> Iterator[tuple[bool]]:

@@ -72,8 +72,19 @@ _RIGHT_BRACKET = (
     rf"|{_BACKSLASH}(?:u\{{?0{{0,6}}3e\}}?|uff1e|x3e|0?76)|{_PERCENT}3e|=3e"
 )
 _SLASH = rf"[/\uff0f]|{_AMP}(?:sol|#0{{0,9}}47|#x0{{0,9}}2f);?|{_BACKSLASH}(?:/|u\{{?0{{0,6}}2f\}}?|x2f|0?57)|{_PERCENT}2f|=2f"
+# What looks like a tag in ordinary text, in the plain spelling only: the file of a redirection or an include, a path of
+# macOS, an address, a member of a module, a choice in a usage line, a type argument that code follows. If a closing tag
+# comes later, it hides everything before it, so a pair is hidden nevertheless.
+_ORDINARY = (
+    r"<[ \t]{0,4}(?:"
+    r"private(?:(?:[/.][\w\-]{1,64}){0,8}\.(?:[a-z0-9]{1,8}(?![\w\->])|(?:h|hh|hpp|hxx|inc)>)"
+    r"|@[a-z0-9\-]{1,63}(?:\.[a-z0-9\-]{1,63}){1,8}>|::[a-z_]"
+    r"|(?: ?\| ?(?:public|protected|internal|shared|unlisted)){1,8}>)"
+    r"|/private/[\w.])"
+    r"|(?<=[A-Za-z0-9_])(?-i:<Private>)(?=[>,;(){}\])]|::| [={])"
+)
 _TAG = re.compile(
-    rf"(?:{_LEFT_BRACKET}){_UNSEEN}(?P<close>{_SLASH})?+{_UNSEEN}"
+    rf"(?!{_ORDINARY})(?:{_LEFT_BRACKET}){_UNSEEN}(?P<close>{_SLASH})?+{_UNSEEN}"
     # ASCII matching applies to the name only: otherwise `ſ` would match `s`, which the hook's quick check ignores.
     # The plain spellings come first, in an atomic group, so that a longer word is examined only once.
     rf"(?P<name>(?a:(?>{_PRIVATE}|{_OURS}|{_NAMES})))(?![\w-])",
@@ -108,10 +119,13 @@ def strip_private_json(value: T) -> T:
     return cast(T, document.copy(value)) if document else value
 
 
+_BETWEEN = "\uffff"  # no part of a tag, and of nothing that a tag is mistaken for
+
+
 def _document(value: Any) -> _Document | None:
     """Return a scanner for the texts of a value, None if they contain no tag, not even one that is split."""
     joined = "".join(_values(value))
-    if _TAG.search("|".join(iter_strings(value))) or _TAG.search(joined):
+    if _TAG.search(_BETWEEN.join(iter_strings(value))) or _TAG.search(joined):
         return _Document(joined)
     if not _TAG.search("".join(_values_and_keys(value))):
         return None
