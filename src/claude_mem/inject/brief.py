@@ -46,7 +46,7 @@ WINDOW = 4  # up to this many consecutive lines are also checked as one text
 # How many rows are read. More than is ever shown, so that rows dropping out at the old end do not change the brief.
 RECENT, RULES, PINNED, DECISIONS, TURNS = 200, 50, 50, 100, 60
 LINE_TOKENS = 46  # room of each line, so that one more line never displaces two
-OPEN_SESSIONS, MAX_OPEN_STEPS = 3, 3  # sessions whose open steps count, and how many steps are shown
+OPEN_SESSIONS, MAX_OPEN_STEPS = 2, 3  # sessions whose open steps count, and how many steps are shown
 MAX_OTHERS = 2  # further observations that the line of a piece of work names
 LEGEND_SHARE = 8  # the legend takes at most one eighth of the budget
 UNFINISHED = ("partly", "failed", "abandoned", "proposed")  # shown beside the work; finished work needs no remark
@@ -365,7 +365,7 @@ def _work_lines(
     outcomes = {(turn["session_id"], turn.get("prompt_number")): turn.get("outcome") or "" for turn in turns}
 
     def end(piece: PieceOfWork) -> str:
-        outcome = outcomes.get((piece.last_session, piece.last_turn), "")
+        outcome = outcomes.get((piece.title["session_id"], piece.title.get("prompt_number")), "")
         omits_outcome = is_commit(piece.title) or piece.title["type"] == "discovery" or outcome == shown_outcome
         return "" if omits_outcome else outcome
 

@@ -18,6 +18,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
+from claude_mem.digest.composed import lowered
 from claude_mem.digest.prose import fit_title, strip_dangling
 from claude_mem.digest.titles import is_presentable
 from claude_mem.domain.records import ObservationType
@@ -37,6 +38,8 @@ MIN_REQUEST_CHARS = 40  # characters before pasted text, for them to be a reques
 WHOLE_HEAD_WORDS = 5  # before a colon, for everything after it to be detail
 MIN_WORDS, ENOUGH_WORDS = 3, 5
 FINDING_WORDS = 7  # for a finding to be understandable without its conversation
+IMPLEMENTED = "Implemented: "  # before the title of a plan that was carried out
+MANY_FILES = 3  # work on at least so many files is shown even if its title is a detail
 # Pieces of work
 LOOK_BACK = 60  # earlier observations that are searched for a part of the same work
 NEAR_SESSIONS = 2  # a piece continues within the next two sessions; later work is a new piece
@@ -47,7 +50,7 @@ NEAR_TURNS = 5  # a conversation continues within this many turns
 COMMIT_PREFIX, FIX_PREFIX, FAILURE_PREFIX = "commit:", "fix:", "open:"
 DISCOVERY = "discovery"
 WEIGHTS = {"feature": 3, "bugfix": 3, "refactor": 2, "change": 1, "discovery": 0}
-OTHER_WEIGHT, COMMIT_WEIGHT = 2, 4
+OTHER_WEIGHT, COMMIT_WEIGHT, DETAIL_WEIGHT = 2, 4, 4
 CUT_AT = 60  # version 0.1.0 cut long titles; a cut title with at least this many characters is no fragment
 # Choice
 MAX_PER_SESSION = 3  # lines of work per session: a long session must not hide all others
@@ -65,10 +68,12 @@ def _patterns(*names: str) -> list[re.Pattern[str]]:
     return [re.compile(table[name], re.I) for name in names[1:]] or [re.compile("|".join(table.values()), re.I)]
 
 
-(_BEGINS,), (_CHORES,), (_PASTED,), (_WHY,) = map(_patterns, ("begins", "chores", "pasted", "why"))
-_POINTS, _UNTOLD, _HEDGED, _DEFECT = _patterns("inside", "points", "untold", "hedged", "defect")
+(_BEGINS,), (_CHORES,), (_DETAILS,), (_PASTED,), (_WHY,) = map(
+    _patterns, ("begins", "chores", "details", "pasted", "why")
+)
+_POINTS, _UNTOLD, _HEDGED, _SPOKEN, _DEFECT = _patterns("inside", "points", "untold", "hedged", "spoken", "defect")
 (_NO_STEP,) = _patterns("no_step")
-_IS_QUESTION, _ERRAND = _patterns("asked", "question", "errand")
+_IS_QUESTION, _ERRAND, _UNCLEAR = _patterns("asked", "question", "errand", "unclear")
 _LABEL, _PARTS = _patterns("labels", "label", "parts")
 
 _CODE = re.compile(r"`[^`]*`")
@@ -90,13 +95,18 @@ _CHANGED = r"(?:[A-Za-z-]+ed|Made|Set|Wrote|Built|Split|Rewrote|Hid|Kept|Put|Sen
 _NAME = re.compile(r"`|[a-z][A-Z]|[A-Z]{2,}|--\w|\w\.\w|\w_\w|\w/\w")
 _CHANGE = re.compile(rf"(?:[\w-]+: )?{_CHANGED}")
 _NAME_LABEL = re.compile(
-    r"(?!(?:Problem|Issue|Bug|Cause|Root cause|Fixed|Planned|Proposed):)"
+    r"(?!(?:Problem|Issue|Bug|Cause|Root cause|Fixed|Implemented|Planned|Proposed):)"
     rf"(?:`x`(?: \w+| \([^()]*\))?|[\w/.-]+):\s(?!{_CHANGED})"
 )
 # A finding is shown only if it begins with its subject.
 _FINDING = re.compile(r"(?:The |In |For )?(?:`x`|[A-Z][\w'-]*(?:[A-Z./_-]\w+|(?: [A-Z]\w+)+)|[A-Z]{2,}\w*)")
 _TEST = re.compile(r"^test_|(?:_test|\.test|\.spec|-test|Test|Tests)$")
 _LEAST_STEM = 5  # a shorter file name ("main", "util", "mod") is too common to identify the work
+_FAULT_LABEL = re.compile(r"(?:Problem|Issue|Bug|Cause|Root [Cc]ause|The (?:problem|issue|bug)):\s+")
+_WAS_FAULTY = re.compile(
+    r"\b(?:was|were) (?:being |never |not |only |incorrectly |wrongly |\w+ing )|\b(?:wasn't|weren't|didn't|only handled)\b"
+)
+_POSSIBLE = re.compile(r"\b(?:could|would|should)\b")  # an idea, not a finding
 _OPEN_QUESTION = "open question:"
 _TOPIC = re.compile(r"\s\(“[^”]{0,80}”\)$")
 # Steps that wait for the user's next prompt; any prompt settles them.
@@ -193,6 +203,8 @@ def is_informative(line: str, *, finding: bool = False) -> bool:
     masked = _CODE.sub("`x`", line)
     if finding and not (_FINDING.match(masked) and ":" not in masked and _WHY.search(masked)):
         return False
+    if finding and _POSSIBLE.search(masked):
+        return False
     least = FINDING_WORDS if finding else 0
     return is_faultless(line) and _says_enough(line) and len(line.split()) >= least
 
@@ -202,9 +214,17 @@ def is_faultless(line: str) -> bool:
     """Return whether a line has no fault: it is no detail, chore, guess or question, and refers to nothing outside."""
     masked = _CODE.sub("`x`", line)
     faults = (_CHORES.search(line), _PASTED.search(line), _BEGINS.match(masked), _NAME_LABEL.match(masked))
-    if any(faults) or any(pattern.search(masked) for pattern in (_POINTS, _UNTOLD, _HEDGED, _DEFECT)):
+    bare = _FILE_SUFFIX.sub("", masked)
+    if any(faults) or _SPOKEN.search(bare):
         return False
-    return "?" not in masked and is_presentable(line)
+    if any(pattern.search(masked) for pattern in (_POINTS, _UNTOLD, _HEDGED, _DEFECT)):
+        return False
+    return "?" not in masked and is_presentable(line) and is_presentable(_FILE_SUFFIX.sub("", line))
+
+
+def is_detail(line: str) -> bool:
+    """Return whether a line names a change of code without what the change is for."""
+    return bool(_DETAILS.search(line))
 
 
 def refers_elsewhere(line: str) -> bool:
@@ -221,6 +241,11 @@ def is_open_step(line: str) -> bool:
 def is_routine_request(request: str) -> bool:
     """Return whether a request is routine and says nothing about the work, such as "commit this"."""
     return bool(_ERRAND.match(request))
+
+
+def is_clear_request(request: str) -> bool:
+    """Return whether a request can be understood without its conversation."""
+    return is_presentable(request) and not (is_routine_request(request) or _UNCLEAR.search(request))
 
 
 def is_question(request: str) -> bool:
@@ -246,7 +271,8 @@ def format_request(request: str) -> str:
 def _says_enough(line: str) -> bool:
     """Return whether a line has enough words. Few are enough if one of them is a name, or if they form a heading."""
     words = _FILE_SUFFIX.sub("", line).split()
-    least = MIN_WORDS + bool(_CHANGE.match(line))  # "Updated Usage Section" could be anything
+    is_vague = _CHANGE.match(line) and not (_NAME.search(line) or line.startswith(IMPLEMENTED))
+    least = MIN_WORDS + bool(is_vague)  # "Updated Usage Section" could be anything
     is_heading = sum(word[:1].isupper() for word in words) >= MIN_WORDS
     prose = _CODE.sub(" ", " ".join(words)).split()
     if line.startswith("`") or "`" in line:
@@ -256,7 +282,8 @@ def _says_enough(line: str) -> bool:
 
 def informativeness(line: str) -> int:
     """Return a score of how informative a line is, for choosing among the titles of one piece of work."""
-    return bool(_CHANGE.match(line)) + bool(_NAME.search(line)) + (len(line.split()) >= FINDING_WORDS)
+    has = bool(_CHANGE.match(line)) + bool(_NAME.search(line)) + (len(line.split()) >= FINDING_WORDS)
+    return has - DETAIL_WEIGHT * is_detail(line)
 
 
 # --- pieces of work --------------------------------------------------------------------------------------------------
@@ -336,7 +363,17 @@ def _piece(group: Sequence[Row]) -> PieceOfWork | None:
 def title_line(row: Row) -> str:
     """Return the title as it appears in the brief. Text that the user chose stays unchanged."""
     title = (row["title"] or "").strip()
-    return title if is_user_chosen(row) else format_title(title)
+    if is_user_chosen(row):
+        return title
+    is_fix = row["type"] == "bugfix" and row.get("files_modified")
+    return _as_fixed(format_title(title)) if is_fix else format_title(title)
+
+
+def _as_fixed(line: str) -> str:
+    """Return the line of a fix: a fault that the title describes is gone."""
+    if label := _FAULT_LABEL.match(line):
+        return f"Fixed: {lowered(line[label.end() :])}"
+    return f"Fixed: {lowered(line)}" if _WAS_FAULTY.search(line) and not _CHANGE.match(line) else line
 
 
 def weight(row: Row) -> int:
@@ -358,8 +395,9 @@ def is_informative_row(row: Row) -> bool:
     if is_user_chosen(row):
         return bool(title)
     if is_knowledge(row):
-        return is_faultless(title)
-    return is_informative(title, finding=row["type"] == DISCOVERY)
+        return is_faultless(title) and not is_detail(title)
+    is_small = len(row.get("files_modified", ())) < MANY_FILES
+    return is_informative(title, finding=row["type"] == DISCOVERY) and not (is_small and is_detail(title))
 
 
 def _complete_title(row: Row) -> str:
@@ -567,7 +605,7 @@ def find_main_request(turns: Sequence[Row]) -> dict[str, object] | None:
     candidates = [
         turn
         for turn in reversed(last)
-        if is_presentable(request_line(turn)) and not is_routine_request(request_line(turn))
+        if is_clear_request(format_request(request_line(turn)))
     ]
     return next(
         (turn for turn in candidates if not is_question(request_line(turn))), candidates[0] if candidates else None
@@ -604,8 +642,10 @@ def find_open_steps(
     last = list(dict.fromkeys(turn["session_id"] for turn in turns))[:sessions]
     seen_subjects: list[Terms] = []
     for index, turn in enumerate(turns):
-        answered = any(other["session_id"] == turn["session_id"] for other in turns[:index])
-        steps = _steps(turn, with_notes=index == 0, answered=answered) if turn["session_id"] in last else ()
+        later = [other for other in turns[:index] if other["session_id"] == turn["session_id"]]
+        if turn["session_id"] not in last or any(other.get("files_edited") for other in later):
+            continue  # the work went on, and what was left then says nothing about now
+        steps = _steps(turn, with_notes=index == 0, answered=bool(later) or turn["session_id"] != last[0])
         for step in steps:
             own = subject_terms(step)
             fresh = own and not any(is_alike(own, other) for other in seen_subjects)
