@@ -87,7 +87,9 @@ def commit_title(commit: Commit) -> str:
         return prose.to_past_tense(prose.as_title(commit.subject))
     rest, scope = prose.to_past_tense(match["rest"]), match["scope"] or ""
     if match["type"] == "fix" and rest == match["rest"]:
-        rest = f"Fixed: {rest}" if _SAYS_WHAT_HOLDS.match(rest) else f"Fixed {rest}"
+        if _SAYS_WHAT_HOLDS.match(rest):
+            return prose.as_title(f"Fixed: {rest} ({scope})" if scope else f"Fixed: {rest}")
+        rest = f"Fixed {rest}"
     return prose.as_title(f"{scope}: {rest}" if scope and scope.lower() not in rest.lower() else rest)
 
 
