@@ -19,8 +19,8 @@ from claude_mem.recall import rank
 from claude_mem.recall.documents import split_text
 from claude_mem.recall.matrix import Nearness, VectorMatrix
 from claude_mem.recall.rank import Hit, SearchCandidate, SearchEvidence, SearchQuery, fuse_rankings
-from claude_mem.storage.sqlite.memory import edits, search
-from claude_mem.storage.sqlite.memory.search import PassageMatch, SearchFilter, StoredVector, WordScores
+from claude_mem.storage.records import DOCUMENT_KINDS, PassageMatch, SearchFilter, StoredVector, WordScores
+from claude_mem.storage.sqlite.memory import edits
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.api import build_app
 from tests.storage.test_search import DAY, MINUTE, NOW, _session, save
@@ -336,7 +336,7 @@ def test_a_prompt_brings_up_the_files_that_such_work_touched(lab: Lab, config: C
 
 
 def test_scores_are_finite_and_kinds_known() -> None:
-    assert set(rank.KIND_BONUS) == set(search.DOCUMENT_KINDS)
+    assert set(rank.KIND_BONUS) == set(DOCUMENT_KINDS)
     assert math.isfinite(SearchCandidate(1).score)
 
 

@@ -16,16 +16,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from claude_mem.digest.composed import lowered
 from claude_mem.digest.prose import as_wish, fit_title, strip_dangling, to_past_tense
 from claude_mem.digest.titles import is_presentable
+from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.records import ObservationType
 from claude_mem.domain.text import shorten, single_line
 from claude_mem.domain.words import search_terms
 
-Row = dict[str, Any]
+Row = MemoryItem
 Terms = frozenset[str]
 T = TypeVar("T")
 
@@ -106,17 +107,21 @@ _FINDING = re.compile(r"(?:The |In |For )?(?:`x`|[A-Z][\w'-]*(?:[A-Z./_-]\w+|(?:
 _TEST = re.compile(r"^test_|(?:_test|\.test|\.spec|-test|Test|Tests)$")
 _LEAST_STEM = 5  # a shorter file name ("main", "util", "mod") is too common to identify the work
 _POLITE = re.compile(
-    r"(?i)(?:(?:ok|so|and|now|hey|please|actually)[, ]+)*(?:(?:can|could|would|will) (?:you|we)|let(?:'|’)?s|please|we (?:should|need to|want to)"
-    r"|i(?:'d| would) like (?:you )?to|i want (?:you )?to|i need (?:you )?to)(?: please| also| now)* "
+    r"(?i)(?:(?:ok|so|and|now|hey|please|actually)[, ]+)*(?:(?:can|could|would|will) (?:you|we)|let(?:'|’)?s|please"
+    r"|we (?:should|need to|want to)|i(?:'d| would) like (?:you )?to|i want (?:you )?to|i need (?:you )?to)"
+    r"(?: please| also| now)* "
 )
 _BECAUSE = re.compile(r",? (?:because|since|as) ")
 _FAULT_LABEL = re.compile(r"(?:Problem|Issue|Bug|Cause|Root [Cc]ause|The (?:problem|issue|bug)):\s+")
 _NOW_RIGHT = re.compile(r"(?P<label>Fixed: )(?=.{1,80}\b(?:is|are) now\b)")
 _WAS_FAULTY = re.compile(
-    r"\b(?:was|were) (?:being |never |not |only |incorrectly |wrongly |\w+ing )|\b(?:wasn't|weren't|didn't|only handled)\b"
+    r"\b(?:was|were) (?:being |never |not |only |incorrectly |wrongly |\w+ing )"
+    r"|\b(?:wasn't|weren't|didn't|only handled)\b"
 )
 # An idea, not a finding; or a finding that usually ends with the conversation, because something is done about it.
-_PASSING = re.compile(r"\b(?:could|would|should|currently|no longer used|unused|dead code|no \w+(?: \w+)? (?:issue|problem))\b")
+_PASSING = re.compile(
+    r"\b(?:could|would|should|currently|no longer used|unused|dead code|no \w+(?: \w+)? (?:issue|problem))\b"
+)
 _OPEN_QUESTION = "open question:"
 _TOPIC = re.compile(r"\s\(“[^”]{0,80}”\)$")
 # Steps that wait for the user's next prompt; any prompt settles them.
@@ -316,8 +321,8 @@ class PieceOfWork:
     title: Row
     others: tuple[Row, ...]
     at: tuple[int, int]  # the newest observation: its time and its id
-    session_id: int  # where the work began
-    last_session: int = 0  # where the work continued last
+    session_id: int | None  # where the work began
+    last_session: int | None = 0  # where the work continued last
     last_turn: int = 0
     is_informative: bool = True  # the title is informative
 
@@ -373,8 +378,15 @@ def _piece(group: Sequence[Row]) -> PieceOfWork | None:
         return None
     others = tuple(row for row in ranked if row is not title)
     last = group[-1]
-    at = {"at": time_and_id(last), "last_session": last["session_id"], "last_turn": last.get("prompt_number") or 0}
-    return PieceOfWork(title, others, session_id=group[0]["session_id"], is_informative=bool(informative), **at)
+    return PieceOfWork(
+        title,
+        others,
+        at=time_and_id(last),
+        session_id=group[0]["session_id"],
+        last_session=last["session_id"],
+        last_turn=last.get("prompt_number") or 0,
+        is_informative=bool(informative),
+    )
 
 
 def title_line(row: Row) -> str:
@@ -401,7 +413,7 @@ def weight(row: Row) -> int:
     """Return how well an observation represents its piece of work; a failure that was fixed ranks last."""
     if row.get("key", "").startswith(FIX_PREFIX):
         return -1
-    return WEIGHTS.get(row["type"], OTHER_WEIGHT) + COMMIT_WEIGHT * is_commit(row)
+    return WEIGHTS.get(row["type"] or "", OTHER_WEIGHT) + COMMIT_WEIGHT * is_commit(row)
 
 
 def has_title(row: Row) -> bool:
@@ -565,7 +577,7 @@ def distinct(items: Iterable[T], before: Iterable[str], *, title: Callable[[T], 
 # --- choice of work --------------------------------------------------------------------------------------------------
 
 
-def find_plain_piece(pieces: Sequence[PieceOfWork], session_id: int) -> list[PieceOfWork]:
+def find_plain_piece(pieces: Sequence[PieceOfWork], session_id: int | None) -> list[PieceOfWork]:
     """Return the newest piece of a session's work that has a faultless title, if none of its pieces is informative."""
     own = [piece for piece in pieces if piece.last_session == session_id]
     plain = (piece for piece in own if piece.title["type"] != DISCOVERY and is_faultless(title_line(piece.title)))
@@ -584,7 +596,7 @@ def choose_work(pieces: Sequence[PieceOfWork], *, most: int) -> list[PieceOfWork
     Pieces with an uninformative title are included only while there are few others.
     """
     most = min(most, MAX_WORK_LINES)
-    of_session: defaultdict[int, list[Terms]] = defaultdict(list)
+    of_session: defaultdict[int | None, list[Terms]] = defaultdict(list)
     candidates = []
     for piece in sorted(pieces, key=lambda piece: (-piece.is_informative, -piece.weight, -piece.at[0], -piece.at[1])):
         beside, own = of_session[piece.session_id], subject_terms(title_line(piece.title))
@@ -602,7 +614,7 @@ def choose_work(pieces: Sequence[PieceOfWork], *, most: int) -> list[PieceOfWork
 # --- choice of decisions and traps -----------------------------------------------------------------------------------
 
 
-def choose_knowledge(rows: Sequence[Row], turns: Sequence[Row], *, since: int, most: int) -> list[dict[str, object]]:
+def choose_knowledge(rows: Sequence[Row], turns: Sequence[Row], *, since: int, most: int) -> list[MemoryItem]:
     """Return decisions and traps that matter for the files in use, newest first.
 
     Going back in time, each one made since `since` adds itself, and each turn adds the newest one about the files it
@@ -620,7 +632,7 @@ def choose_knowledge(rows: Sequence[Row], turns: Sequence[Row], *, since: int, m
     return sorted(chosen_rows.values(), key=time_and_id, reverse=True)
 
 
-def drop_single_failures(rows: Sequence[Row]) -> list[dict[str, object]]:
+def drop_single_failures(rows: Sequence[Row]) -> list[MemoryItem]:
     """Return the decisions and traps without failures that occurred in a single session: a lasting one occurs again."""
     failures = [
         (row["session_id"], time_and_id(row), subject_terms(row["title"] or "")) for row in rows if is_failure(row)
@@ -639,18 +651,14 @@ def drop_single_failures(rows: Sequence[Row]) -> list[dict[str, object]]:
 # --- where the last sessions left off --------------------------------------------------------------------------------
 
 
-def find_main_request(turns: Sequence[Row]) -> dict[str, object] | None:
+def find_main_request(turns: Sequence[Row]) -> MemoryItem | None:
     """Return the turn whose request describes the last session best: the first that asks for work, or a question if no
     work was done.
 
     Requests such as "yes" and "commit this" describe nothing.
     """
     last = [turn for turn in turns if turn["session_id"] == turns[0]["session_id"]]
-    candidates = [
-        turn
-        for turn in reversed(last)
-        if is_clear_request(format_request(request_line(turn)))
-    ]
+    candidates = [turn for turn in reversed(last) if is_clear_request(format_request(request_line(turn)))]
     asked_for_work = (turn for turn in candidates if not is_question(request_line(turn)))
     is_talk = session_outcome(turns) in ("", "answered")
     return next(asked_for_work, candidates[0] if candidates and is_talk else None)
@@ -676,9 +684,7 @@ def session_outcome(turns: Sequence[Row]) -> str:
     return next((candidate for candidate in outcomes if candidate in _WORK_OUTCOMES), next(filter(None, outcomes), ""))
 
 
-def find_open_steps(
-    turns: Sequence[Row], observations: Sequence[Row], *, sessions: int
-) -> Iterator[tuple[dict[str, object], str]]:
+def find_open_steps(turns: Sequence[Row], observations: Sequence[Row], *, sessions: int) -> Iterator[tuple[Row, str]]:
     """Yield the open steps of the last sessions that nothing later covers, each with its turn.
 
     `turns` and `observations` have the newest first.

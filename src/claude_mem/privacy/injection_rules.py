@@ -145,6 +145,8 @@ _NOT_ASCII = re.compile("[^\x00-\x7f]+")
 
 
 _FILE = tomllib.loads((Path(__file__).parents[1] / "data" / "suspicion.toml").read_text("utf-8"))
+
+
 class ChainIndex:
     """The chains of a table, found by the keys of which every text with the chain has one."""
 
@@ -155,6 +157,10 @@ class ChainIndex:
             for key in chain.rarest:
                 self._numbers.setdefault(key, []).append(number)
         self._keys = frozenset(self._numbers)
+
+    @property
+    def chains(self) -> list[WordChain]:
+        return [chain for _, chain in self._chains]
 
     def possible(self, keys: Set[str]) -> Iterator[tuple[str, list[WordChain]]]:
         """Yield each rule of which a text with these keys may match a chain, with those chains, in the table's order."""
