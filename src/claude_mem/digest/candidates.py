@@ -88,7 +88,8 @@ def commit_title(commit: Commit) -> str:
     rest, scope = prose.to_past_tense(match["rest"]), match["scope"] or ""
     if match["type"] == "fix" and rest == match["rest"]:
         if _SAYS_WHAT_HOLDS.match(rest):
-            return prose.as_title(f"Fixed: {rest} ({scope})" if scope else f"Fixed: {rest}")
+            title = f"Fixed: {lowered(prose.as_title(rest))}"
+            return f"{title} ({scope})" if scope else title
         rest = f"Fixed {rest}"
     return prose.as_title(f"{scope}: {rest}" if scope and scope.lower() not in rest.lower() else rest)
 

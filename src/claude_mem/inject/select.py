@@ -369,11 +369,11 @@ def _piece(group: Sequence[Row]) -> PieceOfWork | None:
     ranked = sorted(
         group, key=lambda row: (-weight(row) - informativeness(title_line(row)), -row["created_at"], -row["id"])
     )
-    last_work = max((time_and_id(row) for row in group if row["type"] != DISCOVERY), default=(0, 0))
+    has_work = any(row["type"] != DISCOVERY for row in group)
     # A discovery does not say what the work was, and one made before the work may no longer be true.
-    current = (row for row in ranked if row["type"] != DISCOVERY or is_user_chosen(row) or not any(last_work))
+    current = [row for row in ranked if row["type"] != DISCOVERY or is_user_chosen(row) or not has_work]
     informative = next(filter(is_informative_row, current), None)
-    title = informative or next(filter(has_title, ranked), None)
+    title = informative or next(filter(has_title, [*current, *ranked]), None)
     if title is None:
         return None
     others = tuple(row for row in ranked if row is not title)
