@@ -233,6 +233,8 @@ def test_a_title_that_tells_little_gives_way_to_those_that_tell_more() -> None:
     assert not any("drawer" in line for line in told)
     few = [line for line in _lines(ProjectMemory("shop", recent=[*weak, *strong[:2]])) if line[0].isdigit()]
     assert len(few) == select.MIN_WORK_LINES, "a young project has nothing better"
+    talk = [_row(n, f"The drawer is now painted as paint{n} of can{n}", type="discovery") for n in range(1, 9)]
+    assert not [line for line in _lines(ProjectMemory("shop", recent=talk)) if line[0].isdigit()]
 
 
 def test_of_a_piece_of_work_the_best_title_is_told() -> None:

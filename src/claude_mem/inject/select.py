@@ -593,7 +593,7 @@ def _overlaps(one: Terms, other: Terms) -> bool:
 def choose_work(pieces: Sequence[PieceOfWork], *, most: int) -> list[PieceOfWork]:
     """Return the newest pieces of work, newest first, with only the most important ones of each session.
 
-    Pieces with an uninformative title are included only while there are few others.
+    Pieces with an uninformative title are included only while there are few others, and mere answers not even then.
     """
     most = min(most, MAX_WORK_LINES)
     of_session: defaultdict[int | None, list[Terms]] = defaultdict(list)
@@ -605,7 +605,7 @@ def choose_work(pieces: Sequence[PieceOfWork], *, most: int) -> list[PieceOfWork
         beside.append(own)
     newest = sorted(candidates, key=lambda piece: piece.at, reverse=True)
     informative = [piece for piece in newest if piece.is_informative][:most]
-    others = [piece for piece in newest if not piece.is_informative][
+    others = [piece for piece in newest if not piece.is_informative and piece.title["type"] != DISCOVERY][
         : max(0, min(MIN_WORK_LINES, most) - len(informative))
     ]
     return sorted([*informative, *others], key=lambda piece: piece.at, reverse=True)
