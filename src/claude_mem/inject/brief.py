@@ -44,8 +44,8 @@ from claude_mem.storage.records import ID_PREFIXES, Look, TimelinePoint
 WINDOW = 4  # up to this many consecutive lines are also checked as one text
 # How many rows are read. More than is ever shown, so that rows dropping out at the old end do not change the brief.
 RECENT, RULES, PINNED, DECISIONS, TURNS = 200, 50, 50, 100, 60
-LINE_TOKENS = 46  # room of each line, so that one more line never displaces two
-OPEN_SESSIONS, MAX_OPEN_STEPS = 3, 3  # sessions whose open steps count, and how many steps are shown
+LINE_TOKENS = 50  # room of each line, so that one more line never displaces two
+OPEN_SESSIONS, MAX_OPEN_STEPS = 2, 3  # sessions whose open steps count, and how many steps are shown
 MAX_OTHERS = 2  # further observations that the line of a piece of work names
 LEGEND_SHARE = 8  # the legend takes at most one eighth of the budget
 UNFINISHED = ("partly", "failed", "abandoned", "proposed")  # shown beside the work; finished work needs no remark
@@ -292,11 +292,13 @@ def _sections(memory: ProjectMemory, icons: Icons, slots: int) -> list[BriefSect
     slots_left, most = slots_left - len(pinned), most - len(pinned)
     titles_above = _titles([*rules, *pinned])
     work_pieces = group_work(memory.recent)
-    last = _last_session(memory, work_pieces, _share(slots_left, 3))
+    last = _last_session(memory, titles_above, work_pieces, _share(slots_left, 3))
     slots_left = min(slots_left - len(last.lines), most)
     session_texts = [line.bare_text for line in last.lines]
     newest_session = memory.turns[0]["session_id"] if memory.turns else 0
-    work_pieces = [piece for piece in work_pieces if piece.last_session == newest_session or not _is_plan(piece.title)]
+    work_pieces = [
+        piece for piece in work_pieces if not select.is_plan(piece.title) or _is_pending(piece.title, memory.turns)
+    ]
     work_pieces = select.distinct(work_pieces, [*titles_above, *session_texts], title=_title_of_piece)
     by_id = {row["id"]: row for row in (*memory.decisions, *filter(is_knowledge, memory.recent))}
     pool = select.drop_single_failures(sorted(by_id.values(), key=time_and_id, reverse=True))
@@ -305,7 +307,9 @@ def _sections(memory: ProjectMemory, icons: Icons, slots: int) -> list[BriefSect
     )
     since = memory.recent[-1]["created_at"] if memory.recent else 0
     decisions = select.choose_knowledge(pool, memory.turns, since=since, most=slots_left * 2 // 5)
-    work = select.choose_work(work_pieces, most=slots_left - len(decisions))
+    plain = select.find_plain_piece(work_pieces, newest_session)[: slots_left - len(decisions)] if last.title else []
+    others = [piece for piece in work_pieces if piece not in plain]
+    work = [*plain, *select.choose_work(others, most=slots_left - len(decisions) - len(plain))]
     own_pieces = [piece for piece in work if last.title and piece.last_session == newest_session]
     other_pieces = [piece for piece in work if piece not in own_pieces]
     open_lines = [line for line in last.lines if not line.text.startswith("Asked")]
@@ -334,9 +338,11 @@ def _distinct_rows(rows: Iterable[Row], before: Iterable[str]) -> list[MemoryIte
     return select.distinct(filter(has_title, rows), before, title=title_line)
 
 
-def _is_plan(row: Row) -> bool:
-    """Return whether a title announces a plan. Once another session follows, a plan was carried out or given up."""
-    return title_line(row).startswith(("Planned:", "Proposed:"))
+def _is_pending(plan: Row, turns: Sequence[Row]) -> bool:
+    """Return whether a plan is of the last session, and no work followed. Others were carried out or given up."""
+    later = [turn for turn in turns if select.time_and_id(turn) > (plan["created_at"], 0)]
+    is_last = bool(turns) and plan["session_id"] == turns[0]["session_id"]
+    return is_last and not any(turn.get("files_edited") and turn["outcome"] != "proposed" for turn in later)
 
 
 def _titles(rows: Iterable[Row]) -> list[str]:
@@ -347,28 +353,36 @@ def _title_of_piece(piece: PieceOfWork) -> str:
     return title_line(piece.title)
 
 
-def _last_session(memory: ProjectMemory, work_pieces: Sequence[PieceOfWork], most: int) -> BriefSection:
+def _last_session(
+    memory: ProjectMemory, titles_above: Sequence[str], work_pieces: Sequence[PieceOfWork], most: int
+) -> BriefSection:
     """Return the section about the last session: what it was asked, its outcome, and its open steps."""
     if not memory.turns or most < 1:
         return BriefSection("", ())
     result = select.session_outcome(memory.turns)
     title = f"### Last session ({_day(memory.turns[0]['created_at'])})"
     turn = select.find_main_request(memory.turns)
-    lines = [_request_line(turn)] if turn and not _is_request_covered(turn, work_pieces) else []
+    lines = [_request_line(turn)] if turn and not _is_request_covered(turn, titles_above, work_pieces) else []
     steps = select.find_open_steps(memory.turns, memory.recent, sessions=OPEN_SESSIONS)
     fresh = select.distinct(steps, [line.bare_text for line in lines], title=lambda step: step[1])
     room = min(MAX_OPEN_STEPS, most - len(lines))
     lines += [_open_step_line(turn, step, memory.turns[0]["session_id"]) for turn, step in fresh[:room]]
     return BriefSection(
-        f"{title}: {OUTCOMES.get(result, result)}" if result else title, lines, stands_alone=bool(result)
+        f"{title}: {OUTCOMES.get(result, result)}" if result else title, lines, stands_alone=result in UNFINISHED
     )
 
 
-def _is_request_covered(turn: Row, work_pieces: Sequence[PieceOfWork]) -> bool:
-    """Return whether the title of a piece of work already says what was asked, so that no separate line is needed."""
+def _is_request_covered(turn: Row, titles_above: Sequence[str], work_pieces: Sequence[PieceOfWork]) -> bool:
+    """Return whether a line above or the title of a piece of work already says what was asked."""
     request_terms = select.subject_terms(format_request(select.request_line(turn)))
-    titles = [select.subject_terms(_title_of_piece(piece)) for piece in work_pieces]
-    return any(select.is_alike(request_terms, title) or select.covers_terms(title, request_terms) for title in titles)
+    if select.repeats_any(format_request(select.request_line(turn)), map(select.subject_terms, titles_above)):
+        return True
+    titles = [(piece.last_session, select.subject_terms(_title_of_piece(piece))) for piece in work_pieces]
+    return any(
+        select.is_alike(request_terms, title)
+        or (session_id == turn["session_id"] and select.covers_terms(title, request_terms))
+        for session_id, title in titles
+    )
 
 
 def _request_line(turn: Row) -> BriefLine:
@@ -388,7 +402,7 @@ def _work_lines(
     outcomes = {(turn["session_id"], turn.get("prompt_number")): turn.get("outcome") or "" for turn in turns}
 
     def end(piece: PieceOfWork) -> str:
-        outcome = outcomes.get((piece.last_session, piece.last_turn), "")
+        outcome = outcomes.get((piece.title["session_id"], piece.title.get("prompt_number")), "")
         omits_outcome = is_commit(piece.title) or piece.title["type"] == "discovery" or outcome == shown_outcome
         return "" if omits_outcome else outcome
 
@@ -404,7 +418,7 @@ def _dated_line(
     numbers = [str(other["id"]) for other in others]
     also = [*numbers[:MAX_OTHERS], *([f"+{len(numbers) - MAX_OTHERS}"] if len(numbers) > MAX_OTHERS else [])]
     icon = icons.get(row["type"] or "", icons["change"])
-    end = f" — {OUTCOMES.get(outcome, outcome)}" if outcome in UNFINISHED and not _is_plan(row) else ""
+    end = f" — {OUTCOMES.get(outcome, outcome)}" if outcome in UNFINISHED and not select.is_plan(row) else ""
     end += "" if end.endswith(f" {Outcome.FAILED}") else state_note(row.get("state", UNKNOWN_STATE))
     return _line(row, f"{row['id']} {day} {icon}", f"{end} (also {' '.join(also)})" if also else end)
 
