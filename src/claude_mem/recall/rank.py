@@ -22,7 +22,8 @@ from claude_mem.digest.modes import ICONS
 from claude_mem.domain import ids, words
 from claude_mem.domain.text import estimate_tokens, make_storable, shorten
 from claude_mem.privacy.display import safe_line, trust_suffix, with_external_note
-from claude_mem.recall.matrix import Indexer, Nearness
+from claude_mem.recall.matrix import Indexer
+from claude_mem.recall.nearness import Nearness
 from claude_mem.storage.sqlite.engine import Connection, Database, Row
 from claude_mem.storage.sqlite.memory import anchors, search
 from claude_mem.storage.sqlite.memory.search import SearchFilter, WordScores
@@ -39,6 +40,7 @@ FLOOR = 0.05
 PROMPT_FLOOR = 0.45
 FILES_FLOOR = 0.25  # lower: predicting files needs less evidence than injecting text
 MAX_CANDIDATES = 500
+GROUPED_HITS, HITS_PER_GROUP = 200, 3
 SNIPPET, SNIPPET_BEFORE = 240, 60
 MAX_PROMPT_CHARS = 4_000  # characters: the beginning of a pasted log says as much as the whole
 KIND_BONUS = {"observation": 0.5, "summary": 0.2, "prompt": 0.1, "turn": 0.0}
@@ -253,6 +255,58 @@ def _lend_session_scores(candidates: Mapping[int, SearchCandidate]) -> None:
         candidate.score = (candidate.score + SESSION_SHARE * best[candidate.thread]) / (1 + SESSION_SHARE)
 
 
+# --- grouping ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HitGroup:
+    """The hits of one session or of one file, best first."""
+
+    key: str  # the path of the file, or the agent's own id of the session
+    score: float
+    hits: list[Hit]
+
+    @property
+    def best(self) -> list[Hit]:
+        """The hits that are shown."""
+        return self.hits[:HITS_PER_GROUP]
+
+    def as_item(self, by: str, *, explain: bool = False) -> dict[str, object]:
+        """Return the group as the API, the CLI and the tools show it: its best hits, and how many there are."""
+        best = [hit.as_item(explain=explain) for hit in self.best]
+        newest = max(hit.row["created_at"] for hit in self.hits)
+        project = self.hits[0].row["project"]
+        shown = {"group": by, "key": self.key, "project": project, "score": round(self.score, 4)}
+        return {**shown, "count": len(self.hits), "created_at": newest, "items": best}
+
+
+async def find_groups(db: Database, indexer: Indexer, question: SearchQuery, by: str) -> list[HitGroup]:
+    """Return one page of sessions or files, by the hits that belong to them."""
+    hits = await find_marked_hits(db, indexer, replace(question, limit=GROUPED_HITS, offset=0))
+    return group_hits(hits, by, order=question.order)[question.offset : question.offset + question.limit]
+
+
+def group_hits(hits: Sequence[Hit], by: str, *, order: str = "relevance") -> list[HitGroup]:
+    """Group hits by `session` or `file`. A group scores as its best hits do, so that a file that much of the right work
+    touched comes before one that was touched once; a hit that touched many files says less about each."""
+    grouped: defaultdict[tuple[int, str], list[Hit]] = defaultdict(list)
+    for hit in hits:
+        keys = [hit.row["content_session_id"]] if by == "session" else hit.row["files"]
+        for key in dict.fromkeys(keys):
+            if key:
+                grouped[hit.row["project_id"], key].append(hit)
+    groups = [HitGroup(key, _group_score(members, by), members) for (_, key), members in grouped.items()]
+    if order == "relevance":
+        return sorted(groups, key=lambda group: -group.score)
+    return groups  # the hits are in order of time, and so are the groups
+
+
+def _group_score(hits: Sequence[Hit], by: str) -> float:
+    if by == "session":
+        return hits[0].score
+    return sum(hit.score / math.sqrt(len(hit.row["files"])) for hit in hits[:HITS_PER_GROUP])
+
+
 # --- building hits ---------------------------------------------------------------------------------------------------
 
 
@@ -455,6 +509,17 @@ def format_hits(hits: Sequence[Hit]) -> str:
         for hit in hits
     ]
     return with_external_note("\n".join(lines), [hit.row for hit in hits]) + "\n"
+
+
+def format_groups(groups: Sequence[HitGroup]) -> str:
+    """Format groups for people and agents: the file or session on a line, its best hits below it."""
+    if not groups:
+        return "Nothing is remembered about that.\n"
+    lines = []
+    for group in groups:
+        lines.append(f"{safe_line(group.key)} ({len(group.hits)})")
+        lines += [f"  {_line(hit)}{trust_suffix(hit.row)}" for hit in group.best]
+    return with_external_note("\n".join(lines), [hit.row for group in groups for hit in group.best]) + "\n"
 
 
 def _line(hit: Hit) -> str:

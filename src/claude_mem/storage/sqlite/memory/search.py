@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -704,8 +704,10 @@ class PendingPassage:
     body: str
 
 
-def list_passages_without_vector(conn: Connection, model: str, *, limit: int) -> list[PendingPassage]:
-    """Return passages that have no vector of this model, newest first.
+def list_passages_without_vector(
+    conn: Connection, model: str, *, limit: int, newest: int | None = None
+) -> list[PendingPassage]:
+    """Return passages that have no vector of this model, newest first; with `newest`, from this document on.
 
     Turns and observations are enough: a turn's text contains its prompt and its summary, and its observations say the
     rest. A prompt is embedded only if its turn has no document.
@@ -722,9 +724,10 @@ def list_passages_without_vector(conn: Connection, model: str, *, limit: int) ->
            and (d.kind in ('observation', 'turn') or d.kind = 'prompt'
                 and not exists (select 1 from documents t where t.turn_id = d.turn_id and t.kind = 'turn')
                 and exists (select 1 from turns t where t.id = d.turn_id and t.closed_at is not null))
+           and d.id <= coalesce(?3, 9223372036854775807)
          order by d.id desc limit ?2
         """,
-        (model, limit),
+        (model, limit, newest),
     )
 
 
@@ -739,6 +742,20 @@ def get_passage_text(conn: Connection, document_id: int, part: int) -> tuple[str
 def store_vector(conn: Connection, document_id: int, part: int, *, model: str, hash_: str, vector: bytes) -> None:
     """Store the vector of a passage, with the hash of the text it was computed from."""
     conn.execute("insert or replace into vectors values (?, ?, ?, ?, ?)", (document_id, model, part, hash_, vector))
+
+
+def list_outdated_vectors(conn: Connection, models: Collection[str], *, limit: int) -> list[tuple[int, str, int]]:
+    """Return the keys of vectors that no longer belong to any of the known models."""
+    return fetch_tuples(
+        conn,
+        "select document_id, model, part from vectors where model not in (select value from json_each(?)) limit ?",
+        (encode_json(sorted(models)), limit),
+    )
+
+
+def delete_vectors(conn: Connection, keys: Sequence[tuple[int, str, int]]) -> None:
+    """Delete these vectors."""
+    conn.executemany("delete from vectors where (document_id, model, part) = (?, ?, ?)", keys)
 
 
 def take_deleted_vectors(conn: Connection) -> list[int]:

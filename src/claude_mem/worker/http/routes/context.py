@@ -174,8 +174,8 @@ async def preview_prompt_injection(service: Service, request: PromptQuery) -> Pr
 
 async def search(service: Service, request: SearchQuery) -> Page[MemoryItem] | Response:
     """`query`, `limit` (1–100), `offset`, `project`, `kind`, `obs_type`, `concepts`, `validity`, `files`, `dateStart`,
-    `dateEnd`, `host`, `session`, `orderBy`, `format`, `explain`, `typing` (the last word may be incomplete)
-    → `{items, hasMore, offset, limit}`, best first."""
+    `dateEnd`, `host`, `session`, `orderBy`, `format`, `explain`, `typing` (the last word may be incomplete), `group`
+    (`file` or `session`: one item for each, with its best records) → `{items, hasMore, offset, limit}`, best first."""
     await service.indexer.catch_up()
     text = request.query
     question = rank.SearchQuery(
@@ -185,6 +185,12 @@ async def search(service: Service, request: SearchQuery) -> Page[MemoryItem] | R
         offset=request.offset,
         order=request.order or "relevance",
     )
+    if request.group:
+        groups = await rank.find_groups(service.db, service.indexer, question, request.group)
+        if request.format == "text":
+            return PlainTextResponse(rank.format_groups(groups[: request.limit]))
+        items = [group.as_item(request.group, explain=request.explain) for group in groups]
+        return page(items, offset=request.offset, limit=request.limit)
     hits = await rank.find_marked_hits(service.db, service.indexer, question)
     if request.format == "text":
         return PlainTextResponse(rank.format_hits(hits[: request.limit]))
