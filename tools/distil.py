@@ -5,8 +5,8 @@ permits derived works) and from nothing else: the encoder embeds every piece of 
 above all nobody's memories, is needed.
 
 1. Embed each piece of the vocabulary; drop the placeholders `[unused0]`.
-2. Subtract the mean and project on the first principal components (PCA). Dividing a component by its deviation, to some
-   power, keeps the first few, which say little about a subject, from outweighing the others.
+2. Subtract the mean and project on the first principal components (PCA), except the very first. Dividing a component by
+   a power of its deviation keeps the first few, which say little about a subject, from outweighing the others.
 3. Weight each piece by its rarity. The vocabulary is sorted by frequency, so the rank says how rare a piece is (Zipf's
    law). Stop words count a tenth; punctuation counts nothing.
 4. Quantise to bytes with one factor for all rows: the length of a row is its weight.
@@ -30,7 +30,7 @@ from claude_mem.recall import embed, static
 MODELS = Path(__file__).parents[1] / "build" / "models"
 FIRST_BY_FREQUENCY = 1996  # the vocabulary begins with placeholders and single characters
 BATCH = 64
-WHITENING = 0.5
+SKIPPED, WHITENING = 1, 0.75
 STOP_WORD_WEIGHT = 0.1
 CLIP = 99.95  # percentile of the absolute values that becomes 127
 ABOUT = (
@@ -63,7 +63,8 @@ def embed_pieces(model: Path, vocabulary: dict[str, int], ids: list[int]) -> Row
         inputs = {"input_ids": tokens, "attention_mask": np.ones_like(tokens), "token_type_ids": np.zeros_like(tokens)}
         (states,) = session.run(None, inputs)
         rows[batch] = states[:, 0]
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
+    unit: Rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
+    return unit
 
 
 def weight(piece: str, token: int) -> float:
@@ -81,11 +82,10 @@ def reduce(rows: Rows, weights: list[float]) -> Rows:
     counted = factors > 0
     centred = rows - rows[counted].mean(axis=0)
     _, deviations, axes = np.linalg.svd(centred[counted], full_matrices=False)
-    axes *= np.sign(axes[np.arange(len(axes)), np.abs(axes).argmax(axis=1)])[
-        :, None
-    ]  # the sign of an axis is arbitrary
-    size = static.DIMENSIONS
-    projected: Rows = centred @ axes[:size].T / deviations[:size] ** WHITENING
+    largest = axes[np.arange(len(axes)), np.abs(axes).argmax(axis=1)]
+    axes *= np.sign(largest)[:, None]  # otherwise the sign of an axis is arbitrary
+    kept = slice(SKIPPED, SKIPPED + static.DIMENSIONS)
+    projected: Rows = centred @ axes[kept].T / deviations[kept] ** WHITENING
     projected *= factors[:, None]
     return projected
 
@@ -93,7 +93,8 @@ def reduce(rows: Rows, weights: list[float]) -> Rows:
 def quantise(rows: Rows) -> NDArray[np.uint8]:
     """Return the rows as bytes; `static.ZERO` stands for 0."""
     highest = np.percentile(np.abs(rows), CLIP)
-    return (np.clip(np.round(rows / highest * 127), -127, 127) + static.ZERO).astype(np.uint8)
+    quantised: NDArray[np.uint8] = (np.clip(np.round(rows / highest * 127), -127, 127) + static.ZERO).astype(np.uint8)
+    return quantised
 
 
 def as_file(pieces: list[str], rows: NDArray[np.uint8]) -> bytes:

@@ -1,8 +1,8 @@
 """All vectors of the built-in embedding in memory, compared with a query without numpy.
 
-One bit per dimension, its sign, is enough to find the closest few hundred of 100,000 texts in milliseconds: the bits of
-a text are one integer, and one call counts the bits in which two integers differ. The stored bytes then give the cosines
-of those few exactly. Neighbouring turns, which only adjust a score, are compared by their bits.
+One bit per dimension, its sign, is enough to find the closest few hundred of 100,000 texts in milliseconds: the bits
+of a text are one integer, and one call counts the bits in which two integers differ. The stored bytes then give the
+cosines of those few exactly. Neighbouring turns, which only adjust a score, are compared by their bits.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import threading
 from array import array
 from bisect import insort
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import mul
+from typing import Any
 
-from claude_mem.recall.nearness import NEAR_SHARE, SAVED_NEAR_MS, SHORT, Nearness
+from claude_mem.recall.nearness import SAVED_NEAR_MS, SHORT, Nearness
 from claude_mem.storage.sqlite.memory.search import StoredVector
 
 _EXACT_SLOTS = 2  # passages of a turn whose cosine is computed exactly
@@ -74,8 +75,11 @@ class _Block:
             if slot != last:
                 slots = self.groups[self.turns[last]].slots
                 slots[slots.index(last)] = slot
-            for column in (self.documents, self.turns, self.lengths, self.codes, self.vectors):
-                column[slot] = column[last]  # type: ignore[index]
+            columns: tuple[MutableSequence[Any], ...] = (
+                self.documents, self.turns, self.lengths, self.codes, self.vectors,
+            )  # fmt: skip
+            for column in columns:
+                column[slot] = column[last]
                 column.pop()
 
     def rows(self) -> Iterator[StoredVector]:
@@ -131,6 +135,7 @@ class CodeMatrix:
         project_ids: Sequence[int] | None = None,
         document_ids: Collection[int] | None = None,
         also_groups: Collection[int] = (),
+        near_share: float = 0.0,
         limit: int = 300,
     ) -> Nearness:
         code, values = _code(question), [float(value) for value in question]
@@ -149,15 +154,10 @@ class CodeMatrix:
                 for turn in view.turns_within(farthest) | (view.block.groups.keys() & set(also_groups)):
                     if (cosine := view.cosine(turn, values)) is not None:
                         raw[turn] = cosine
-                        smooth[turn] = view.with_neighbours(turn, cosine)
+                        smooth[turn] = view.with_neighbours(turn, cosine, near_share)
                         threads[turn] = view.block.groups[turn].thread
-            low = self._low(views)
-            span = max(max(smooth.values()) - low, 1e-9)
-            return Nearness({turn: (value - low) / span for turn, value in smooth.items()}, raw, threads)
-
-    def _low(self, views: Sequence[_View]) -> float:
-        """Return the cosine that counts as 0: that of the farthest text in scope."""
-        return self._cosines[max(d for view in views for d in view.distances if d <= self._dimensions)]
+            best = max(*smooth.values(), 1e-9)
+            return Nearness({turn: max(0.0, value / best) for turn, value in smooth.items()}, raw, threads)
 
 
 class _View:
@@ -184,7 +184,7 @@ class _View:
         best = sorted(slots, key=self.distances.__getitem__)[:_EXACT_SLOTS]
         return max((_cosine(self.block.vectors[slot], question) for slot in best), default=None)
 
-    def with_neighbours(self, turn: int, cosine: float) -> float:
+    def with_neighbours(self, turn: int, cosine: float, near_share: float) -> float:
         """Mix a turn's cosine with those of the two turns before and after it; the shorter the turn, the more."""
         block, group = self.block, self.block.groups[turn]
         length = max(block.lengths[slot] for slot in group.slots)
@@ -196,7 +196,7 @@ class _View:
         ]
         if not near:
             return cosine
-        share = NEAR_SHARE * min(1, SHORT / max(length, 1))
+        share = near_share * min(1, SHORT / max(length, 1))
         return (cosine + share * sum(near) / len(near)) / (1 + share)
 
 

@@ -89,9 +89,8 @@ class WordPiece:
         self._vocabulary = vocabulary
         self._unknown = vocabulary["[UNK]"]
         self._start, self._end = vocabulary["[CLS]"], vocabulary["[SEP]"]
-        self.split_word = lru_cache(maxsize=20_000)(
-            self._split_word
-        )  # cached: words repeat, and most time is spent here
+        # Cached: words repeat, and most time is spent here.
+        self.split_word = lru_cache(maxsize=20_000)(self._split_word)
 
     @classmethod
     def load(cls, tokenizer_json: Path) -> WordPiece:

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from claude_mem.domain.errors import OperationFailed
 from claude_mem.domain.reports import IndexState
-from claude_mem.recall import documents, models
+from claude_mem.recall import documents, static
 from claude_mem.recall.codes import CodeMatrix
 from claude_mem.recall.embed import Embedder
-from claude_mem.recall.nearness import NEAR_SHARE, SAVED_NEAR_MS, SHORT, Matrix, Nearness
+from claude_mem.recall.nearness import SAVED_NEAR_MS, SHORT, Matrix, Nearness
 from claude_mem.recall.static import StaticEmbedder
 from claude_mem.storage.sqlite.engine import Connection, Database
 from claude_mem.storage.sqlite.memory import search
@@ -74,7 +74,7 @@ class _Layout:
     threads: NDArray[np.int64]
     projects: NDArray[np.int64]
     at: NDArray[np.int64]
-    share: NDArray[np.float32]
+    shortness: NDArray[np.float32]
 
 
 class VectorMatrix:
@@ -154,6 +154,7 @@ class VectorMatrix:
         project_ids: Sequence[int] | None = None,
         document_ids: Sequence[int] | None = None,
         also_groups: Collection[int] = (),
+        near_share: float = 0.0,
         limit: int = 300,
     ) -> Nearness:
         np = self._np
@@ -171,7 +172,7 @@ class VectorMatrix:
                 scope &= np.isin(layout.projects, project_ids)
             if not scope.any():
                 return Nearness({}, {}, {})
-            smooth = _with_neighbours(np, raw, scope, layout)
+            smooth = _with_neighbours(np, raw, scope, layout, near_share)
             low, high = float(smooth[scope].min()), float(smooth[scope].max())
             normal = (smooth - low) / max(high - low, 1e-9)
             requested = (
@@ -208,11 +209,11 @@ class VectorMatrix:
         starts = np.flatnonzero(np.concatenate(([True], groups[1:] != groups[:-1])))
         first = order[starts]
         length = np.maximum.reduceat(meta[order, 5], starts)
-        share = (NEAR_SHARE * np.minimum(1, SHORT / np.maximum(length, 1))).astype(np.float32)
-        return _Layout(order, starts, meta[first, 2], meta[first, 3], meta[first, 1], meta[first, 4], share)
+        shortness = np.minimum(1, SHORT / np.maximum(length, 1)).astype(np.float32)
+        return _Layout(order, starts, meta[first, 2], meta[first, 3], meta[first, 1], meta[first, 4], shortness)
 
 
-def _with_neighbours(np: Any, raw: Any, scope: Any, layout: _Layout) -> Any:
+def _with_neighbours(np: Any, raw: Any, scope: Any, layout: _Layout, near_share: float) -> Any:
     """Mix each turn's score with those of the two turns before and after it; the shorter the turn, the more."""
     total, count, size = np.zeros_like(raw), np.zeros_like(raw), len(raw)
     for step in (1, 2):
@@ -225,7 +226,8 @@ def _with_neighbours(np: Any, raw: Any, scope: Any, layout: _Layout) -> Any:
             total[one] += np.where(related, raw[other], 0)
             count[one] += related
     mean = np.where(count > 0, total / np.maximum(count, 1), raw)
-    return (raw + layout.share * mean) / (1 + layout.share)
+    share = near_share * layout.shortness
+    return (raw + share * mean) / (1 + share)
 
 
 def make_matrix(embedder: Embedder) -> Matrix:
@@ -301,7 +303,9 @@ class Indexer:
         """Load the matrix from the database."""
         if self.embedder is None or self.matrix is None or self._loaded:
             return
-        while outdated := await self.db.read(search.list_outdated_vectors, models.VECTOR_NAMES, limit=PAGE):
+        while outdated := await self.db.read(
+            search.list_outdated_vectors, static.FAMILY, current=static.NAME, limit=PAGE
+        ):
             await self.db.write(search.delete_vectors, outdated)
         await self.db.write(search.take_deleted_vectors)
         after = (0, -1)

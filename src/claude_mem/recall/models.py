@@ -12,7 +12,6 @@ from claude_mem.recall.static import StaticEmbedder
 
 DEFAULT = embed.DEFAULT
 BUILT_IN, WORDS_ONLY = "static", "none"  # values of the setting `embedding_model` besides the names of encoders
-VECTOR_NAMES = frozenset({static.NAME, *embed.MODELS})  # under which vectors are stored
 NAMES = tuple(embed.MODELS)
 INSTALL = "pip install 'claude-mem-py[vectors]'"
 _ABOUT = {

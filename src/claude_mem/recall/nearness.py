@@ -8,8 +8,7 @@ from typing import Protocol
 
 from claude_mem.storage.sqlite.memory.search import StoredVector
 
-# A short text borrows from its neighbours: the share, and the length in characters below which it applies in full.
-NEAR_SHARE, SHORT = 0.3, 100
+SHORT = 100  # a text of so many characters borrows its full share from its neighbours, a longer one less
 SAVED_NEAR_MS = 600_000
 
 
@@ -46,7 +45,9 @@ class Matrix(Protocol):
         project_ids: Sequence[int] | None = None,
         document_ids: Sequence[int] | None = None,
         also_groups: Collection[int] = (),
+        near_share: float = 0.0,
         limit: int = 300,
     ) -> Nearness:
-        """Return the closest turns in scope, and the closeness of those in `also_groups`."""
+        """Return the closest turns in scope, and the closeness of those in `also_groups`. `near_share`: how much a
+        short turn borrows from the turns before and after it."""
         ...

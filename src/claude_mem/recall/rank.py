@@ -22,14 +22,27 @@ from claude_mem.digest.modes import ICONS
 from claude_mem.domain import ids, words
 from claude_mem.domain.text import estimate_tokens, make_storable, shorten
 from claude_mem.privacy.display import safe_line, trust_suffix, with_external_note
+from claude_mem.recall.embed import Embedder
 from claude_mem.recall.matrix import Indexer
 from claude_mem.recall.nearness import Nearness
+from claude_mem.recall.static import StaticEmbedder
 from claude_mem.storage.sqlite.engine import Connection, Database, Row
 from claude_mem.storage.sqlite.memory import anchors, search
 from claude_mem.storage.sqlite.memory.search import SearchFilter, WordScores
 
-# One set of weights, chosen on the development sets (bench/results/recall.md); similar values work as well.
-WORDS_WEIGHT, MEANING_WEIGHT = 0.35, 0.65
+
+@dataclass(frozen=True, slots=True)
+class MeaningWeights:
+    """How much meaning counts beside words, and how much a short turn borrows from its neighbours."""
+
+    share: float
+    near_share: float
+
+
+# One set of weights for an encoder and one for the built-in embedding, chosen by cross-validation over public data and
+# two projects (bench/results/recall.md); similar values work as well.
+ENCODER_WEIGHTS = MeaningWeights(share=0.65, near_share=0.3)
+BUILT_IN_WEIGHTS = MeaningWeights(share=0.58, near_share=1.0)
 SESSION_SHARE = 0.5  # share of a session's best score that its other turns get: related work is contiguous
 SIGNAL_WEIGHTS = {"commit": 0.5, "error": 0.4, "edited": 0.25, "read": 0.1, "command": 0.3, "branch": 0.2}
 RECENCY_BONUS, CONFIRMED_BONUS = 0.02, 0.02
@@ -155,14 +168,22 @@ async def rank_candidates(
     matrix, embedder = indexer.matrix, indexer.embedder
     if vector is None or matrix is None or embedder is None:
         return evidence, fuse_rankings(evidence, None, floor=question.floor)
+    weights = meaning_weights(embedder)
     near = await asyncio.to_thread(
         matrix.nearest,
         vector,
         project_ids=question.where.project_ids,
         document_ids=evidence.scope,
         also_groups=list(evidence.groups),
+        near_share=weights.near_share,
     )
-    return evidence, fuse_rankings(evidence, near, floor=question.floor, scale=embedder.scale)
+    ranked = fuse_rankings(evidence, near, floor=question.floor, scale=embedder.scale, meaning_share=weights.share)
+    return evidence, ranked
+
+
+def meaning_weights(embedder: Embedder) -> MeaningWeights:
+    """Return the weights for the vectors of this embedder."""
+    return BUILT_IN_WEIGHTS if isinstance(embedder, StaticEmbedder) else ENCODER_WEIGHTS
 
 
 def gather_evidence(conn: Connection, text: str, where: SearchFilter, *, with_scope: bool) -> SearchEvidence:
@@ -199,12 +220,17 @@ def _signals(conn: Connection, text: str, where: SearchFilter) -> list[search.Si
 
 
 def fuse_rankings(
-    evidence: SearchEvidence, near: Nearness | None, *, floor: float, scale: tuple[float, float] = (0.0, 1.0)
+    evidence: SearchEvidence,
+    near: Nearness | None,
+    *,
+    floor: float,
+    scale: tuple[float, float] = (0.0, 1.0),
+    meaning_share: float = ENCODER_WEIGHTS.share,
 ) -> list[SearchCandidate]:
     """Combine the rankings; return the candidates above the floor, best first."""
     candidates: dict[int, SearchCandidate] = {}
-    _add_words(candidates, evidence, share=WORDS_WEIGHT if near else 1.0)
-    _add_meaning(candidates, near, scale)
+    _add_words(candidates, evidence, share=1 - meaning_share if near else 1.0)
+    _add_meaning(candidates, near, scale, share=meaning_share)
     _add_signals(candidates, evidence.signals)
     for candidate in candidates.values():
         candidate.score = candidate.words + candidate.meaning + candidate.exact
@@ -226,14 +252,16 @@ def _add_words(candidates: dict[int, SearchCandidate], evidence: SearchEvidence,
         candidate.evidence = scored.weight(candidate.term_bits)
 
 
-def _add_meaning(candidates: dict[int, SearchCandidate], near: Nearness | None, scale: tuple[float, float]) -> None:
+def _add_meaning(
+    candidates: dict[int, SearchCandidate], near: Nearness | None, scale: tuple[float, float], *, share: float
+) -> None:
     if near is None:
         return
     unrelated, related = scale
     for group, score in near.scores.items():
         candidate = candidates.setdefault(group, SearchCandidate(group))
         candidate.thread = near.threads[group]
-        candidate.meaning = MEANING_WEIGHT * score
+        candidate.meaning = share * score
         candidate.evidence = max(candidate.evidence, (near.raw[group] - unrelated) / (related - unrelated))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -744,13 +744,10 @@ def store_vector(conn: Connection, document_id: int, part: int, *, model: str, h
     conn.execute("insert or replace into vectors values (?, ?, ?, ?, ?)", (document_id, model, part, hash_, vector))
 
 
-def list_outdated_vectors(conn: Connection, models: Collection[str], *, limit: int) -> list[tuple[int, str, int]]:
-    """Return the keys of vectors that no longer belong to any of the known models."""
-    return fetch_tuples(
-        conn,
-        "select document_id, model, part from vectors where model not in (select value from json_each(?)) limit ?",
-        (encode_json(sorted(models)), limit),
-    )
+def list_outdated_vectors(conn: Connection, family: str, *, current: str, limit: int) -> list[tuple[int, str, int]]:
+    """Return the keys of vectors of other versions of a model; the names of its versions begin with `family`."""
+    query = "select document_id, model, part from vectors where model glob ? || '*' and model != ? limit ?"
+    return fetch_tuples(conn, query, (family, current, limit))
 
 
 def delete_vectors(conn: Connection, keys: Sequence[tuple[int, str, int]]) -> None:
