@@ -247,10 +247,10 @@ class Indexer:
         self.embedder = embedder
         self.matrix = make_matrix(embedder) if embedder else None
         self._loaded = False
-        # Searching for documents without a vector is slow if there are many, so it is done only after a change, and
-        # goes on where the last batch ended.
+        # Searching for documents without a vector is slow if there are many, so it is done only after a change, and for
+        # many of them at once.
         self._changes, self._checked_changes = 1, 0
-        self._cursor: tuple[int, int | None] = (0, None)  # the change it belongs to, and the document to go on with
+        self._pending: tuple[int, list[search.PendingPassage]] = (0, [])  # since which change, and the newest of them
 
     @property
     def ready(self) -> bool:
@@ -322,14 +322,14 @@ class Indexer:
         changes = self._changes
         if self._checked_changes == changes:
             return False
-        newest = self._cursor[1] if self._cursor[0] == changes else None
-        pending_rows = await self.db.read(
-            search.list_passages_without_vector, self.embedder.name, newest=newest, limit=self.embedder.batch
-        )
-        if not pending_rows:
+        waiting = self._pending[1] if self._pending[0] == changes else []
+        if not waiting:
+            waiting = await self.db.read(search.list_passages_without_vector, self.embedder.name, limit=PAGE)
+        if not waiting:
             self._checked_changes = changes
             return False
-        self._cursor = (changes, pending_rows[-1].id)
+        pending_rows = waiting[: self.embedder.batch]
+        self._pending = (changes, waiting[self.embedder.batch :])
         try:
             blobs = await asyncio.to_thread(_embed, self.embedder, pending_rows)
         except OperationFailed as problem:

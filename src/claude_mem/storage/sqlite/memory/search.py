@@ -704,10 +704,8 @@ class PendingPassage:
     body: str
 
 
-def list_passages_without_vector(
-    conn: Connection, model: str, *, limit: int, newest: int | None = None
-) -> list[PendingPassage]:
-    """Return passages that have no vector of this model, newest first; with `newest`, from this document on.
+def list_passages_without_vector(conn: Connection, model: str, *, limit: int) -> list[PendingPassage]:
+    """Return passages that have no vector of this model, newest first.
 
     Turns and observations are enough: a turn's text contains its prompt and its summary, and its observations say the
     rest. A prompt is embedded only if its turn has no document.
@@ -718,16 +716,18 @@ def list_passages_without_vector(
         """
         select d.id, x.id - d.id * 1000 as part, d.kind, d.project_id, d.session_id, d.turn_id, d.created_at, x.title,
                x.body
-          from documents d join passages x on x.document_id = d.id
-         where not exists (select 1 from vectors v
-                            where v.document_id = d.id and v.model = ?1 and v.part = x.id - d.id * 1000)
-           and (d.kind in ('observation', 'turn') or d.kind = 'prompt'
-                and not exists (select 1 from documents t where t.turn_id = d.turn_id and t.kind = 'turn')
-                and exists (select 1 from turns t where t.id = d.turn_id and t.closed_at is not null))
-           and d.id <= coalesce(?3, 9223372036854775807)
-         order by d.id desc limit ?2
+          from (select x.id, d.id as document_id
+                  from documents d join passages x on x.document_id = d.id
+                 where not exists (select 1 from vectors v
+                                    where v.document_id = d.id and v.model = ?1 and v.part = x.id - d.id * 1000)
+                   and (d.kind in ('observation', 'turn') or d.kind = 'prompt'
+                        and not exists (select 1 from documents t where t.turn_id = d.turn_id and t.kind = 'turn')
+                        and exists (select 1 from turns t where t.id = d.turn_id and t.closed_at is not null))
+                 order by d.created_at desc, x.id limit ?2) w
+          join documents d on d.id = w.document_id join passages x on x.id = w.id
+         order by d.created_at desc, x.id
         """,
-        (model, limit, newest),
+        (model, limit),
     )
 
 
