@@ -111,10 +111,11 @@ def search(options: argparse.Namespace) -> int:
         provenance.json_group_lines(results["items"])
     elif options.json:
         provenance.json_lines(results["items"])
-    elif results["items"] and options.group:
-        _show_groups(results["items"], by=options.group)
     elif results["items"]:
-        _show_hits(results["items"], explain=options.explain)
+        if options.group:
+            _show_groups(results["items"], by=options.group)
+        else:
+            _show_hits(results["items"], explain=options.explain)
         if results["hasMore"]:
             output.info(f"more results: use `-n {min(2 * options.limit, 100)}`, or narrow the search")
     if not results["items"]:
