@@ -21,12 +21,14 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from claude_mem.capture import backfill
 from claude_mem.config import Config
 from claude_mem.domain.text import estimate_tokens
 from claude_mem.inject import brief
-from claude_mem.storage.sqlite.engine import Connection, fetch_value
+from claude_mem.storage.sqlite.database import SqliteTransaction
+from claude_mem.storage.sqlite.engine import fetch_value
 from claude_mem.storage.sqlite.memory import observations
 from claude_mem.worker.app import Service
 
@@ -87,22 +89,22 @@ def _write(service: Service, project: str, sessions: int, out: Path) -> None:
     print(f"{path.name}: {size}; with one note more, {new} new and {gone} gone")
 
 
-def _brief(conn: Connection, config: Config, note: str = "") -> str:
+def _brief(conn: SqliteTransaction, config: Config, note: str = "") -> str:
     """The brief of the project with most sessions; with a note, as if that had been saved a year after the last one."""
     project_id = fetch_value(conn, "select project_id from sdk_sessions group by 1 order by count(*) desc limit 1")
     known = brief.gather_memory(conn, [project_id], limit=config.context_observations)
     assert known is not None
     if note:
-        row = dict(known.recent[0]) if known.recent else {}
-        own = {
+        row: Any = dict(known.recent[0]) if known.recent else {}
+        own: Any = {
             "id": observations.get_newest_observation_id(conn) + 1,
             "title": note,
             "session_id": None,
             "key": "saved:1",
         }
         at = row.get("created_at", 0) + YEAR
-        fields = {"type": "discovery", "trust": "user", "files_modified": [], "files_read": [], "concepts": []}
-        known = replace(known, recent=[{**row, **own, **fields, "created_at": at}, *known.recent])
+        fields: Any = {"type": "discovery", "trust": "user", "files_modified": [], "files_read": [], "concepts": []}
+        known = replace(known, recent=[row | own | fields | {"created_at": at}, *known.recent])
     return brief.render_brief(known, budget_tokens=config.context_tokens)
 
 

@@ -38,10 +38,10 @@ from claude_mem.config import Config
 from claude_mem.digest.line_anchors import collect_lines
 from claude_mem.domain import anchors
 from claude_mem.inject import freshness
+from claude_mem.storage.records import Look, StoredAnchor, apply_looks, is_committed
 from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_one
 from claude_mem.storage.sqlite.journal.turns import load_turn
 from claude_mem.storage.sqlite.memory import anchors as store
-from claude_mem.storage.sqlite.memory.anchors import StoredAnchor
 from claude_mem.worker.app import Service
 
 RESULTS = Path(__file__).with_name("results")
@@ -314,7 +314,7 @@ def _judge_at(
     states = _freshness(items, looks)
     at_start = _freshness(items, freshness.look_at_files(str(root), items, seconds=60))
     counts = defaultdict(list)
-    for item in store.apply_looks(items, looks):
+    for item in apply_looks(items, looks):
         seen, known = (item.present & item.committed).bit_count(), item.committed.bit_count()
         about = f"{item.path} {seen}/{known} of {len(item.lines)} {item.moved_to}"
         counts[item.observation_id].append(about.strip())
@@ -344,12 +344,12 @@ def _mark(history: History, group: Sequence[StoredAnchor], started_at: int, unti
         if commit.at <= started_at + LANDING_DAYS * DAY_MS:
             lines = {item.path: history.hashes(blob) for item in group if (blob := commit.files.get(item.path, ""))}
             group = freshness.mark_committed(group, lines, is_default=True)
-    return group if store.is_committed(group) else [replace(item, committed=0, landed=0) for item in group]
+    return group if is_committed(group) else [replace(item, committed=0, landed=0) for item in group]
 
 
-def _freshness(items: Sequence[StoredAnchor], looks: Sequence[store.Look]) -> dict[int, anchors.Freshness]:
+def _freshness(items: Sequence[StoredAnchor], looks: Sequence[Look]) -> dict[int, anchors.Freshness]:
     groups: defaultdict[int, list[StoredAnchor]] = defaultdict(list)
-    for item in store.apply_looks(items, looks):
+    for item in apply_looks(items, looks):
         groups[item.observation_id].append(item)
     return {row_id: store.judge_freshness(group) for row_id, group in groups.items()}
 
@@ -393,7 +393,7 @@ def time_looks(conn: Connection, root: Path, commit: Commit) -> tuple[int, list[
     assert row is not None
     ids = store.list_anchored_ids(conn, row["id"], limit=freshness.START_RECORDS)
     items = store.list_anchors(conn, ids, str(root))
-    items = store.apply_looks(items, freshness.look_at_files(str(root), items, seconds=60, paths=list(commit.files)))
+    items = apply_looks(items, freshness.look_at_files(str(root), items, seconds=60, paths=list(commit.files)))
     unchanged = [_look_ms(root, items) for _ in range(SAMPLES)]
     for path in sorted({item.path for item in items} & commit.files.keys())[:CHANGED_FILES]:
         with (root / path).open("ab") as file:
@@ -401,7 +401,7 @@ def time_looks(conn: Connection, root: Path, commit: Commit) -> tuple[int, list[
     return len(ids), unchanged, [_look_ms(root, items) for _ in range(SAMPLES)]
 
 
-def _look_ms(root: Path, items: Sequence[store.StoredAnchor]) -> float:
+def _look_ms(root: Path, items: Sequence[StoredAnchor]) -> float:
     begin = time.perf_counter()
     freshness.look_at_files(str(root), items, seconds=60)
     return (time.perf_counter() - begin) * 1000

@@ -25,7 +25,8 @@ from claude_mem.config import Config
 from claude_mem.domain import anchors
 from claude_mem.domain.anchors import Anchor
 from claude_mem.inject import brief, freshness
-from claude_mem.storage.sqlite.engine import Connection, Database
+from claude_mem.storage.sqlite.database import Database
+from claude_mem.storage.sqlite.engine import Connection
 from claude_mem.storage.sqlite.memory import anchors as store
 from claude_mem.storage.sqlite.memory import observations
 

@@ -40,12 +40,12 @@ from claude_mem.config import Config
 from claude_mem.digest.line_anchors import collect_lines
 from claude_mem.domain import anchors
 from claude_mem.domain.anchors import Outcome
+from claude_mem.domain.memory_items import UNKNOWN_STATE, MemoryState
 from claude_mem.domain.records import Prompted
 from claude_mem.inject import freshness
 from claude_mem.storage.sqlite.engine import Connection, fetch_all
 from claude_mem.storage.sqlite.journal.turns import load_turn
 from claude_mem.storage.sqlite.memory import anchors as store
-from claude_mem.storage.sqlite.memory.anchors import MemoryState
 from claude_mem.worker.app import Service
 
 RESULTS = Path(__file__).with_name("results")
@@ -243,7 +243,7 @@ class Player:
             f" committed of {len(item.lines)}"
             for item in items
         )
-        state = states.get(row_id, store.UNKNOWN_STATE)
+        state = states.get(row_id, UNKNOWN_STATE)
         return Line(title, moment, survival, never, state, row_id in links, details)
 
 

@@ -23,7 +23,8 @@ from lab import Home, Lab, cpu_seconds, wait_until
 from claude_mem import hook
 from claude_mem.client import Client
 from claude_mem.recall import documents, embed, models, static
-from claude_mem.storage.sqlite.engine import Connection, Database
+from claude_mem.storage.sqlite.database import Database
+from claude_mem.storage.sqlite.engine import Connection
 from claude_mem.system import process
 from claude_mem.system.project_folders import identify_project
 

@@ -24,7 +24,8 @@ from claude_mem.config import (
 from claude_mem.curate import refine_on_demand
 from claude_mem.digest import modes
 from claude_mem.digest.request import RequestOptions, build_request
-from claude_mem.storage.sqlite.engine import Database, fetch_all
+from claude_mem.storage.sqlite.database import Database
+from claude_mem.storage.sqlite.engine import fetch_all
 from claude_mem.worker.http.api import ROUTES
 
 DOCS = Path(__file__).parent

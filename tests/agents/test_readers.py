@@ -18,7 +18,7 @@ from claude_mem.agents.canonical import TranscriptContent, TranscriptHead
 from claude_mem.capture import backfill
 from claude_mem.config import Config
 from claude_mem.domain.records import Prompted, Stopped, ToolUsed
-from claude_mem.storage.sqlite.journal.backfills import BackfillFile
+from claude_mem.storage.journal_records import BackfillFile
 from tests.support.lab import Lab
 
 Record = dict[str, Any]

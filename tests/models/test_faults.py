@@ -28,8 +28,8 @@ from claude_mem.digest.models.openai import OpenAI
 from claude_mem.digest.request import STRICT
 from claude_mem.domain import ids
 from claude_mem.domain.text import estimate_tokens_high
+from claude_mem.storage.journal_records import UNSEEN_VERDICTS, Breaker
 from claude_mem.storage.sqlite.journal import ledger
-from claude_mem.storage.sqlite.journal.ledger import Breaker
 from tests.models.server import (
     ANTHROPIC,
     BLANK,
@@ -151,7 +151,7 @@ class Scene:
 
     async def attempts(self) -> int:
         """Requests that a model may have seen."""
-        return sum(verdict not in ledger.UNSEEN_VERDICTS for verdict in await self.verdicts())
+        return sum(verdict not in UNSEEN_VERDICTS for verdict in await self.verdicts())
 
     async def breaker(self, provider: str = ANTHROPIC) -> Breaker:
         return await self.here.db.read(ledger.get_breaker, provider)

@@ -15,7 +15,8 @@ import pytest
 from claude_mem.cli.main import main
 from claude_mem.domain.errors import DatabaseTooNew, InvalidRequest, OperationFailed
 from claude_mem.storage.sqlite import backup, engine
-from claude_mem.storage.sqlite.engine import Database, open_reader
+from claude_mem.storage.sqlite.database import Database
+from claude_mem.storage.sqlite.engine import open_reader
 from tests.storage.test_portable import ALL, saved
 from tests.support.lab import Lab
 from tests.support.moving import Home, write
@@ -274,7 +275,7 @@ def test_the_log_of_what_was_there_is_not_applied_to_what_takes_its_place(
         raise OperationFailed("damaged")
 
     with backup.prepare_restore(copy, home.folder) as fresh:
-        monkeypatch.setattr(backup, "Database", refuse)
+        monkeypatch.setattr(backup, "Engine", refuse)
         kept = backup.replace_database(fresh, database, home.config.backups)
     assert kept is not None
     assert [kept.with_name(kept.name + side).read_bytes() for side in ("", "-wal", "-shm")] == list(left.values())

@@ -21,9 +21,9 @@ from claude_mem.digest.writer import LocalCompressor
 from claude_mem.domain import ids
 from claude_mem.domain.records import Digest, Turn
 from claude_mem.maintain.clock import Clock
+from claude_mem.storage.journal_records import Breaker
 from claude_mem.storage.sqlite.journal import jobs, ledger
 from claude_mem.storage.sqlite.journal.arrival_order import order_events
-from claude_mem.storage.sqlite.journal.ledger import Breaker
 from claude_mem.system.spool import Spool
 from claude_mem.worker.app import Service
 from tests.support import proof

@@ -18,7 +18,8 @@ from claude_mem.config import Config
 from claude_mem.domain import ids
 from claude_mem.domain.errors import OperationFailed
 from claude_mem.storage.sqlite import backup, checksums, damage, integrity, repair
-from claude_mem.storage.sqlite.engine import Connection, Database, fetch_value
+from claude_mem.storage.sqlite.database import Database
+from claude_mem.storage.sqlite.engine import Connection, fetch_value
 from claude_mem.storage.sqlite.journal import accounting, notices
 from claude_mem.worker import startup
 from claude_mem.worker.app import Service

@@ -22,8 +22,8 @@ from claude_mem import hook
 from claude_mem.config import load
 from claude_mem.domain import ids
 from claude_mem.domain.reports import DeletionProgress
+from claude_mem.storage.records import DeletionScope
 from claude_mem.storage.sqlite import backup, integrity
-from claude_mem.storage.sqlite.deletion.scopes import DeletionScope
 from claude_mem.storage.sqlite.engine import fetch_value
 from claude_mem.system import disk, process
 from claude_mem.system.disk import DroppedEventCounter

@@ -19,7 +19,7 @@ import pytest
 from claude_mem.capture import drain, turns
 from claude_mem.config import Config, load
 from claude_mem.domain.errors import OperationFailed
-from claude_mem.storage.sqlite.engine import Database
+from claude_mem.storage.sqlite.database import Database
 from claude_mem.system.project_folders import identify_project
 from claude_mem.system.spool import Spool
 from claude_mem.worker import app as service_

@@ -23,11 +23,13 @@ from claude_mem.domain.reports import EventAccount
 from claude_mem.maintain import maintenance
 from claude_mem.maintain.maintenance import DAY, HOUR, MINUTE
 from claude_mem.recall import rank, story
+from claude_mem.storage.journal_records import REFINE_JOB
+from claude_mem.storage.records import SearchFilter
 from claude_mem.storage.sqlite import backup, engine
-from claude_mem.storage.sqlite.engine import Database, fetch_all, fetch_value
+from claude_mem.storage.sqlite.database import Database
+from claude_mem.storage.sqlite.engine import fetch_all, fetch_value
 from claude_mem.storage.sqlite.journal import jobs, notices
 from claude_mem.storage.sqlite.memory import edits, search
-from claude_mem.storage.sqlite.memory.search import SearchFilter
 from claude_mem.system import disk
 from claude_mem.system.disk import ReserveFile
 from claude_mem.worker.app import Service
@@ -117,7 +119,7 @@ def test_a_turn_that_waits_for_better_words_keeps_its_events(lab: Lab) -> None:
     async def do(service: Service) -> None:
         now = ids.now_ms()
         turn = await service.db.read(fetch_value, "select min(id) from turns")
-        await service.db.write(jobs.enqueue_job, jobs.REFINE_JOB, f"{turn}.1", now=now)
+        await service.db.write(jobs.enqueue_job, REFINE_JOB, f"{turn}.1", now=now)
         await service.maintenance.apply_retention(now=now + 8 * DAY)
         assert await count(service, f"events where turn_id = {turn}") == 6
         assert await count(service, "events") == 6

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from claude_mem.config import Config, load
+from claude_mem.storage.records import Tombstone
 from claude_mem.storage.sqlite import backup, damage, repair
 from claude_mem.storage.sqlite.deletion import keyed_hash, tombstones
-from claude_mem.storage.sqlite.deletion.tombstones import Tombstone
 from claude_mem.system import audit_log
 from claude_mem.worker.app import Service
 from tests.reliability.test_damage import _sessions, open_and_tell

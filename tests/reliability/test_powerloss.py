@@ -22,7 +22,7 @@ import pytest
 from claude_mem import hook
 from claude_mem.capture import drain
 from claude_mem.config import Config, load
-from claude_mem.storage.sqlite.engine import Database
+from claude_mem.storage.sqlite.database import Database
 from claude_mem.system.spool import Spool, parse_envelope
 from tests.support import powerloss, proof
 from tests.support.lab import Lab

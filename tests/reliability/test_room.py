@@ -250,7 +250,7 @@ def _outside(lab: Lab) -> Iterator[tuple[str, tuple[int, int]]]:
 PACK = """
 import asyncio, os, sys
 from pathlib import Path
-from claude_mem.storage.sqlite.engine import Database
+from claude_mem.storage.sqlite.database import Database
 db = Database(Path(sys.argv[1]), backups=Path(sys.argv[1]).parent / "backups")
 seen = set()
 def look():

@@ -16,9 +16,9 @@ import pytest
 from claude_mem import hook
 from claude_mem.domain import ids
 from claude_mem.domain.errors import OperationFailed
+from claude_mem.storage.records import Tombstone
 from claude_mem.storage.sqlite import backup
 from claude_mem.storage.sqlite.deletion import keyed_hash, tombstones
-from claude_mem.storage.sqlite.deletion.tombstones import Tombstone
 from claude_mem.storage.sqlite.journal import notices
 from claude_mem.system import data_directory, process
 from claude_mem.worker import startup

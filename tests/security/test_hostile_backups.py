@@ -13,7 +13,7 @@ import pytest
 
 from claude_mem.domain.errors import ClaudeMemError, DatabaseDamaged, InvalidRequest, OperationFailed
 from claude_mem.storage.sqlite import backup, engine, external_db
-from claude_mem.storage.sqlite.engine import Database
+from claude_mem.storage.sqlite.database import Database
 from claude_mem.worker import startup
 from tests.storage.test_portable import ALL, saved
 from tests.support import proof

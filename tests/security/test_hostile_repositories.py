@@ -13,7 +13,7 @@ import pytest
 
 from claude_mem.domain import anchors
 from claude_mem.inject import freshness
-from claude_mem.storage.sqlite.memory.anchors import StoredAnchor
+from claude_mem.storage.records import StoredAnchor
 from claude_mem.system import git_files, git_objects, project_folders
 from claude_mem.system.git_objects import GitObjects
 from claude_mem.system.project_folders import identify_project

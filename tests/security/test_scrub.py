@@ -12,6 +12,7 @@ import apsw
 import pytest
 
 from claude_mem.domain import ids
+from claude_mem.storage.records import TextCleaner
 from claude_mem.storage.sqlite import backup, engine
 from claude_mem.storage.sqlite.deletion import redaction
 from claude_mem.storage.sqlite.engine import open_reader
@@ -228,7 +229,7 @@ def test_an_older_copy_is_cleaned_as_far_as_it_goes_and_keeps_its_version(tmp_pa
     conn.execute("insert into sdk_sessions (host, content_session_id, project_id, first_prompt, started_at, last_event_at)"
                  " values ('claude', 's', 1, ?, 1, 1)", (f"the key is {secret}",))  # fmt: skip
     conn.close()
-    clean = redaction.TextCleaner(lambda text: text.replace(secret, "[redacted]"), lambda body: body)
+    clean = TextCleaner(lambda text: text.replace(secret, "[redacted]"), lambda body: body)
     told: dict[str, int] = {}
     backup.rewrite_backup(path, lambda copy: told.update(redaction.redact_copy(copy, clean=clean, write=True)))
     assert told == {"sdk_sessions": 1}
@@ -239,7 +240,7 @@ def test_an_older_copy_is_cleaned_as_far_as_it_goes_and_keeps_its_version(tmp_pa
 def test_two_that_differed_only_in_a_secret_stay_two(tmp_path: Path) -> None:
     conn = open_reader(_two_alike(tmp_path / "a.db"))
     conn.close()
-    clean = redaction.TextCleaner(lambda text: re.sub(r"key-\d", "[redacted]", text), lambda body: body)
+    clean = TextCleaner(lambda text: re.sub(r"key-\d", "[redacted]", text), lambda body: body)
     backup.rewrite_backup(tmp_path / "a.db", lambda copy: redaction.redact_copy(copy, clean=clean, write=True))
     conn = open_reader(tmp_path / "a.db")
     keys = [row["key"] for row in conn.execute("select key from observations order by id")]

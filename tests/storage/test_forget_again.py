@@ -17,9 +17,9 @@ from claude_mem.domain import ids
 from claude_mem.domain.errors import OperationFailed
 from claude_mem.domain.reports import DeletionProgress
 from claude_mem.domain.text_pattern import MAX_WORDS, rare_words
+from claude_mem.storage.records import DeletionScope
 from claude_mem.storage.sqlite import backup, engine, self_check
 from claude_mem.storage.sqlite.deletion import deletions, tombstones
-from claude_mem.storage.sqlite.deletion.scopes import DeletionScope
 from claude_mem.storage.sqlite.engine import fetch_all, fetch_value, open_reader
 from claude_mem.storage.sqlite.journal import notices, retention
 from claude_mem.system import process

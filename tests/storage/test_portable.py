@@ -21,8 +21,8 @@ from claude_mem.domain import export_format
 from claude_mem.domain.errors import DatabaseTooNew, InvalidRequest, NotFound, OperationFailed
 from claude_mem.domain.export_format import ObservationRecord, ProjectRecord, PromptRecord, SessionRecord, SummaryRecord
 from claude_mem.maintain.maintenance import Maintenance
+from claude_mem.storage.journal_records import ImportRun
 from claude_mem.storage.sqlite.journal import imports
-from claude_mem.storage.sqlite.journal.imports import ImportRun
 from claude_mem.storage.sqlite.memory import projects as known
 from claude_mem.system.project_folders import identify_project
 from claude_mem.transfer import import_

@@ -16,7 +16,7 @@ import pytest
 from claude_mem import hook
 from claude_mem.config import Config
 from claude_mem.domain.errors import InvalidRequest
-from claude_mem.storage.sqlite.engine import Database
+from claude_mem.storage.sqlite.database import Database
 from claude_mem.storage.sqlite.journal import notices
 from claude_mem.storage.sqlite.memory import projects
 from claude_mem.system.project_folders import (

@@ -14,7 +14,8 @@ import pytest
 
 from claude_mem import hook
 from claude_mem.config import Config
-from claude_mem.storage.sqlite.engine import Connection, Database, fetch_all
+from claude_mem.storage.sqlite.database import Database
+from claude_mem.storage.sqlite.engine import Connection, fetch_all
 from claude_mem.storage.sqlite.journal import notices
 from claude_mem.storage.sqlite.memory import projects
 from claude_mem.system import git_files

@@ -17,11 +17,12 @@ from claude_mem.config import Config
 from claude_mem.domain import words
 from claude_mem.domain.text import make_storable
 from claude_mem.recall import documents
+from claude_mem.storage.records import PASSAGES_PER_DOCUMENT, SearchFilter
 from claude_mem.storage.sqlite import engine
-from claude_mem.storage.sqlite.engine import Connection, Database, Row, fetch_all, fetch_value
+from claude_mem.storage.sqlite.database import Database
+from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_value
 from claude_mem.storage.sqlite.journal import turns
 from claude_mem.storage.sqlite.memory import edits, observations, search
-from claude_mem.storage.sqlite.memory.search import SearchFilter
 from claude_mem.worker.app import Service
 from tests.support import proof
 from tests.support.amounts import many
@@ -55,8 +56,8 @@ def found(db: Database, question: str, where: SearchFilter | None = None) -> lis
     """The bodies or titles that words find, best first."""
     scored = db.read_now(search.score_by_words, words.search_terms(question), where or SearchFilter())
     best = sorted(scored.matches, key=lambda passage: -scored.matches[passage].score)
-    shown = db.read_now(search.load_hits, [passage // search.PASSAGES_PER_DOCUMENT for passage in best])
-    return [row["title"] or row["body"] for row in (shown[passage // search.PASSAGES_PER_DOCUMENT] for passage in best)]
+    shown = db.read_now(search.load_hits, [passage // PASSAGES_PER_DOCUMENT for passage in best])
+    return [row["title"] or row["body"] for row in (shown[passage // PASSAGES_PER_DOCUMENT] for passage in best)]
 
 
 # --- words -----------------------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ import pytest
 
 from claude_mem.config import load
 from claude_mem.domain import ids
+from claude_mem.storage.records import Tombstone
 from claude_mem.storage.sqlite.deletion import keyed_hash, tombstones
-from claude_mem.storage.sqlite.deletion.tombstones import Tombstone
 from claude_mem.system.spool import append_private
 from claude_mem.worker import startup
 from claude_mem.worker.app import Service

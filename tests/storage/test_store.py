@@ -10,8 +10,10 @@ import pytest
 from claude_mem.config import Config
 from claude_mem.domain.errors import DatabaseTooNew, LeaseLost, OperationFailed
 from claude_mem.domain.records import Job
+from claude_mem.storage.journal_records import ClaimOrder
 from claude_mem.storage.sqlite import engine
-from claude_mem.storage.sqlite.engine import Connection, Database, fetch_all, fetch_value
+from claude_mem.storage.sqlite.database import Database
+from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_value
 from claude_mem.storage.sqlite.journal import jobs
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "schema.sql"
@@ -165,7 +167,7 @@ def test_a_lane_takes_only_its_own_kinds_and_may_take_the_newest_first(db: Datab
     for number in (1, 2):
         db.write_now(jobs.enqueue_job, "refine", f"{number}.1", now=0)
     assert db.write_now(jobs.claim_job, ["compress"], now=1, lease=1) is None
-    newest = db.write_now(jobs.claim_job, ["refine"], now=1, lease=100, order=jobs.ClaimOrder.NEWEST)
+    newest = db.write_now(jobs.claim_job, ["refine"], now=1, lease=100, order=ClaimOrder.NEWEST)
     assert newest is not None
     assert newest.subject == "2.1"
     assert db.read_now(jobs.get_next_due_time, ["refine"]) == 0

@@ -8,7 +8,9 @@ import pytest
 
 from claude_mem.config import Config
 from claude_mem.domain.errors import InvalidRequest, NotFound
-from claude_mem.storage.sqlite.engine import Connection, Database
+from claude_mem.domain.memory_items import MemoryItem
+from claude_mem.storage.sqlite.database import Database
+from claude_mem.storage.sqlite.engine import Connection
 from claude_mem.storage.sqlite.journal import turns
 from claude_mem.storage.sqlite.memory import browse, projects, sessions
 from claude_mem.system.project_folders import project_from_name
@@ -56,7 +58,7 @@ def titles(db: Database, anchor: str, before: int, after: int, project_ids: list
     def look(conn: Connection) -> list[str]:
         middle = browse.parse_timeline_point(conn, anchor)
         rows = browse.list_timeline(conn, middle, before=before, after=after, project_ids=project_ids)
-        return [row["title"] for row in rows]
+        return [row["title"] or "" for row in rows]
 
     found: list[str] = db.read_now(look)
     db.close()
@@ -86,7 +88,7 @@ def test_a_date_is_a_moment_in_all_projects(db: Database) -> None:
 
 
 def test_files_and_names_come_along(db: Database) -> None:
-    def look(conn: Connection) -> list[dict[str, object]]:
+    def look(conn: Connection) -> list[MemoryItem]:
         return browse.list_timeline(conn, browse.parse_timeline_point(conn, "5"), before=0, after=0)
 
     (row,) = db.read_now(look)

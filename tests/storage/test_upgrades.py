@@ -16,12 +16,12 @@ import apsw
 import pytest
 
 from claude_mem.domain.errors import DatabaseTooNew, OperationFailed
+from claude_mem.storage.records import DeletionScope, TextCleaner, Tombstone
 from claude_mem.storage.sqlite import backup, former_names, repair
+from claude_mem.storage.sqlite.database import Database
 from claude_mem.storage.sqlite.deletion import deletions, keyed_hash, redaction, tombstones
-from claude_mem.storage.sqlite.deletion.redaction import TextCleaner
-from claude_mem.storage.sqlite.deletion.scopes import DeletionScope, find_affected_rows
-from claude_mem.storage.sqlite.deletion.tombstones import Tombstone
-from claude_mem.storage.sqlite.engine import Connection, Database, fetch_all, fetch_value, open_writer
+from claude_mem.storage.sqlite.deletion.scopes import find_affected_rows
+from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_value, open_writer
 from tests.reliability.test_io_errors import TROUBLE, failing
 from tests.support import proof, upgrading
 from tests.support.lab import Lab

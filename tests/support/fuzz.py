@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 from claude_mem import answers
 from claude_mem.agents import payload
@@ -15,7 +16,7 @@ from claude_mem.domain.errors import UnreadableEvent
 from claude_mem.domain.text import strip_invisible
 from claude_mem.inject import brief
 from claude_mem.privacy import secrets, tags
-from claude_mem.storage.sqlite.memory.browse import TimelinePoint
+from claude_mem.storage.records import TimelinePoint
 from claude_mem.system import spool
 from tests.unit import test_reply
 
@@ -72,14 +73,14 @@ def _header(host: str) -> bytes:
 def renderer(data: bytes) -> None:
     """Whatever is remembered, what is told stays within its fence, is seen as it is, and is cut out again whole."""
     texts = parts(data, 6)
-    row = {"id": 1, "created_at": 1_700_000_000_000, "type": texts[0], "title": texts[1], "narrative": texts[2],
+    row: Any = {"id": 1, "created_at": 1_700_000_000_000, "type": texts[0], "title": texts[1], "narrative": texts[2],
            "kind": "observation", "pinned": len(data) % 2, "concepts": [], "facts": [texts[3]], "files_modified": [],
            "files_read": [], "subtitle": texts[4], "session_id": 1, "trust": "user", "prompt_number": 1, "key": texts[0],
            "commit_id": texts[4]}  # fmt: skip
-    turn = {"id": 2, "session_id": 1, "created_at": 1_700_000_000_000, "request": texts[2], "completed": texts[3],
+    turn: Any = {"id": 2, "session_id": 1, "created_at": 1_700_000_000_000, "request": texts[2], "completed": texts[3],
             "next_steps": texts[5], "notes": texts[1], "outcome": "done", "provider": texts[0], "files_edited": [texts[4]]}  # fmt: skip
-    decision = {**row, "id": 3, "type": "decision", "title": texts[3], "trust": "tool"}
-    known = brief.ProjectMemory(texts[5] or "p", [{**row, "title": texts[4]}], [], [row, decision], [decision], [turn])
+    decision: Any = {**row, "id": 3, "type": "decision", "title": texts[3], "trust": "tool"}
+    known = brief.ProjectMemory(texts[5] or "p", [row | {"title": texts[4]}], [], [row, decision], [decision], [turn])
     for text in (
         brief.render_brief(known, budget_tokens=1500),
         brief.compose_update(known, budget_tokens=300).text,
@@ -87,7 +88,7 @@ def renderer(data: bytes) -> None:
     ):
         if text:
             _check_fence(text)
-    assert FENCE[1] not in brief.format_timeline([{**row, "kind": "prompt"}], TimelinePoint(0, 1, "prompt"))
+    assert FENCE[1] not in brief.format_timeline([row | {"kind": "prompt"}], TimelinePoint(0, 1, "prompt"))
 
 
 def _check_fence(text: str) -> None:

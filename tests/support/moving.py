@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from claude_mem.config import Config
 from claude_mem.domain import export_format, ids
+from claude_mem.storage.journal_records import ImportRun
 from claude_mem.storage.sqlite.journal import imports
-from claude_mem.storage.sqlite.journal.imports import ImportRun
 from claude_mem.transfer import export, import_
 from claude_mem.worker.app import Service
 

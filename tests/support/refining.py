@@ -79,10 +79,10 @@ class Place:
     async def rows(self, sql: str, *values: Any) -> list[dict[str, Any]]:
         return await self.db.read(lambda conn: [dict(row) for row in conn.execute(sql, values)])
 
-    async def observations(self) -> list[dict[str, Any]]:
+    async def observations(self) -> list[Any]:
         return await self.db.read(observations.list_memories, kind="observation", limit=50, offset=0)
 
-    async def summaries(self) -> list[dict[str, Any]]:
+    async def summaries(self) -> list[Any]:
         return await self.db.read(observations.list_memories, kind="summary", limit=50, offset=0)
 
     async def ledger(self) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any
 from claude_mem.domain import anchors
 from claude_mem.domain.anchors import Outcome
 from claude_mem.inject import freshness
-from claude_mem.storage.sqlite.memory.anchors import StoredAnchor, StoredOutcome, apply_looks
+from claude_mem.storage.records import StoredAnchor, StoredOutcome, apply_looks
 from claude_mem.system.git_objects import GitObjects
 from tests.support.lab import Lab
 

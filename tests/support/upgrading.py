@@ -19,7 +19,8 @@ import apsw
 
 from claude_mem.config import Config
 from claude_mem.storage.sqlite import backup, checksums, engine, former_names, integrity
-from claude_mem.storage.sqlite.engine import Connection, Database
+from claude_mem.storage.sqlite.database import Database
+from claude_mem.storage.sqlite.engine import Connection
 from claude_mem.storage.sqlite.memory import edits
 from claude_mem.worker.app import Service
 from tests.support import wounds

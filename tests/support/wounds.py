@@ -13,7 +13,8 @@ import apsw
 from claude_mem.config import Config
 from claude_mem.domain.errors import ClaudeMemError
 from claude_mem.storage.sqlite import backup, checksums, integrity
-from claude_mem.storage.sqlite.engine import Connection, Database, fetch_all
+from claude_mem.storage.sqlite.database import Database
+from claude_mem.storage.sqlite.engine import Connection, fetch_all
 from claude_mem.worker.app import Service
 from tests.support.lab import Lab
 

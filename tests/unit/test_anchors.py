@@ -13,7 +13,8 @@ from claude_mem.domain import anchors
 from claude_mem.domain.anchors import Freshness, Sighting
 from claude_mem.domain.records import Draft, ToolUsed, Turn
 from claude_mem.inject import freshness
-from claude_mem.storage.sqlite.memory.anchors import StoredAnchor, apply_looks, judge_freshness
+from claude_mem.storage.records import StoredAnchor, apply_looks
+from claude_mem.storage.sqlite.memory.anchors import judge_freshness
 
 CODE = "\n".join(f"def step_{number}(basket): return basket.total({number})" for number in range(30)) + "\n"
 

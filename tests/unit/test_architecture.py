@@ -83,6 +83,39 @@ def test_only_storage_contains_sql() -> None:
     assert elsewhere == set()
 
 
+def test_only_storage_mentions_a_connection() -> None:
+    """Other rooms are given a transaction, whose stores take and return records."""
+    elsewhere = {
+        f"{module(path)}:{node.lineno}"
+        for path in SOURCES
+        if room(module(path)) != "storage"
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if (isinstance(node, ast.Name) and node.id in ("Connection", "Cursor", "SqliteTransaction"))
+        or (isinstance(node, ast.Attribute) and ast.unparse(node) in ("apsw.Connection", "apsw.Cursor"))
+    }
+    assert elsewhere == set()
+
+
+# Who imports SQLite's modules beside the wiring in `worker.app`: parts that look after the database file itself, or after
+# copies of it, and the command line where no worker runs. The list may only become shorter.
+USES_SQLITE = {
+    "cli.backfill", "cli.doctor", "cli.install", "cli.transfer", "cli.worker",
+    "curate.deletion", "curate.erasure", "curate.redaction", "maintain.maintenance", "transfer.import_", "transfer.legacy",
+    "worker.app", "worker.http.api", "worker.http.routes.health", "worker.http.routes.transfer",
+    "worker.runner", "worker.serve", "worker.startup",
+}  # fmt: skip
+
+
+def test_only_a_few_modules_import_sqlite() -> None:
+    users = {
+        module(path).removeprefix("claude_mem.")
+        for path in SOURCES
+        if room(module(path)) != "storage"
+        if any(name.startswith("claude_mem.storage.sqlite") for name in imports(path))
+    }
+    assert users == USES_SQLITE
+
+
 def test_there_are_no_import_cycles() -> None:
     modules = {module(path) for path in SOURCES}
     graph = {module(path): {_owner(name, modules) for name in imports(path)} - {module(path)} for path in SOURCES}

@@ -16,6 +16,7 @@ from claude_mem import answers
 from claude_mem.answers import CONTEXT_CHARS, compose_answer
 from claude_mem.config import Config, value_limits
 from claude_mem.digest.modes import ICONS
+from claude_mem.domain.memory_items import UNKNOWN_STATE
 from claude_mem.domain.records import LOCAL, Draft, Summary, Turn
 from claude_mem.domain.text import estimate_tokens
 from claude_mem.inject import brief, triggers
@@ -24,16 +25,16 @@ from claude_mem.inject.select import find_open_steps
 from claude_mem.privacy import tags
 from claude_mem.privacy.display import neutralize_tags, safe_line
 from claude_mem.recall import rank
-from claude_mem.storage.sqlite.engine import Connection, Database
+from claude_mem.storage.sqlite.database import Database
+from claude_mem.storage.sqlite.engine import Connection
 from claude_mem.storage.sqlite.memory import observations
-from claude_mem.storage.sqlite.memory.anchors import UNKNOWN_STATE
 from tests.support import proof
 from tests.support.lab import Lab
 
 DAY = 86_400_000
 NOON = 1_700_000_000_000
 
-Row = dict[str, Any]
+Row = Any  # a `MemoryItem` with the fields that the test is about
 
 
 def _row(number: int, title: str = "Fixed the basket", **more: Any) -> Row:
@@ -545,7 +546,7 @@ def test_what_the_rules_of_the_first_version_took_for_open_is_not_told() -> None
     old = _turn(next_steps="Renamed the remaining till", outcome="")
     assert not [line for line in _lines(ProjectMemory("shop", recent=[_row(1)], turns=[old])) if "Open" in line]
     for more in ({"provider": "anthropic"}, {"writer": 1}):
-        assert "Open: Renamed the remaining till" in _lines(ProjectMemory("shop", turns=[{**old, **more}]))
+        assert "Open: Renamed the remaining till" in _lines(ProjectMemory("shop", turns=[old | more]))
 
 
 # --- one memory more -------------------------------------------------------------------------------------------------
@@ -695,8 +696,8 @@ def test_a_rule_is_told_until_a_later_one_takes_its_place(db: Database) -> None:
         lambda conn: conn.execute("update observations set superseded_by = ? where id = ?", (first["id"], second["id"]))
     )
     text = "\n".join(_brief(db))
-    assert first["title"] in text
-    assert second["title"] not in text
+    assert str(first["title"]) in text
+    assert str(second["title"]) not in text
 
 
 @pytest.mark.parametrize("trust", ["external", "suspect", "import"])

@@ -11,7 +11,7 @@ from claude_mem.digest import writer
 from claude_mem.domain.records import Author, Prompted, Stopped, Summary, ToolUsed, Turn
 from claude_mem.domain.text import single_line, strip_labels
 from claude_mem.inject import brief
-from claude_mem.storage.sqlite.engine import Database
+from claude_mem.storage.sqlite.database import Database
 from claude_mem.storage.sqlite.memory import observations
 from tests.support.lab import Lab
 
@@ -66,7 +66,7 @@ def test_a_list_is_told_in_one_line() -> None:
 
 def test_old_rows_are_told_without_their_labels() -> None:
     steps = "**Next steps:**\n- Next: wash the doors\n- **TODO:** dry the roofs"
-    row = {"id": 1, "session_id": 1, "created_at": 0, "request": "**Request:** paint the fence", "completed": "",
+    row: Any = {"id": 1, "session_id": 1, "created_at": 0, "request": "**Request:** paint the fence", "completed": "",
            "next_steps": steps, "notes": "Open: sweep the yard", "outcome": "partly", "provider": "local"}  # fmt: skip
     told = brief.render_brief(brief.ProjectMemory("shop", turns=[row]), budget_tokens=1500).splitlines()
     assert told[told.index("### Last session (1970-01-01): partly done") + 1 :][:4] == [

@@ -24,8 +24,8 @@ from claude_mem.recall.documents import split_text
 from claude_mem.recall.matrix import VectorMatrix, quantize
 from claude_mem.recall.nearness import Matrix, Nearness
 from claude_mem.recall.rank import Hit, SearchCandidate, SearchEvidence, SearchQuery, fuse_rankings
-from claude_mem.storage.sqlite.memory import edits, search
-from claude_mem.storage.sqlite.memory.search import PassageMatch, SearchFilter, StoredVector, WordScores
+from claude_mem.storage.records import DOCUMENT_KINDS, PassageMatch, SearchFilter, StoredVector, WordScores
+from claude_mem.storage.sqlite.memory import edits
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.api import build_app
 from tests.storage.test_search import DAY, MINUTE, NOW, _session, save
@@ -325,7 +325,9 @@ def test_scores_are_added_not_ranks() -> None:
     near = Nearness({1: 0.0, 2: 1.0}, {1: 0.5, 2: 0.9}, {1: 1, 2: 2})
     (first, second) = fuse_rankings(SearchEvidence(found, found.by_group(), [], None), near, floor=0)
     assert (first.group, second.group) == (2, 1)
-    assert first.words + first.meaning == pytest.approx((1 - rank.ENCODER_WEIGHTS.share) * 0.9 + rank.ENCODER_WEIGHTS.share)
+    assert first.words + first.meaning == pytest.approx(
+        (1 - rank.ENCODER_WEIGHTS.share) * 0.9 + rank.ENCODER_WEIGHTS.share
+    )
 
 
 # --- files and what is said ------------------------------------------------------------------------------------------
@@ -350,7 +352,7 @@ def test_a_prompt_brings_up_the_files_that_such_work_touched(lab: Lab, config: C
 
 
 def test_scores_are_finite_and_kinds_known() -> None:
-    assert set(rank.KIND_BONUS) == set(search.DOCUMENT_KINDS)
+    assert set(rank.KIND_BONUS) == set(DOCUMENT_KINDS)
     assert math.isfinite(SearchCandidate(1).score)
 
 

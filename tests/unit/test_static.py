@@ -20,9 +20,9 @@ from claude_mem.recall import embed, models, static
 from claude_mem.recall.codes import CodeMatrix
 from claude_mem.recall.matrix import quantize
 from claude_mem.recall.static import StaticEmbedder, split_text_words
+from claude_mem.storage.records import StoredVector
 from claude_mem.storage.sqlite.engine import Connection
 from claude_mem.storage.sqlite.memory import edits
-from claude_mem.storage.sqlite.memory.search import StoredVector
 from claude_mem.worker.app import Service
 from tests.storage.test_search import NOW, save
 from tests.unit.test_recall import ask, ready, titles

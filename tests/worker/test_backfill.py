@@ -23,7 +23,7 @@ from claude_mem.capture import backfill
 from claude_mem.config import Config
 from claude_mem.domain import ids
 from claude_mem.domain.errors import WorkerNotRunning
-from claude_mem.storage.sqlite.engine import Database
+from claude_mem.storage.sqlite.database import Database
 from claude_mem.storage.sqlite.journal import backfills
 from claude_mem.system import failpoints, process
 from claude_mem.worker.app import Service

@@ -17,6 +17,7 @@ from starlette.testclient import TestClient
 from claude_mem.config import Config
 from claude_mem.domain import ids
 from claude_mem.domain.records import Digest, Turn
+from claude_mem.storage.journal_records import BACKFILL_JOB, IMPORT_JOB, LedgerEntry
 from claude_mem.storage.sqlite.journal import imports, job_details, jobs, ledger
 from claude_mem.system.spool import Spool
 from claude_mem.worker.app import Service
@@ -126,10 +127,10 @@ def test_a_dropped_turn_is_waited_for_by_nobody_and_the_account_adds_up(http: Ht
     assert http.page()["jobs"] == [], "nor does it come back by itself"
 
 
-@pytest.mark.parametrize("kind", [*job_details.DROP_CONSEQUENCES, jobs.BACKFILL_JOB, "unheard of"])
+@pytest.mark.parametrize("kind", [*job_details.DROP_CONSEQUENCES, BACKFILL_JOB, "unheard of"])
 def test_every_kind_of_job_can_be_told_and_dropping_it_is_honest(http: Http, service: Service, kind: str) -> None:
     service.db.write_now(lambda conn: conn.execute("delete from jobs"))
-    if kind == jobs.IMPORT_JOB:
+    if kind == IMPORT_JOB:
         service.db.write_now(
             imports.create_import, Path(__file__), source="export", project="", untrusted=False, dry_run=False, now=1
         )
@@ -150,12 +151,12 @@ def test_every_kind_of_job_can_be_told_and_dropping_it_is_honest(http: Http, ser
         assert found["account"]["queued"] == 2
     else:
         assert found["jobs"] == []
-    if kind == jobs.IMPORT_JOB:
+    if kind == IMPORT_JOB:
         assert service.db.read_now(imports.get_import, 1).error == "dropped: no"
 
 
 def test_a_job_about_what_is_gone_is_still_told(http: Http, service: Service) -> None:
-    for kind in (*job_details.DROP_CONSEQUENCES, jobs.BACKFILL_JOB):
+    for kind in (*job_details.DROP_CONSEQUENCES, BACKFILL_JOB):
         service.db.write_now(jobs.enqueue_job, kind, "77.1", now=1)
     about = {row["kind"]: row["about"] for row in http.page()["jobs"] if not row["dead"]}
     assert all("deleted" in text for text in about.values())
@@ -263,7 +264,7 @@ def test_each_concern_has_words(http: Http) -> None:
 def test_cost_comes_day_by_day_and_by_model_or_project(http: Http, service: Service) -> None:
     now = ids.now_ms()
     for days, model, cost in ((0, "small", 10), (0, "large", 200), (2, "small", 30), (40, "small", 1)):
-        entry = ledger.LedgerEntry(
+        entry = LedgerEntry(
             purpose="refine", session_id=1, turn_id=1, project_id=1, provider="anthropic", model=model,
             input_tokens=1000, output_tokens=100, cost=cost,
         )  # fmt: skip

@@ -501,8 +501,8 @@ def test_a_form_that_can_not_be_read_is_not_thrown_away(own: Lab) -> None:
     "odd", ["", 'it\'s "so"\\n', "two\nlines\n", "'''", "ends in '", "\x00\x1f\x7f\r\n\t", "🦓 \u202e é", '"""\\']
 )
 def test_the_form_gives_back_whatever_was_in_it(odd: str) -> None:
-    item = {"id": 1, "project": odd, "type": "bugfix", "title": odd, "subtitle": None, "narrative": odd}
-    form = observations.format_form({**item, "facts": [odd, odd], "concepts": []})
+    item: Any = {"id": 1, "project": odd, "type": "bugfix", "title": odd, "subtitle": None, "narrative": odd}
+    form = observations.format_form(item | {"facts": [odd, odd], "concepts": []})
     found = tomllib.loads(form)
     assert (found["title"], found["narrative"], found["facts"]) == (odd, odd, [odd, odd])
     assert observations.changed_fields(form, form) == {}

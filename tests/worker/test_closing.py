@@ -14,6 +14,7 @@ from claude_mem.digest.merge import merge_reply
 from claude_mem.digest.models.base import Verdict
 from claude_mem.digest.reply import ParsedReply
 from claude_mem.domain import export_format
+from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.records import Digest, Summary, Turn
 from claude_mem.domain.text import CLOSING_CHARS, clip_closing
 from claude_mem.maintain.maintenance import DAY
@@ -401,7 +402,7 @@ def _without(conn: Any) -> None:
 
 
 def test_a_person_who_approves_the_summary_approves_it_too(held: Lab) -> None:
-    async def approve(service: Service) -> Row:
+    async def approve(service: Service) -> MemoryItem:
         await service.db.write(lambda conn: conn.execute("update session_summaries set verdict = 'approved'") and None)
         return await service.db.read(observations.get_memory, "summary", 1)
 

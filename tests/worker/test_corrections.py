@@ -15,10 +15,13 @@ from claude_mem.client import Client
 from claude_mem.config import Config
 from claude_mem.domain import export_format, ids
 from claude_mem.domain.errors import InvalidRequest, NotFound, OperationFailed
+from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.records import Turn
 from claude_mem.inject import brief, triggers
+from claude_mem.privacy.trust import is_injectable
 from claude_mem.recall import rank
-from claude_mem.storage.sqlite.engine import Connection, Database, Row, fetch_all, fetch_one, fetch_value
+from claude_mem.storage.sqlite.database import Database
+from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_one, fetch_value
 from claude_mem.storage.sqlite.journal import jobs, turns
 from claude_mem.storage.sqlite.memory import edits, observations
 from claude_mem.transfer import import_
@@ -43,7 +46,7 @@ def db(service: Service) -> Database:
     return service.db
 
 
-def get(db: Database, row_id: int) -> Row:
+def get(db: Database, row_id: int) -> MemoryItem:
     return db.read_now(observations.get_memory, "observation", row_id)
 
 
@@ -100,7 +103,7 @@ def test_the_rule_is_the_same_for_rows_and_in_sql(db: Database) -> None:
             may = (trust in observations.TRUSTED or verdict == "approved") and verdict != "wrong"
             db.write_now(_stand, row_id, trust, verdict)
             sql = f"select 1 from observations o where {observations.INJECTABLE}"
-            assert (observations.is_injectable(row), bool(db.read_now(fetch_value, sql))) == (may, may), row
+            assert (is_injectable(row), bool(db.read_now(fetch_value, sql))) == (may, may), row
 
 
 def test_a_wrong_one_is_neither_told_nor_found_until_it_is_right_again(service: Service, db: Database) -> None:
@@ -162,7 +165,7 @@ def test_what_is_held_is_read_along_its_indexes(db: Database) -> None:
     assert "TEMP B-TREE" not in listing
 
 
-def _history(lab: Lab, service: Service) -> list[Row]:
+def _history(lab: Lab, service: Service) -> list[MemoryItem]:
     """One turn with an edit and a failure that was mended: several observations and a summary."""
     lab.spool("UserPromptSubmit", prompt="Fix the empty basket", at=NOW)
     edit = {"file_path": str(lab.project / "basket.py"), "old_string": "def total(): 1", "new_string": "def total(): 2"}
@@ -264,8 +267,8 @@ def test_edits_are_noted_and_undone_one_by_one(db: Database) -> None:
     assert db.write_now(edits.undo_last_change, row_id, now=NOW + 4)["undone"] == "edited"
     assert get(db, row_id)["title"] == "Two"
     db.write_now(edits.undo_last_change, row_id, now=NOW + 5)
-    after = get(db, row_id)
-    changed = {name for name in after if after[name] != before[name]}
+    after: Any = get(db, row_id)
+    changed = {name for name in after if after[name] != before.get(name)}
     assert changed == {"pinned", "updated_at"}  # whose word it is, too, is as it was
     with pytest.raises(OperationFailed, match="nothing to undo"):
         db.write_now(edits.undo_last_change, row_id, now=NOW + 6)

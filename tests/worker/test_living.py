@@ -12,9 +12,10 @@ import apsw
 import pytest
 
 from claude_mem.domain.anchors import Freshness, Outcome
+from claude_mem.domain.memory_items import MemoryState
 from claude_mem.inject import freshness
 from claude_mem.storage import sqlite
-from claude_mem.storage.sqlite.memory.anchors import MemoryState, judge_freshness
+from claude_mem.storage.sqlite.memory.anchors import judge_freshness
 from claude_mem.system import git_objects
 from claude_mem.system.git_objects import GitObjects
 from tests.support.lab import Lab

@@ -14,7 +14,8 @@ import pytest
 from claude_mem.domain import anchors
 from claude_mem.domain.anchors import Freshness, Outcome
 from claude_mem.inject import freshness
-from claude_mem.storage.sqlite.memory.anchors import StoredAnchor, StoredOutcome, apply_looks, judge_freshness
+from claude_mem.storage.records import StoredAnchor, StoredOutcome, apply_looks
+from claude_mem.storage.sqlite.memory.anchors import judge_freshness
 from claude_mem.system import git_files, git_objects
 from claude_mem.system.git_objects import GitObjects
 from tests.support.repositories import CODE, NOW, OTHER, Repository

@@ -190,9 +190,10 @@ def test_search_lists_a_line_per_hit_with_its_date_and_what_reading_it_costs(sha
 @pytest.mark.parametrize("order", [(0, 1, 2, 0, 1), (2, 0, 2, 1, 0), (0, 0, 1, 0)])
 def test_search_keeps_the_order_of_rank_whatever_the_days(order: tuple[int, ...]) -> None:
     """The best hits of one day may stand above and below those of another."""
-    day_ms, same = 86_400_000, {"type": "bugfix", "project": "shop", "tokens": 10, "trust": "user"}
+    day_ms = 86_400_000
+    same: Any = {"type": "bugfix", "project": "shop", "tokens": 10, "trust": "user"}
     hits = [
-        rank.Hit(number, "observation", "A hit", 1 / number, {**same, "created_at": day * day_ms}, {})
+        rank.Hit(number, "observation", "A hit", 1 / number, same | {"created_at": day * day_ms}, {})
         for number, day in enumerate(order, start=1)
     ]
     lines = list(_hit_lines(hits, {}, more=False))[1:-1]

@@ -19,9 +19,10 @@ from starlette.testclient import TestClient
 from claude_mem import hook
 from claude_mem.config import Config, load
 from claude_mem.recall.matrix import VectorMatrix, quantize
-from claude_mem.storage.sqlite.engine import Connection, Database, fetch_all, fetch_value
+from claude_mem.storage.records import StoredVector
+from claude_mem.storage.sqlite.database import Database
+from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_value
 from claude_mem.storage.sqlite.memory import browse, projects
-from claude_mem.storage.sqlite.memory.search import StoredVector
 from claude_mem.system.project_folders import ResolvedProject, disabled_reason
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.api import build_app

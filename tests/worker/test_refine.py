@@ -19,9 +19,10 @@ from claude_mem.digest.models.base import Reply, Request, SessionCallback, Usage
 from claude_mem.digest.models.fake import FakeModel
 from claude_mem.digest.refine import ACTIONS, Action, breaker_pause_ms, session_to_resume
 from claude_mem.domain import ids
+from claude_mem.storage.journal_records import MAX_REFINE_ATTEMPTS, UNSEEN_VERDICTS, RefineAttempts
+from claude_mem.storage.records import MemorySession
 from claude_mem.storage.sqlite.journal import ledger, turns
 from claude_mem.storage.sqlite.memory import edits, sessions
-from claude_mem.storage.sqlite.memory.sessions import MemorySession
 from claude_mem.worker import app
 from tests.support.refining import GOOD, Place, place
 from tests.worker.test_backfill import Old
@@ -361,7 +362,7 @@ def test_no_failure_costs_a_memory_or_more_than_three_attempts(tmp_path: Path, v
             await here.db.write(lambda conn: conn.execute("update jobs set due_at = 0"))
             await here.service.refine_runner.step()
         assert (await here.observations(), await here.summaries()) == before
-        tried = [row for row in await here.ledger() if row["verdict"] not in ledger.UNSEEN_VERDICTS]
+        tried = [row for row in await here.ledger() if row["verdict"] not in UNSEEN_VERDICTS]
         assert len(tried) <= 3
         assert len(await here.ledger()) == len(model.requests)
         await here.check_account()
@@ -386,7 +387,7 @@ def test_every_failure_has_its_action() -> None:
     ],
 )
 def test_how_often_a_turn_may_be_tried(tries: list[str], may: bool) -> None:
-    assert ledger.RefineAttempts(tuple(tries)).may_retry is may
+    assert RefineAttempts(tuple(tries)).may_retry is may
 
 
 def test_an_answer_that_could_not_be_read_is_asked_for_more_strictly(tmp_path: Path) -> None:
@@ -694,4 +695,4 @@ def test_refine_is_the_only_kind_nobody_waits_for(tmp_path: Path) -> None:
 
 def test_the_deadline_of_a_step_is_longer_than_that_of_a_request() -> None:
     assert app.REFINE_SECONDS > http.CALL_SECONDS + 10
-    assert ledger.MAX_REFINE_ATTEMPTS == 3
+    assert MAX_REFINE_ATTEMPTS == 3

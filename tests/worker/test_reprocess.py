@@ -24,6 +24,7 @@ from claude_mem.domain.errors import NotFound
 from claude_mem.domain.records import WRITER_VERSION, Digest, Draft, Turn
 from claude_mem.maintain.maintenance import DAY
 from claude_mem.privacy.trust import USER
+from claude_mem.storage.journal_records import REPROCESS_JOB, TranscriptSource
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_value
 from claude_mem.storage.sqlite.journal import jobs, reprocessing
 from claude_mem.storage.sqlite.memory import edits
@@ -224,7 +225,7 @@ def test_raw_events_wait_for_the_writer_within_reason(old: Lab) -> None:
 def test_nobody_waits_for_it(old: Lab) -> None:
     async def ask(service: Service) -> tuple[int, int]:
         await service.db.write(reprocessing.enqueue_reprocessing, reprocessing.ALL_TURNS, now=ids.now_ms())
-        return await service.db.read(jobs.count_urgent_jobs), await service.db.read(jobs.count_jobs, jobs.REPROCESS_JOB)
+        return await service.db.read(jobs.count_urgent_jobs), await service.db.read(jobs.count_jobs, REPROCESS_JOB)
 
     assert Home(old.data).work(ask) == (0, 5)
 
@@ -251,9 +252,9 @@ def test_a_few_at_a_time(old: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def counts(service: Service) -> list[int]:
         await service.sweep()
-        seen = [await service.db.read(jobs.count_jobs, jobs.REPROCESS_JOB)]
+        seen = [await service.db.read(jobs.count_jobs, REPROCESS_JOB)]
         while await service.reprocess_runner.step():
-            seen.append(await service.db.read(jobs.count_jobs, jobs.REPROCESS_JOB))
+            seen.append(await service.db.read(jobs.count_jobs, REPROCESS_JOB))
         return seen
 
     seen = [count for count, _ in groupby(Home(old.data).work(counts))]  # other jobs of the runner change nothing
@@ -359,7 +360,7 @@ def test_a_prompt_that_a_later_part_marks_private_is_not_used(tmp_path: Path, mo
         talk.prompt("Round totals once", prompt_id)
         talk.call(prompt_id, prompt=prompt_id)
         talk.say("Totals are rounded once.")
-    source = reprocessing.TranscriptSource(str(talk.path), "claude", "s1", str(tmp_path))
+    source = TranscriptSource(str(talk.path), "claude", "s1", str(tmp_path))
     assert len(TranscriptReader(Config()).events(source, "p1")) == 3
     talk.prompt("<private>Round totals once</private>", "p1")
     assert TranscriptReader(Config()).events(source, "p1") == ()
@@ -433,7 +434,7 @@ def test_a_turn_that_fails_is_given_up_and_the_others_go_on(old: Lab, monkeypatc
         await service.run_until_idle()
         await service.run_until_idle()  # a sweep goes on after one that was given up
         await service.sweep()
-        assert await service.db.read(jobs.count_jobs, jobs.REPROCESS_JOB) == 0  # nobody asks for it again and again
+        assert await service.db.read(jobs.count_jobs, REPROCESS_JOB) == 0  # nobody asks for it again and again
         progress = await service.db.read(reprocessing.get_reprocess_progress)
         return msgspec.to_builtins(progress)  # type: ignore[no-any-return]
 

@@ -15,7 +15,8 @@ from starlette.testclient import TestClient
 from claude_mem.config import load
 from claude_mem.domain.records import Job, ToolUsed
 from claude_mem.recall.story import fetched_names
-from claude_mem.storage.sqlite.journal import injections, jobs, turns
+from claude_mem.storage.sqlite.journal import jobs, turns
+from claude_mem.storage.sqlite.journal.store import Journal
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.api import build_app
 from tests.support.lab import COMMANDS, Lab
@@ -239,7 +240,7 @@ def test_what_could_not_be_noted_is_told_all_the_same_and_logged(
     def fail(*_: Any, **__: Any) -> None:
         raise OSError("no room")
 
-    monkeypatch.setattr(injections, "add_injection_record", fail)
+    monkeypatch.setattr(Journal, "add_injection_record", fail)
     assert "rounded once" in desk.say("SessionStart", source="startup")
     assert "an injection could not be recorded" in caplog.text
 

@@ -11,13 +11,11 @@ are killed when a headless client exits.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from claude_mem.agents import transcript_lines
 from claude_mem.agents.base import Agent, LauncherCommands, Transcripts, agent_dir, is_installed
@@ -109,19 +107,10 @@ class _PendingClaudeCall:
     line: int
 
 
-class _ClaudeMark(msgspec.Struct):
-    """Where a part ended, with the state the next part needs. `lines` are offsets of lines to read again, such as a
-    tool call without a result."""
-
-    offset: int = 0
-    inside: bool = False  # the part ended inside a line that is too long
-    session: str = ""
+class _ClaudeMark(transcript_lines.Mark):
     line_session: str = ""
-    cwd: str = ""
     prompt_id: str = ""
-    private: bool = False
     at: int = 0
-    lines: list[int] = []
 
 
 def read(
@@ -129,9 +118,7 @@ def read(
 ) -> TranscriptContent:
     """Read a transcript; see `canonical.Reader`."""
     reader = _ClaudeReader(host, content_session_id, agent_id, own=content_session_id)
-    transcript_lines.read_records(path, reader.transcript, reader.take, offset=offset, over=over)
-    reader.transcript.offset = offset if reader.transcript.problem else reader.resume_at(reader.transcript.offset)
-    return reader.transcript
+    return transcript_lines.read_from(path, reader, offset=offset, over=over)
 
 
 def read_part(
@@ -146,25 +133,9 @@ def read_part(
     over: bool = True,
 ) -> tuple[TranscriptContent, str]:
     """Read one part of a transcript; see `canonical.PartReader`."""
-    start = (
-        msgspec.json.decode(mark, type=_ClaudeMark) if mark else _ClaudeMark(offset=offset, session=content_session_id)
-    )
+    start = transcript_lines.decode_mark(_ClaudeMark, mark, offset=offset, session=content_session_id)
     reader = _ClaudeReader(host, start.session, agent_id, own=content_session_id)
-    transcript = reader.transcript
-    with transcript_lines.record_problems(transcript), transcript_lines.open_transcript(path) as file:
-        if transcript_lines.valid_offset(path, start.offset) != start.offset:
-            start = _ClaudeMark(session=content_session_id)
-        reader.resume(start)
-        for line, record in transcript_lines.reread_records(file, start.lines):
-            reader.again(record, line)
-        place = transcript_lines.ReadPosition(start.offset, start.inside)
-        transcript_lines.read_records_from(file, transcript, reader.take, place, over=over, most=most)
-        if not place.ended:
-            transcript.closings.pop(reader.prompt_id, None)
-            return transcript, msgspec.json.encode(reader.mark(place)).decode()
-        if not over:
-            transcript.offset = reader.resume_at(place.offset)
-    return transcript, ""
+    return transcript_lines.read_part(path, reader, start, session=content_session_id, most=most, over=over)
 
 
 def read_head(path: Path) -> TranscriptHead:
@@ -225,13 +196,20 @@ class _ClaudeReader:
         self.closing_line = -1
         self.at = 0
 
-    def resume(self, mark: _ClaudeMark) -> None:
-        """Continue with the state at the end of the previous part."""
+    def resume(self, mark: _ClaudeMark, unfinished: Iterable[tuple[int, dict[str, Any]]]) -> None:
+        """Continue where a part ended, after reading its unfinished lines again."""
         self.transcript.content_session_id, self.transcript.cwd = mark.session, mark.cwd
         self.transcript.offset = mark.offset
         self.prompt_id, self.at, self.line_session = mark.prompt_id, mark.at, mark.line_session
         if mark.private:
             self.transcript.private.add(mark.prompt_id)
+        for line, record in unfinished:
+            if isinstance(record.get("message"), dict):
+                self._assistant(record, line)
+
+    def drop_open_closing(self) -> None:
+        """Drop the closing message of a turn that continues in the next part."""
+        self.transcript.closings.pop(self.prompt_id, None)
 
     def resume_at(self, place: int) -> int:
         """Return the offset of the next read, given where this one ended: the first tool call without a result."""
@@ -251,11 +229,6 @@ class _ClaudeReader:
             at=self.at,
             lines=sorted(unfinished - {-1})[-transcript_lines.MAX_REREAD_LINES :],
         )
-
-    def again(self, record: dict[str, Any], line: int) -> None:
-        """Process a line of an earlier part again."""
-        if isinstance(record.get("message"), dict):
-            self._assistant(record, line)
 
     def take(self, start: int, record: dict[str, Any]) -> None:
         """Process the record at offset `start`."""

@@ -256,20 +256,11 @@ class _PendingCodexCall:
     line: int
 
 
-class _CodexMark(msgspec.Struct):
-    """Where a part ended, with the state the next part needs. `lines` are offsets of lines to read again: calls without
-    an output or an end notice, and the last message."""
-
-    offset: int = 0
-    inside: bool = False  # the part ended inside a line that is too long
-    session: str = ""
+class _CodexMark(transcript_lines.Mark):
     turn_id: str = ""
-    cwd: str = ""
     at: int = 0
-    private: bool = False
     prompted: bool = False
-    lines: list[int] = []
-    failed: list[str] = []
+    failed: list[str] = msgspec.field(default_factory=list)
 
 
 def read(
@@ -277,12 +268,9 @@ def read(
 ) -> TranscriptContent:
     """Read a transcript; see `canonical.Reader`."""
     reader = _CodexReader(host, content_session_id, agent_id)
-    transcript = reader.transcript
     if offset:
         reader.begin(_meta(path))  # the first line applies to the whole file
-    transcript_lines.read_records(path, transcript, reader.take, offset=offset, over=over)
-    transcript.offset = offset if transcript.problem else reader.resume_at(transcript.offset)
-    return transcript
+    return transcript_lines.read_from(path, reader, offset=offset, over=over)
 
 
 def read_part(
@@ -297,25 +285,11 @@ def read_part(
     over: bool = True,
 ) -> tuple[TranscriptContent, str]:
     """Read one part of a transcript; see `canonical.PartReader`."""
-    start = (
-        msgspec.json.decode(mark, type=_CodexMark) if mark else _CodexMark(offset=offset, session=content_session_id)
-    )
+    start = transcript_lines.decode_mark(_CodexMark, mark, offset=offset, session=content_session_id)
     reader = _CodexReader(host, start.session, agent_id)
-    transcript = reader.transcript
     if start.offset:
         reader.begin(_meta(path))
-    with transcript_lines.record_problems(transcript), transcript_lines.open_transcript(path) as file:
-        if transcript_lines.valid_offset(path, start.offset) != start.offset:
-            start = _CodexMark(session=content_session_id)
-        reader.resume(start, transcript_lines.reread_records(file, start.lines))
-        place = transcript_lines.ReadPosition(start.offset, start.inside)
-        transcript_lines.read_records_from(file, transcript, reader.take, place, over=over, most=most)
-        if not place.ended:
-            transcript.closings.pop(reader.turn_id, None)
-            return transcript, msgspec.json.encode(reader.mark(place)).decode()
-        if not over:
-            transcript.offset = reader.resume_at(place.offset)
-    return transcript, ""
+    return transcript_lines.read_part(path, reader, start, session=content_session_id, most=most, over=over)
 
 
 def read_head(path: Path) -> TranscriptHead:
@@ -429,6 +403,10 @@ class _CodexReader:
         self.prompts.clear()
         if mark.prompted:
             self.prompts[mark.turn_id] = _IN_EARLIER_PART
+
+    def drop_open_closing(self) -> None:
+        """Drop the closing message of a turn that continues in the next part."""
+        self.transcript.closings.pop(self.turn_id, None)
 
     def _restore(self, mark: _CodexMark) -> None:
         self.turn_id, self.cwd, self.at = mark.turn_id, mark.cwd or self.cwd, mark.at

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from claude_mem.agents import transcript_lines
 from claude_mem.agents.base import Agent, LauncherCommands, Transcripts, agent_dir, is_installed
 from claude_mem.agents.canonical import (
@@ -174,18 +172,9 @@ Record = dict[str, Any]
 _SESSION = ("session.start", "session.resume")
 
 
-class _CopilotMark(msgspec.Struct):
-    """Where a part ended, with the state the next part needs. `lines` are offsets of lines to read again: calls without
-    a result, hook calls without a matching result, and the last message."""
-
-    offset: int = 0
-    inside: bool = False  # the part ended inside a line that is too long
-    session: str = ""
-    cwd: str = ""
+class _CopilotMark(transcript_lines.Mark):
     prompt_id: str = ""
     announced: bool = False
-    private: bool = False
-    lines: list[int] = []
 
 
 def read(
@@ -193,12 +182,9 @@ def read(
 ) -> TranscriptContent:
     """Read a transcript; see `canonical.Reader`."""
     reader = _CopilotReader(host, content_session_id)
-    transcript = reader.transcript
     if agent_id:
-        return transcript  # subagents have no files of their own
-    transcript_lines.read_records(path, transcript, reader.take, offset=offset, over=over)
-    transcript.offset = offset if transcript.problem else reader.resume_at(transcript.offset)
-    return transcript
+        return reader.transcript  # subagents have no files of their own
+    return transcript_lines.read_from(path, reader, offset=offset, over=over)
 
 
 def read_part(
@@ -213,27 +199,11 @@ def read_part(
     over: bool = True,
 ) -> tuple[TranscriptContent, str]:
     """Read one part of a transcript; see `canonical.PartReader`."""
-    start = (
-        msgspec.json.decode(mark, type=_CopilotMark)
-        if mark
-        else _CopilotMark(offset=offset, session=content_session_id)
-    )
+    start = transcript_lines.decode_mark(_CopilotMark, mark, offset=offset, session=content_session_id)
     reader = _CopilotReader(host, start.session)
-    transcript = reader.transcript
     if agent_id:
-        return transcript, ""
-    with transcript_lines.record_problems(transcript), transcript_lines.open_transcript(path) as file:
-        if transcript_lines.valid_offset(path, start.offset) != start.offset:
-            start = _CopilotMark(session=content_session_id)
-        reader.resume(start, transcript_lines.reread_records(file, start.lines))
-        place = transcript_lines.ReadPosition(start.offset, start.inside)
-        transcript_lines.read_records_from(file, transcript, reader.take, place, over=over, most=most)
-        if not place.ended:
-            transcript.closings.pop(reader.prompt_id, None)
-            return transcript, msgspec.json.encode(reader.mark(place)).decode()
-        if not over:
-            transcript.offset = reader.resume_at(place.offset)
-    return transcript, ""
+        return reader.transcript, ""
+    return transcript_lines.read_part(path, reader, start, session=content_session_id, most=most, over=over)
 
 
 def read_head(path: Path) -> TranscriptHead:
@@ -285,6 +255,10 @@ class _CopilotReader:
         self._restore(mark)
         self.transcript.events.clear()
         self.transcript.lines.clear()
+
+    def drop_open_closing(self) -> None:
+        """Drop the closing message of a turn that continues in the next part."""
+        self.transcript.closings.pop(self.prompt_id, None)
 
     def _restore(self, mark: _CopilotMark) -> None:
         self.transcript.content_session_id, self.transcript.cwd = mark.session, mark.cwd

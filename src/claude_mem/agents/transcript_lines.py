@@ -13,13 +13,13 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -65,6 +65,77 @@ class ReadPosition:
     offset: int
     inside: bool = False
     ended: bool = False
+
+
+class Mark(msgspec.Struct, kw_only=True):
+    """Where a part ended, with the state that the next part needs. Each agent adds fields of its own.
+
+    `inside`: the part ended inside a line that is too long. `lines`: offsets of lines that are read again, such as a
+    tool call without a result.
+    """
+
+    offset: int = 0
+    inside: bool = False
+    session: str = ""
+    cwd: str = ""
+    private: bool = False
+    lines: list[int] = []
+
+
+M = TypeVar("M", bound=Mark)
+
+
+class RecordReader(Protocol[M]):
+    """What turns the records of one agent's transcript into events."""
+
+    transcript: TranscriptContent
+
+    def take(self, start: int, record: dict[str, Any]) -> None:
+        """Process the record at offset `start`."""
+
+    def resume_at(self, place: int) -> int:
+        """Return the offset of the next read, given where this one ended: the first record that lacks its result."""
+
+    def mark(self, place: ReadPosition) -> M:
+        """Return the mark from which the next part continues."""
+
+    def resume(self, mark: M, unfinished: Iterable[tuple[int, dict[str, Any]]]) -> None:
+        """Continue where a part ended, after reading its unfinished records again."""
+
+    def drop_open_closing(self) -> None:
+        """Drop the closing message of a turn that continues in the next part."""
+
+
+def read_from(path: Path, reader: RecordReader[M], *, offset: int, over: bool) -> TranscriptContent:
+    """Read a transcript from an offset to its end; see `canonical.Reader`."""
+    transcript = reader.transcript
+    read_records(path, transcript, reader.take, offset=offset, over=over)
+    transcript.offset = offset if transcript.problem else reader.resume_at(transcript.offset)
+    return transcript
+
+
+def decode_mark(kind: type[M], mark: str, *, offset: int, session: str) -> M:
+    """Return the mark as a record, or the start of a file if there is none yet."""
+    return msgspec.json.decode(mark, type=kind) if mark else kind(offset=offset, session=session)
+
+
+def read_part(
+    path: Path, reader: RecordReader[M], start: M, *, session: str, most: int, over: bool
+) -> tuple[TranscriptContent, str]:
+    """Read one part of a transcript; see `canonical.PartReader`."""
+    transcript = reader.transcript
+    with record_problems(transcript), open_transcript(path) as file:
+        if valid_offset(path, start.offset) != start.offset:
+            start = type(start)(session=session)
+        reader.resume(start, reread_records(file, start.lines))
+        place = ReadPosition(start.offset, start.inside)
+        read_records_from(file, transcript, reader.take, place, over=over, most=most)
+        if not place.ended:
+            reader.drop_open_closing()
+            return transcript, msgspec.json.encode(reader.mark(place)).decode()
+        if not over:
+            transcript.offset = reader.resume_at(place.offset)
+    return transcript, ""
 
 
 def read_records(

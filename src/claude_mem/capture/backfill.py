@@ -9,7 +9,7 @@ files of its subagents; then its turns are digested.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,12 +24,8 @@ from claude_mem.config import Config
 from claude_mem.domain import ids
 from claude_mem.domain.records import Event, Job, Status, StreamEvent
 from claude_mem.domain.text import make_storable
-from claude_mem.storage.base import Commit, write_nothing
-from claude_mem.storage.sqlite.deletion import tombstones
-from claude_mem.storage.sqlite.engine import Connection, Database
-from claude_mem.storage.sqlite.journal import backfills, jobs, turns
-from claude_mem.storage.sqlite.journal.backfills import BackfillFile
-from claude_mem.storage.sqlite.memory import projects, sessions
+from claude_mem.storage.base import Commit, Database, Transaction, write_nothing
+from claude_mem.storage.journal_records import DIGEST_BACKFILLED_JOB, BackfillFile, TranscriptFile
 from claude_mem.system import untrusted_files
 from claude_mem.system.failpoints import failpoint
 from claude_mem.system.project_folders import ResolvedProject, identify_project
@@ -66,9 +62,9 @@ class BackfillPart:
     mark: str
 
 
-def enqueue_files(conn: Connection, *paths: Path, now: int) -> None:
+def enqueue_files(tx: Transaction, *paths: Path, now: int) -> None:
     """Enqueue reading these files, except those that were read and have not changed since."""
-    backfills.enqueue_transcripts(conn, backfills.stat_transcripts(paths), now=now)
+    tx.journal.enqueue_transcripts(stat_transcripts(paths), now=now)
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -76,7 +72,7 @@ def enqueue_files(conn: Connection, *paths: Path, now: int) -> None:
 
 async def backfill(job: Job, *, db: Database, config: Config) -> Commit:
     """Read the next part of a file and return the transaction that stores it."""
-    file = await db.read(backfills.find_backfill_file, job.subject)
+    file = await db.read(lambda tx: tx.journal.find_backfill_file(job.subject))
     if file is None:
         return write_nothing
     part = await asyncio.to_thread(read_part, file, config)
@@ -176,40 +172,39 @@ def _unrecognised_reason(path: Path) -> str:
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def _skip_file(conn: Connection, *, file: BackfillFile, skipped: SkippedFile) -> Sequence[StreamEvent]:
+def _skip_file(tx: Transaction, *, file: BackfillFile, skipped: SkippedFile) -> Sequence[StreamEvent]:
     """Skip the file. What was stored from it before stays and is digested."""
     if file.session_id:
-        _close_session(conn, file.session_id, opened=file.opened)
-        _enqueue_digests(conn, file.session_id, now=ids.now_ms())
+        _close_session(tx, file.session_id, opened=file.opened)
+        _enqueue_digests(tx, file.session_id, now=ids.now_ms())
     state = "read" if file.session_id else "skipped"
-    backfills.finish_backfill_file(conn, file, host=skipped.host, state=state, problem=skipped.problem)
+    tx.journal.finish_backfill_file(file, host=skipped.host, state=state, problem=skipped.problem)
     return ()
 
 
-def _store_part(conn: Connection, *, file: BackfillFile, part: BackfillPart) -> Sequence[StreamEvent]:
+def _store_part(tx: Transaction, *, file: BackfillFile, part: BackfillPart) -> Sequence[StreamEvent]:
     """Store a part, and enqueue the next one or record the end of the file."""
     now = ids.now_ms()
-    session_id, opened = _find_or_open_session(conn, file, part, now=now)
+    session_id, opened = _find_or_open_session(tx, file, part, now=now)
     news: list[StreamEvent] = []
     if session_id:
-        session = sessions.get_session(conn, session_id)
+        session = tx.memory.get_session(session_id)
         events = [replace(event, content_session_id=session.content_session_id) for event in part.events]
-        news = transcripts.add_missing_events(conn, session, events, now=now)
+        news = transcripts.add_missing_events(tx, session, events, now=now)
     if session_id and not file.agent:
-        sessions.advance_last_event(
-            conn, session_id, max((event.at for event in part.events), default=0), opened_by_us=opened
+        tx.memory.advance_last_event(
+            session_id, max((event.at for event in part.events), default=0), opened_by_us=opened
         )
         if not part.mark:  # the end of the session's own file
-            _close_session(conn, session_id, opened=opened)
+            _close_session(tx, session_id, opened=opened)
             if opened and not file.path.endswith(".gz"):  # a resumed session need not be read again from the start
-                sessions.set_transcript_offset(conn, session_id, part.offset)
-        transcripts.add_closing_messages(conn, sessions.get_session(conn, session_id), part.closings, news, now=now)
+                tx.journal.set_transcript_offset(session_id, part.offset)
+        transcripts.add_closing_messages(tx, tx.memory.get_session(session_id), part.closings, news, now=now)
     failpoint("backfill.added")
     if part.problem:
-        backfills.record_backfill_problem(conn, file, part.problem)
+        tx.journal.record_backfill_problem(file, part.problem)
     if part.mark or (part.agent and session_id):
-        backfills.enqueue_next_part(
-            conn,
+        tx.journal.enqueue_next_part(
             file,
             host=part.host,
             agent=part.agent,
@@ -219,50 +214,62 @@ def _store_part(conn: Connection, *, file: BackfillFile, part: BackfillPart) -> 
             now=now,
         )
     else:
-        _finish(conn, file, part, session_id, now=now)
+        _finish(tx, file, part, session_id, now=now)
     return [item for item in news if item.type == TURN_HIDDEN]  # old events are not news to listeners
 
 
-def _find_or_open_session(conn: Connection, file: BackfillFile, part: BackfillPart, *, now: int) -> tuple[int, bool]:
+def _find_or_open_session(tx: Transaction, file: BackfillFile, part: BackfillPart, *, now: int) -> tuple[int, bool]:
     """Return the session id, opening the session at its first event, and whether this file opened it. The id is 0 as
     long as there was no event."""
     if file.session_id or not part.events or not part.content_session_id:
         return file.session_id or 0, file.opened
-    existing = sessions.find_session(conn, part.host, part.content_session_id)
-    if existing is None and all(tombstones.is_event_tombstoned(conn, event) for event in part.events):
+    existing = tx.memory.find_session(part.host, part.content_session_id)
+    if existing is None and all(tx.deletions.is_event_tombstoned(event) for event in part.events):
         return 0, False  # the user has deleted the whole session
     session = existing
     if session is None:
-        project_id = projects.register_project(conn, part.project, "", now=now)
+        project_id = tx.memory.register_project(part.project, "", now=now)
         session_id, at = part.content_session_id, part.events[0].at
-        session = sessions.open_session(conn, part.host, session_id, project_id=project_id, at=at, cwd=part.cwd)
+        session = tx.memory.open_session(part.host, session_id, project_id=project_id, at=at, cwd=part.cwd)
     opened = existing is None or file.opened
-    backfills.set_backfill_session(conn, file, host=part.host, session_id=session.id, opened=opened)
+    tx.journal.set_backfill_session(file, host=part.host, session_id=session.id, opened=opened)
     return session.id, opened
 
 
-def _close_session(conn: Connection, session_id: int, *, opened: bool) -> None:
+def _close_session(tx: Transaction, session_id: int, *, opened: bool) -> None:
     """Close a session, unless it may be running right now."""
-    session = sessions.get_session(conn, session_id)
+    session = tx.memory.get_session(session_id)
     if session.status == Status.ACTIVE or (session.status == Status.INITIALIZED and not opened):
         return
-    turns.close_open_turns(conn, session.id, by="backfill", at=session.last_event_at)
+    tx.journal.close_open_turns(session.id, by="backfill", at=session.last_event_at)
     if session.status != Status.FAILED:
-        sessions.set_session_status(conn, session.id, Status.COMPLETED, at=session.last_event_at)
+        tx.memory.set_session_status(session.id, Status.COMPLETED, at=session.last_event_at)
 
 
-def _enqueue_digests(conn: Connection, session_id: int, *, now: int) -> None:
-    for turn_id, seq in turns.list_undigested_turns(conn, session_id):
-        jobs.enqueue_job(conn, jobs.DIGEST_BACKFILLED_JOB, f"{turn_id}.{seq}", now=now)
+def _enqueue_digests(tx: Transaction, session_id: int, *, now: int) -> None:
+    for turn_id, seq in tx.journal.list_undigested_turns(session_id):
+        tx.journal.enqueue_job(DIGEST_BACKFILLED_JOB, f"{turn_id}.{seq}", now=now)
 
 
-def _finish(conn: Connection, file: BackfillFile, part: BackfillPart, session_id: int, *, now: int) -> None:
+def _finish(tx: Transaction, file: BackfillFile, part: BackfillPart, session_id: int, *, now: int) -> None:
     """Record the end of a file: "read" if it had any event, otherwise "skipped" with the reason."""
     if session_id:
-        _enqueue_digests(conn, session_id, now=now)
-        backfills.finish_backfill_file(conn, file, host=part.host, state="read", problem="", bad_lines=part.bad_lines)
+        _enqueue_digests(tx, session_id, now=now)
+        tx.journal.finish_backfill_file(file, host=part.host, state="read", problem="", bad_lines=part.bad_lines)
         return
-    reason = "format" if part.bad_lines or backfills.count_bad_lines(conn, file) else "empty"
-    backfills.finish_backfill_file(
-        conn, file, host=part.host, state="skipped", problem=reason, bad_lines=part.bad_lines
-    )
+    reason = "format" if part.bad_lines or tx.journal.count_bad_lines(file) else "empty"
+    tx.journal.finish_backfill_file(file, host=part.host, state="skipped", problem=reason, bad_lines=part.bad_lines)
+
+
+def stat_transcripts(paths: Iterable[Path]) -> Iterator[TranscriptFile]:
+    """Yield the current state of each file.
+
+    A file that cannot be examined is included: reading it will report the problem.
+    """
+    for path in paths:
+        try:
+            status = path.stat()
+        except (OSError, ValueError):
+            yield TranscriptFile(str(path), 0, 0)
+        else:
+            yield TranscriptFile(str(path), status.st_size, status.st_mtime_ns)

@@ -20,7 +20,7 @@ from claude_mem.config import Config
 from claude_mem.domain import ids
 from claude_mem.domain.errors import IgnoredEvent, UnreadableEvent
 from claude_mem.domain.records import Receipt, StreamEvent
-from claude_mem.storage.sqlite.engine import Database
+from claude_mem.storage.base import Database
 from claude_mem.system.failpoints import failpoint
 from claude_mem.system.project_folders import ResolvedProject, identify_project, project_from_name
 from claude_mem.system.spool import Spool

@@ -26,10 +26,8 @@ from claude_mem.domain import ids
 from claude_mem.domain.errors import NotFound
 from claude_mem.domain.records import ENDED_STATUSES, Event, Job, Prompted, Session, Stopped, StreamEvent, ToolUsed
 from claude_mem.domain.text import clip, make_storable
-from claude_mem.storage.base import Commit, write_nothing
-from claude_mem.storage.sqlite.engine import Connection, Database
-from claude_mem.storage.sqlite.journal import events, jobs, turns
-from claude_mem.storage.sqlite.memory import sessions
+from claude_mem.storage.base import Commit, Database, Transaction, write_nothing
+from claude_mem.storage.journal_records import TurnState
 from claude_mem.system import untrusted_files
 from claude_mem.system.failpoints import failpoint
 from claude_mem.system.project_folders import ResolvedProject, identify_project
@@ -77,14 +75,16 @@ class UnfinishedReads:
             job_id, subject, mark = self._marks.get(key, (0, "", ResumePoint()))
             if job_id and (job_id, subject) == (job.id, job.subject):
                 return mark
-            if job_id and await db.read(jobs.is_job_waiting, job_id, subject):
+            if job_id and await db.read(
+                lambda tx, job_id, subject: tx.journal.is_job_waiting(job_id, subject), job_id, subject
+            ):
                 return mark
             self._marks.pop(key, None)
         return None
 
-    def go_on(self, conn: Connection, job: Job, mark: ResumePoint, *, now: int) -> None:
+    def go_on(self, tx: Transaction, job: Job, mark: ResumePoint, *, now: int) -> None:
         """Enqueue the next part. All jobs of a session share its own file; each reads subagent files for itself."""
-        next_id = jobs.enqueue_job_again(conn, job, now=now)
+        next_id = tx.journal.enqueue_job_again(job, now=now)
         self._marks[job.subject if mark.agent else _session_key(job)] = (next_id, job.subject, mark)
 
     def end(self, job: Job, *, own_file: bool) -> None:
@@ -103,7 +103,7 @@ async def reconcile(job: Job, *, db: Database, config: Config, unfinished: Unfin
     """Read the next part of a session's transcript and return the transaction that adds the missing events."""
     session_id, _, rest = job.subject.partition(".")
     try:
-        session = await db.read(sessions.get_session, int(session_id))
+        session = await db.read(lambda tx: tx.memory.get_session(int(session_id)))
     except NotFound:
         return write_nothing
     mark = await unfinished.mark(db, job)
@@ -112,36 +112,36 @@ async def reconcile(job: Job, *, db: Database, config: Config, unfinished: Unfin
         await asyncio.sleep(transcripts.late_seconds)
     part = await asyncio.to_thread(read_next_part, session, rest.partition(".")[2], config, mark)
     failpoint("reconcile.read")
-    return lambda conn: _commit(conn, job, session, part, unfinished)
+    return lambda tx: _commit(tx, job, session, part, unfinished)
 
 
 def _commit(
-    conn: Connection, job: Job, session: Session, part: TranscriptPart, unfinished: UnfinishedReads
+    tx: Transaction, job: Job, session: Session, part: TranscriptPart, unfinished: UnfinishedReads
 ) -> Sequence[StreamEvent]:
     now = ids.now_ms()
-    news = add_missing_events(conn, session, part.events, now=now)
+    news = add_missing_events(tx, session, part.events, now=now)
     if part.offset is not None:
         unfinished.end(job, own_file=True)
-        if sessions.get_session(conn, session.id).status in ENDED_STATUSES:
-            turns.close_open_turns(conn, session.id, by="session_end", at=session.last_event_at)
-        sessions.set_transcript_offset(conn, session.id, _resume_at(conn, session, part, part.offset))
+        if tx.memory.get_session(session.id).status in ENDED_STATUSES:
+            tx.journal.close_open_turns(session.id, by="session_end", at=session.last_event_at)
+        tx.journal.set_transcript_offset(session.id, _resume_at(tx, session, part, part.offset))
     failpoint("reconcile.offset")
-    add_closing_messages(conn, session, part.closings, news, now=now)
+    add_closing_messages(tx, session, part.closings, news, now=now)
     if part.rest is not None:
-        unfinished.go_on(conn, job, part.rest, now=now)
+        unfinished.go_on(tx, job, part.rest, now=now)
     else:
         unfinished.end(job, own_file=False)
-        for turn_id, seq in turns.list_undigested_turns(conn, session.id):
-            jobs.enqueue_job(conn, "compress", f"{turn_id}.{seq}", now=now)
+        for turn_id, seq in tx.journal.list_undigested_turns(session.id):
+            tx.journal.enqueue_job("compress", f"{turn_id}.{seq}", now=now)
     return news
 
 
-def _resume_at(conn: Connection, session: Session, part: TranscriptPart, offset: int) -> int:
+def _resume_at(tx: Transaction, session: Session, part: TranscriptPart, offset: int) -> int:
     """Return the offset of the next read. An open turn is read again, because its closing message is not known yet."""
     open_lines = [
         part.lines[prompt_id]
         for prompt_id in part.closings
-        if (turn := _find_turn(conn, session, prompt_id)) is not None and not turn.closed
+        if (turn := _find_turn(tx, session, prompt_id)) is not None and not turn.closed
     ]
     return min([offset, *open_lines])
 
@@ -301,18 +301,18 @@ def _file_size(path: Path) -> int:
 
 
 def add_missing_events(
-    conn: Connection, session: Session, candidates: Sequence[Event], *, now: int
+    tx: Transaction, session: Session, candidates: Sequence[Event], *, now: int
 ) -> list[StreamEvent]:
     """Store the candidates that are not stored yet, in the order in which they happened."""
     news: list[StreamEvent] = []
-    for event in _possibly_missed(conn, session, candidates):
-        if _is_missing(conn, session, event, news):
-            _store(conn, event, news, now=now)
+    for event in _possibly_missed(tx, session, candidates):
+        if _is_missing(tx, session, event, news):
+            _store(tx, event, news, now=now)
             failpoint("reconcile.added")
     return news
 
 
-def _possibly_missed(conn: Connection, session: Session, candidates: Sequence[Event]) -> Sequence[Event]:
+def _possibly_missed(tx: Transaction, session: Session, candidates: Sequence[Event]) -> Sequence[Event]:
     """Return the events that hooks may have missed.
 
     These are all events if hooks and transcript use the same tool-call ids. If not, duplicates could not be recognised,
@@ -320,87 +320,81 @@ def _possibly_missed(conn: Connection, session: Session, candidates: Sequence[Ev
     """
     transcripts = registry.get_agent(session.host).transcripts
     first = (
-        None
-        if transcripts is None or transcripts.shares_tool_ids
-        else events.find_first_live_event_at(conn, session.id)
+        None if transcripts is None or transcripts.shares_tool_ids else tx.journal.find_first_live_event_at(session.id)
     )
     return candidates if first is None else [event for event in candidates if 0 < event.at < first]
 
 
-def _store(conn: Connection, event: Event, news: list[StreamEvent], *, now: int) -> None:
-    record_event(conn, Accepted(event, _NO_PROJECT, "transcript"), news, now=now)
+def _store(tx: Transaction, event: Event, news: list[StreamEvent], *, now: int) -> None:
+    record_event(tx, Accepted(event, _NO_PROJECT, "transcript"), news, now=now)
 
 
-def _is_missing(conn: Connection, session: Session, event: Event, news: list[StreamEvent]) -> bool:
+def _is_missing(tx: Transaction, session: Session, event: Event, news: list[StreamEvent]) -> bool:
     match event.body:
         case ToolUsed(failed=failed):
-            is_stored = events.is_tool_call_stored(conn, session.id, event)
+            is_stored = tx.journal.is_tool_call_stored(session.id, event)
             if is_stored and failed:  # some agents do not report failures to hooks
-                events.mark_tool_call_failed(conn, session.id, event.tool_use_id)
-            return not is_stored and not _is_turn_closed_to_events(conn, session, event)
+                tx.journal.mark_tool_call_failed(session.id, event.tool_use_id)
+            return not is_stored and not _is_turn_closed_to_events(tx, session, event)
         case Prompted():
-            return not _is_prompt_stored(conn, session, event, news)
+            return not _is_prompt_stored(tx, session, event, news)
     return False
 
 
-def _is_turn_closed_to_events(conn: Connection, session: Session, event: Event) -> bool:
+def _is_turn_closed_to_events(tx: Transaction, session: Session, event: Event) -> bool:
     """Return whether an event belongs to a turn that takes no more events: a private turn, or one whose events were
     purged, which was complete."""
-    turn = turns.find_turn_by_prompt(conn, session.id, event.prompt_id) or turns.find_turn_at(
-        conn, session.id, event.at
-    )
+    turn = tx.journal.find_turn_by_prompt(session.id, event.prompt_id) or tx.journal.find_turn_at(session.id, event.at)
     return event.private or (turn is not None and (turn.private or turn.events_purged))
 
 
-def _is_prompt_stored(conn: Connection, session: Session, event: Event, news: list[StreamEvent]) -> bool:
+def _is_prompt_stored(tx: Transaction, session: Session, event: Event, news: list[StreamEvent]) -> bool:
     """Return whether a prompt is stored: matched by prompt id, or by its text if the agent gives none. A prompt that
     turns out to be private hides its turn."""
     assert isinstance(event.body, Prompted)
-    turn = turns.find_turn_by_prompt(conn, session.id, event.prompt_id)
+    turn = tx.journal.find_turn_by_prompt(session.id, event.prompt_id)
     if turn is None:
         text = clip(event.body.text, sanitize.PROMPT_CHARS)
-        turn = turns.find_turn_by_text(conn, session.id, text, event.at)
+        turn = tx.journal.find_turn_by_text(session.id, text, event.at)
         if turn is not None:
-            turns.set_prompt_id(conn, turn.id, event.prompt_id)
+            tx.journal.set_prompt_id(turn.id, event.prompt_id)
     if turn is None:
-        return turns.is_prompt_known(conn, session.host, event.prompt_id)
+        return tx.journal.is_prompt_known(session.host, event.prompt_id)
     if event.private and not turn.private:
-        hide_turn(conn, session, turn, news, now=ids.now_ms())
+        hide_turn(tx, session, turn, news, now=ids.now_ms())
         return True
-    return turn.private or events.has_event_of_kind(conn, turn.id, "prompt")
+    return turn.private or tx.journal.has_event_of_kind(turn.id, "prompt")
 
 
-def _find_turn(conn: Connection, session: Session, prompt_id: str) -> turns.TurnState | None:
+def _find_turn(tx: Transaction, session: Session, prompt_id: str) -> TurnState | None:
     return (
-        turns.find_turn_by_prompt(conn, session.id, prompt_id)
-        if prompt_id
-        else turns.find_latest_turn(conn, session.id)
+        tx.journal.find_turn_by_prompt(session.id, prompt_id) if prompt_id else tx.journal.find_latest_turn(session.id)
     )
 
 
 def add_closing_messages(
-    conn: Connection, session: Session, closings: Mapping[str, Event], news: list[StreamEvent], *, now: int
+    tx: Transaction, session: Session, closings: Mapping[str, Event], news: list[StreamEvent], *, now: int
 ) -> None:
     """Add the closing message of turns that ended without a Stop, or whose Stop did not contain it.
 
     For agents whose transcript alone has the exact message, it replaces the one that the Stop reported.
     """
     for prompt_id, closing in closings.items():
-        turn = _find_turn(conn, session, prompt_id)
-        if turn is not None and not turn.private and turn.closed and not events.has_closing_message(conn, turn.id):
-            _store(conn, replace(closing, prompt_id=turn.prompt_id or ""), news, now=now)
+        turn = _find_turn(tx, session, prompt_id)
+        if turn is not None and not turn.private and turn.closed and not tx.journal.has_closing_message(turn.id):
+            _store(tx, replace(closing, prompt_id=turn.prompt_id or ""), news, now=now)
     if (transcripts := registry.get_agent(session.host).transcripts) is not None and transcripts.corrects_closing:
-        _correct_stops(conn, session, closings.values())
+        _correct_stops(tx, session, closings.values())
 
 
-def _correct_stops(conn: Connection, session: Session, closings: Iterable[Event]) -> None:
+def _correct_stops(tx: Transaction, session: Session, closings: Iterable[Event]) -> None:
     """Replace the message of each reported Stop by the transcript's: the last one written before the hook ran."""
     dated_closings = sorted(
         (closing for closing in closings if closing.at and not closing.private), key=lambda each: each.at
     )
     times = [closing.at for closing in dated_closings]
     corrected: set[int] = set()
-    for stop in events.list_live_stops(conn, session.id) if dated_closings else ():
+    for stop in tx.journal.list_live_stops(session.id) if dated_closings else ():
         index = bisect_right(times, stop.at) - 1
         if index < 0 or index in corrected or stop.at - times[index] > MAX_STOP_DELAY_MS:
             continue
@@ -408,6 +402,6 @@ def _correct_stops(conn: Connection, session: Session, closings: Iterable[Event]
         body = dated_closings[index].body
         assert isinstance(body, Stopped)
         if stop.message != body.message:
-            events.replace_stop_message(conn, stop.seq, body.message)
+            tx.journal.replace_stop_message(stop.seq, body.message)
             if stop.turn_id is not None:
-                turns.mark_turn_extended(conn, stop.turn_id, at=stop.at)
+                tx.journal.mark_turn_extended(stop.turn_id, at=stop.at)

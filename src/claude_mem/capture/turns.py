@@ -6,8 +6,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import apsw
-
 from claude_mem.capture.sanitize import PROMPT_CHARS
 from claude_mem.domain.records import (
     ENDED_STATUSES,
@@ -28,20 +26,13 @@ from claude_mem.domain.records import (
     ToolUsed,
 )
 from claude_mem.domain.text import clip, make_storable, shorten
-from claude_mem.storage.sqlite.deletion import tombstones
-from claude_mem.storage.sqlite.engine import Connection, savepoint
-from claude_mem.storage.sqlite.journal import events, jobs, turns
-from claude_mem.storage.sqlite.memory import observations, projects, sessions
+from claude_mem.storage.base import Transaction
+from claude_mem.storage.journal_records import TurnState
 from claude_mem.system.failpoints import failpoint
 from claude_mem.system.project_folders import ResolvedProject
 
 log = logging.getLogger(__name__)
 TURN_HIDDEN = "turn_hidden"
-# Failures of the disk or the database, such as a full disk. The event that was being stored did not cause them.
-_STORAGE_ERRORS = (
-    apsw.FullError, apsw.IOError, apsw.BusyError, apsw.LockedError, apsw.CorruptError, apsw.NotADBError,
-    apsw.CantOpenError, apsw.ReadOnlyError, apsw.NoMemError, apsw.InterruptError, apsw.PermissionsError,
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,265 +56,265 @@ IngestResult = Accepted | Refused
 
 
 def record_batch(
-    conn: Connection, batch: Sequence[IngestResult], *, now: int
+    tx: Transaction, batch: Sequence[IngestResult], *, now: int
 ) -> tuple[list[StreamEvent], list[Receipt]]:
     """Store a batch. Return the news to publish and the outcome of each item."""
     news: list[StreamEvent] = []
-    outcomes = [_record_safely(conn, item, news, now=now) for item in batch]
+    outcomes = [_record_safely(tx, item, news, now=now) for item in batch]
     failpoint("drain.batch")
     return news, outcomes
 
 
-def _record_safely(conn: Connection, item: IngestResult, news: list[StreamEvent], *, now: int) -> Receipt:
+def _record_safely(tx: Transaction, item: IngestResult, news: list[StreamEvent], *, now: int) -> Receipt:
     """Store one event. If that fails, set the event aside and undo its partial writes."""
     news_count = len(news)
     outcome = Receipt("set_aside", "error")
     event_id = make_storable(item.event.id if isinstance(item, Accepted) else item.event_id)
     try:
-        with savepoint(conn):
-            outcome = record_event(conn, item, news, now=now)
-    except _STORAGE_ERRORS:
+        with tx.savepoint():
+            outcome = record_event(tx, item, news, now=now)
+    except tx.failures:
         raise
     except Exception:
         log.exception("event %s cannot be stored; it is set aside", event_id)
         del news[news_count:]
-        events.add_receipt(conn, event_id, outcome, at=now)
+        tx.journal.add_receipt(event_id, outcome, at=now)
     return outcome
 
 
-def record_event(conn: Connection, item: IngestResult, news: list[StreamEvent], *, now: int) -> Receipt:
+def record_event(tx: Transaction, item: IngestResult, news: list[StreamEvent], *, now: int) -> Receipt:
     """Store or refuse one event and write its receipt. An event that already has one (the worker died between commit
     and unlink) keeps its outcome."""
     event_id = make_storable(item.event.id if isinstance(item, Accepted) else item.event_id)
-    if before := events.find_receipt(conn, event_id):
+    if before := tx.journal.find_receipt(event_id):
         return before
-    outcome = route_event(conn, item, news, now=now) if isinstance(item, Accepted) else item.outcome
-    events.add_receipt(conn, event_id, outcome, at=now)
+    outcome = route_event(tx, item, news, now=now) if isinstance(item, Accepted) else item.outcome
+    tx.journal.add_receipt(event_id, outcome, at=now)
     return outcome
 
 
-def _event_time(conn: Connection, session: Session, item: Accepted) -> int:
+def _event_time(tx: Transaction, session: Session, item: Accepted) -> int:
     """Return the time at which an event counts as having happened.
 
     A live event is never earlier than the events reported before it, even if the clock was set back. An event from a
     transcript keeps its own time.
     """
     at = item.event.at
-    return at if item.source == "transcript" else turns.clamp_to_last_event(conn, session.id, at)
+    return at if item.source == "transcript" else tx.journal.clamp_to_last_event(session.id, at)
 
 
-def route_event(conn: Connection, item: Accepted, news: list[StreamEvent], *, now: int) -> Receipt:
+def route_event(tx: Transaction, item: Accepted, news: list[StreamEvent], *, now: int) -> Receipt:
     """Store an event in its session and turn, opening them if necessary."""
     event = item.event
-    if tombstones.is_event_tombstoned(conn, event, live=item.source != "transcript"):
+    if tx.deletions.is_event_tombstoned(event, live=item.source != "transcript"):
         return Receipt("filtered", "forgotten")
-    session = sessions.find_session(conn, event.host, event.content_session_id)
+    session = tx.memory.find_session(event.host, event.content_session_id)
     if session is None:
-        project_id = projects.register_project(conn, item.project, event.cwd, now=now)
+        project_id = tx.memory.register_project(item.project, event.cwd, now=now)
         name, cwd = event.content_session_id, event.cwd
-        session = sessions.open_session(conn, event.host, name, project_id=project_id, at=event.at, cwd=cwd)
+        session = tx.memory.open_session(event.host, name, project_id=project_id, at=event.at, cwd=cwd)
     elif isinstance(event.body, SessionStarted):
-        projects.register_project(conn, item.project, event.cwd, now=now)
+        tx.memory.register_project(item.project, event.cwd, now=now)
     if item.source != "transcript":  # an event from a transcript does not show that the session is alive
         path, pid = event.transcript_path, event.host_pid
-        sessions.touch_session(conn, session.id, at=event.at, transcript_path=path, host_pid=pid)
+        tx.memory.touch_session(session.id, at=event.at, transcript_path=path, host_pid=pid)
     match event.body:
         case SessionStarted():
-            return _store_session_start(conn, session, item, now=now)
+            return _store_session_start(tx, session, item, now=now)
         case Prompted():
-            return _store_prompt(conn, session, item, news, now=now)
+            return _store_prompt(tx, session, item, news, now=now)
         case AgentNotice():
-            return _store_notice(conn, session, item)
+            return _store_notice(tx, session, item)
         case Compacting():  # belongs to no turn: it may come between two turns, with a prompt id of its own
-            events.add_event(conn, event, session_id=session.id, turn_id=None, source=item.source)
+            tx.journal.add_event(event, session_id=session.id, turn_id=None, source=item.source)
             return STORED
         case SessionEnded():
-            return _store_session_end(conn, session, item, news, now=now)
+            return _store_session_end(tx, session, item, news, now=now)
         case _:
-            return _store_in_turn(conn, session, item, news, now=now)
+            return _store_in_turn(tx, session, item, news, now=now)
 
 
-def _store_session_start(conn: Connection, session: Session, item: Accepted, *, now: int) -> Receipt:
+def _store_session_start(tx: Transaction, session: Session, item: Accepted, *, now: int) -> Receipt:
     event, body = item.event, item.event.body
     assert isinstance(body, SessionStarted)
-    seq = events.add_event(conn, event, session_id=session.id, turn_id=None, source=item.source)
+    seq = tx.journal.add_event(event, session_id=session.id, turn_id=None, source=item.source)
     if body.source != "compact" and session.prompt_counter:  # compaction happens in the middle of a turn
-        turns.close_open_turns(conn, session.id, by="session_start", at=_event_time(conn, session, item))
-        enqueue_reconcile(conn, session.id, seq, now=now)
+        tx.journal.close_open_turns(session.id, by="session_start", at=_event_time(tx, session, item))
+        enqueue_reconcile(tx, session.id, seq, now=now)
     if body.source in ("startup", "clear", "compact"):
-        sessions.record_informed_up_to(conn, session.id, observations.get_newest_observation_id(conn))
+        tx.journal.record_informed_up_to(session.id, tx.memory.get_newest_observation_id())
     return STORED
 
 
-def _store_prompt(conn: Connection, session: Session, item: Accepted, news: list[StreamEvent], *, now: int) -> Receipt:
+def _store_prompt(tx: Transaction, session: Session, item: Accepted, news: list[StreamEvent], *, now: int) -> Receipt:
     event, body = item.event, item.event.body
     assert isinstance(body, Prompted)
-    turn = turns.find_turn_by_prompt(conn, session.id, event.prompt_id)
+    turn = tx.journal.find_turn_by_prompt(session.id, event.prompt_id)
     if turn is None:
-        turn = _open_turn(conn, session, item, now=now)
+        turn = _open_turn(tx, session, item, now=now)
     elif event.private:
-        hide_turn(conn, session, turn, news, now=now)
+        hide_turn(tx, session, turn, news, now=now)
     elif turn.private:
         return Receipt("filtered", "private")
-    elif events.has_event_of_kind(conn, turn.id, "prompt"):
-        return _append_to_prompt(conn, session, turn, item)
+    elif tx.journal.has_event_of_kind(turn.id, "prompt"):
+        return _append_to_prompt(tx, session, turn, item)
     if item.source != "transcript":
-        sessions.set_session_status(conn, session.id, Status.ACTIVE)
+        tx.memory.set_session_status(session.id, Status.ACTIVE)
     if event.private:
         return Receipt("filtered", "private")
     text = clip(body.text, PROMPT_CHARS)
-    events.add_event(conn, event, session_id=session.id, turn_id=turn.id, source=item.source)
-    at = _event_time(conn, session, item)
-    observations.add_prompt(conn, session_id=session.id, turn_id=turn.id, number=turn.number, text=text, at=at)
-    sessions.set_first_prompt(conn, session.id, text, title=shorten(text, 80))
-    news.append(_make_news(conn, "new_prompt", session, prompt_number=turn.number, text=text))
+    tx.journal.add_event(event, session_id=session.id, turn_id=turn.id, source=item.source)
+    at = _event_time(tx, session, item)
+    tx.memory.add_prompt(session_id=session.id, turn_id=turn.id, number=turn.number, text=text, at=at)
+    tx.memory.set_first_prompt(session.id, text, title=shorten(text, 80))
+    news.append(_make_news(tx, "new_prompt", session, prompt_number=turn.number, text=text))
     return STORED
 
 
-def _append_to_prompt(conn: Connection, session: Session, turn: turns.TurnState, item: Accepted) -> Receipt:
+def _append_to_prompt(tx: Transaction, session: Session, turn: TurnState, item: Accepted) -> Receipt:
     """Append to a turn's prompt: some agents accept more input while they work. Repeated text is a duplicate."""
     assert isinstance(item.event.body, Prompted)
     text = clip(item.event.body.text, PROMPT_CHARS)
-    if not observations.append_to_prompt(conn, turn.id, text):
+    if not tx.memory.append_to_prompt(turn.id, text):
         return Receipt("filtered", "duplicate")
-    events.add_event(conn, item.event, session_id=session.id, turn_id=turn.id, source=item.source)
+    tx.journal.add_event(item.event, session_id=session.id, turn_id=turn.id, source=item.source)
     return STORED
 
 
-def _store_notice(conn: Connection, session: Session, item: Accepted) -> Receipt:
+def _store_notice(tx: Transaction, session: Session, item: Accepted) -> Receipt:
     """Store a notice that the agent program, not the user, put in the prompt's place. If it continues a private turn,
     everything that follows is private too."""
-    latest = turns.find_latest_turn(conn, session.id)
+    latest = tx.journal.find_latest_turn(session.id)
     if latest is not None and latest.private:
-        if turns.find_turn_by_prompt(conn, session.id, item.event.prompt_id) is None:
-            at = _event_time(conn, session, item)
-            turns.open_turn(conn, session.id, at=at, prompt_id=item.event.prompt_id, private=True)
+        if tx.journal.find_turn_by_prompt(session.id, item.event.prompt_id) is None:
+            at = _event_time(tx, session, item)
+            tx.journal.open_turn(session.id, at=at, prompt_id=item.event.prompt_id, private=True)
         return Receipt("filtered", "private")
-    events.add_event(conn, item.event, session_id=session.id, turn_id=None, source=item.source)
+    tx.journal.add_event(item.event, session_id=session.id, turn_id=None, source=item.source)
     return STORED
 
 
-def hide_turn(conn: Connection, session: Session, turn: turns.TurnState, news: list[StreamEvent], *, now: int) -> None:
+def hide_turn(tx: Transaction, session: Session, turn: TurnState, news: list[StreamEvent], *, now: int) -> None:
     """Hide a turn whose prompt turned out to be private. Receivers of the news must erase it from files too."""
-    turns.make_turn_private(conn, turn.id)
-    jobs.enqueue_job(conn, "render", f"{session.project_id}.{turn.id}.hidden", now=now)
+    tx.journal.make_turn_private(turn.id)
+    tx.journal.enqueue_job("render", f"{session.project_id}.{turn.id}.hidden", now=now)
     news.append(StreamEvent(TURN_HIDDEN, {"turn_id": turn.id}))
 
 
-def _store_in_turn(conn: Connection, session: Session, item: Accepted, news: list[StreamEvent], *, now: int) -> Receipt:
+def _store_in_turn(tx: Transaction, session: Session, item: Accepted, news: list[StreamEvent], *, now: int) -> Receipt:
     """Store an event that happens within a turn: a tool call or a stop."""
     event = item.event
-    if event.tool_use_id and events.is_tool_call_in_session(conn, session.id, event.tool_use_id):
+    if event.tool_use_id and tx.journal.is_tool_call_in_session(session.id, event.tool_use_id):
         return Receipt("filtered", "duplicate")
-    turn = _turn_of(conn, session, item, now=now)
-    at = _event_time(conn, session, item)
+    turn = _turn_of(tx, session, item, now=now)
+    at = _event_time(tx, session, item)
     if event.private or (turn is not None and turn.private):
         if isinstance(event.body, Stopped) and turn is not None:
-            turns.close_turn(conn, turn.id, by="stop", at=at)
+            tx.journal.close_turn(turn.id, by="stop", at=at)
         return Receipt("filtered", "private")
-    if turn is not None and item.source != "transcript" and _is_stop_known(conn, turn.id, event.body):
-        enqueue_reconcile(conn, session.id, events.get_newest_seq(conn, session.id), now=now)
+    if turn is not None and item.source != "transcript" and _is_stop_known(tx, turn.id, event.body):
+        enqueue_reconcile(tx, session.id, tx.journal.get_newest_seq(session.id), now=now)
         return Receipt("filtered", "duplicate")
-    seq = events.add_event(conn, event, session_id=session.id, turn_id=turn.id if turn else None, source=item.source)
+    seq = tx.journal.add_event(event, session_id=session.id, turn_id=turn.id if turn else None, source=item.source)
     if item.source == "transcript":  # the reader of the transcript closes turns and enqueues jobs itself
         if turn is not None:
-            turns.mark_turn_extended(conn, turn.id, at=event.at)
+            tx.journal.mark_turn_extended(turn.id, at=event.at)
         return STORED
     if turn is not None:
-        _keep_open(conn, session, turn, event, now=now)
+        _keep_open(tx, session, turn, event, now=now)
     if isinstance(event.body, Stopped):
         if turn is not None:
-            turns.close_turn(conn, turn.id, by="stop", at=at)
-        enqueue_reconcile(conn, session.id, seq, now=now)
-        news.append(_make_news(conn, "turn_ended", session))
+            tx.journal.close_turn(turn.id, by="stop", at=at)
+        enqueue_reconcile(tx, session.id, seq, now=now)
+        news.append(_make_news(tx, "turn_ended", session))
     if isinstance(event.body, SubagentStopped):
-        enqueue_reconcile(conn, session.id, seq, now=now, subagents=f"agent-{event.body.agent_id}")
+        enqueue_reconcile(tx, session.id, seq, now=now, subagents=f"agent-{event.body.agent_id}")
     return STORED
 
 
-def _is_stop_known(conn: Connection, turn_id: int, body: Body) -> bool:
+def _is_stop_known(tx: Transaction, turn_id: int, body: Body) -> bool:
     """Return whether a Stop waited in the spool for so long that its message was already read from the transcript."""
     return (
         isinstance(body, Stopped)
         and bool(body.message)
-        and events.is_message_from_transcript(conn, turn_id, body.message)
+        and tx.journal.is_message_from_transcript(turn_id, body.message)
     )
 
 
-def _turn_of(conn: Connection, session: Session, item: Accepted, *, now: int) -> turns.TurnState | None:
+def _turn_of(tx: Transaction, session: Session, item: Accepted, *, now: int) -> TurnState | None:
     """Return the turn of an event: by prompt id, else the newest turn; for an event from a transcript, the turn at its
     time.
 
     If the prompt was missed, open the turn without it; the prompt is read from the transcript later.
     """
     event = item.event
-    if turn := turns.find_turn_by_prompt(conn, session.id, event.prompt_id):
-        return _resume_after_purge(conn, session, item, now=now) if turn.events_purged else turn
+    if turn := tx.journal.find_turn_by_prompt(session.id, event.prompt_id):
+        return _resume_after_purge(tx, session, item, now=now) if turn.events_purged else turn
     if event.prompt_id:
-        return _open_turn(conn, session, item, now=now)
+        return _open_turn(tx, session, item, now=now)
     turn = (
-        turns.find_turn_at(conn, session.id, event.at)
+        tx.journal.find_turn_at(session.id, event.at)
         if item.source == "transcript"
-        else turns.find_latest_turn(conn, session.id)
+        else tx.journal.find_latest_turn(session.id)
     )
     if turn is not None and turn.events_purged:
-        return _resume_after_purge(conn, session, item, now=now)
-    return _open_turn(conn, session, item, now=now) if turn is None and isinstance(event.body, ToolUsed) else turn
+        return _resume_after_purge(tx, session, item, now=now)
+    return _open_turn(tx, session, item, now=now) if turn is None and isinstance(event.body, ToolUsed) else turn
 
 
-def _resume_after_purge(conn: Connection, session: Session, item: Accepted, *, now: int) -> turns.TurnState:
+def _resume_after_purge(tx: Transaction, session: Session, item: Accepted, *, now: int) -> TurnState:
     """Return the turn that continues a turn whose events were purged, as on a machine that slept for weeks: the newest
     turn if its events remain, else a new one."""
-    latest = turns.find_latest_turn(conn, session.id)
+    latest = tx.journal.find_latest_turn(session.id)
     if latest is not None and not latest.events_purged:
         return latest
     without_prompt_id = replace(item, event=replace(item.event, prompt_id=""))
-    return _open_turn(conn, session, without_prompt_id, now=now)
+    return _open_turn(tx, session, without_prompt_id, now=now)
 
 
-def _open_turn(conn: Connection, session: Session, item: Accepted, *, now: int) -> turns.TurnState:
+def _open_turn(tx: Transaction, session: Session, item: Accepted, *, now: int) -> TurnState:
     """Open a turn, closing any open turn before it. A turn from a transcript is closed at once if later turns exist."""
-    event, live, at = item.event, item.source != "transcript", _event_time(conn, session, item)
-    if turns.close_open_turns(conn, session.id, by="prompt", at=at) and live:
-        enqueue_reconcile(conn, session.id, events.get_newest_seq(conn, session.id), now=now)
-    turn = turns.open_turn(conn, session.id, at=at, prompt_id=event.prompt_id, private=event.private)
-    if not live and turns.has_later_turn(conn, turn.id):
-        turns.close_turn(conn, turn.id, by="prompt", at=at)
+    event, live, at = item.event, item.source != "transcript", _event_time(tx, session, item)
+    if tx.journal.close_open_turns(session.id, by="prompt", at=at) and live:
+        enqueue_reconcile(tx, session.id, tx.journal.get_newest_seq(session.id), now=now)
+    turn = tx.journal.open_turn(session.id, at=at, prompt_id=event.prompt_id, private=event.private)
+    if not live and tx.journal.has_later_turn(turn.id):
+        tx.journal.close_turn(turn.id, by="prompt", at=at)
     return turn
 
 
-def _keep_open(conn: Connection, session: Session, turn: turns.TurnState, event: Event, *, now: int) -> None:
+def _keep_open(tx: Transaction, session: Session, turn: TurnState, event: Event, *, now: int) -> None:
     """Keep the newest turn open after an event. An event for an older turn, or in a session that is over, comes late:
     the turn is digested again without waiting for more events."""
-    newest = turns.find_latest_turn(conn, session.id)
+    newest = tx.journal.find_latest_turn(session.id)
     if session.status not in ENDED_STATUSES and (newest is None or newest.id == turn.id):
-        turns.touch_turn(conn, turn.id, at=event.at)
+        tx.journal.touch_turn(turn.id, at=event.at)
     else:
-        turns.mark_turn_extended(conn, turn.id, at=event.at)
-        enqueue_reconcile(conn, session.id, events.get_newest_seq(conn, session.id), now=now)
+        tx.journal.mark_turn_extended(turn.id, at=event.at)
+        enqueue_reconcile(tx, session.id, tx.journal.get_newest_seq(session.id), now=now)
 
 
 def _store_session_end(
-    conn: Connection, session: Session, item: Accepted, news: list[StreamEvent], *, now: int
+    tx: Transaction, session: Session, item: Accepted, news: list[StreamEvent], *, now: int
 ) -> Receipt:
     event = item.event
-    seq = events.add_event(conn, event, session_id=session.id, turn_id=None, source=item.source)
-    at = _event_time(conn, session, item)
-    turns.close_open_turns(conn, session.id, by="session_end", at=at)
-    sessions.set_session_status(conn, session.id, Status.COMPLETED, at=at)
-    enqueue_reconcile(conn, session.id, seq, now=now, subagents="agents")
-    news.append(_make_news(conn, "session_completed", session))
+    seq = tx.journal.add_event(event, session_id=session.id, turn_id=None, source=item.source)
+    at = _event_time(tx, session, item)
+    tx.journal.close_open_turns(session.id, by="session_end", at=at)
+    tx.memory.set_session_status(session.id, Status.COMPLETED, at=at)
+    enqueue_reconcile(tx, session.id, seq, now=now, subagents="agents")
+    news.append(_make_news(tx, "session_completed", session))
     return STORED
 
 
-def _make_news(conn: Connection, type_: str, session: Session, **fields: int | str) -> StreamEvent:
-    project = projects.find_project(conn, session.project_id)
+def _make_news(tx: Transaction, type_: str, session: Session, **fields: int | str) -> StreamEvent:
+    project = tx.memory.find_project(session.project_id)
     return StreamEvent(type_, {"session_id": session.id, "project": project.name if project else "", **fields})
 
 
-def enqueue_reconcile(conn: Connection, session_id: int, seq: int | None, *, now: int, subagents: str = "") -> None:
+def enqueue_reconcile(tx: Transaction, session_id: int, seq: int | None, *, now: int, subagents: str = "") -> None:
     """Enqueue reading the transcript for missed events, then digesting. The job is keyed by the event that caused it.
 
     `subagents` names the subagent files to read as well: `agent-<id>` for one, `agents` for all.
     """
-    jobs.enqueue_job(conn, "reconcile", f"{session_id}.{seq or 0}.{subagents}".rstrip("."), now=now)
+    tx.journal.enqueue_job("reconcile", f"{session_id}.{seq or 0}.{subagents}".rstrip("."), now=now)

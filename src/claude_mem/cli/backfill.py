@@ -322,15 +322,12 @@ def _unchanged(config: Config, paths: Sequence[Path]) -> set[str]:
     path = database_path(config)
     if not path.exists():
         return set()
-    from claude_mem.storage.sqlite import external_db
+    from claude_mem.capture.backfill import stat_transcripts
     from claude_mem.storage.sqlite.journal import backfills
 
     lock = process.take_lock(config.data_dir)
     try:
-        with external_db.open_read_only(path) as conn:  # read-only, although it is our own database
-            if "backfill_files" not in external_db.read_table_columns(conn):  # before the migration
-                return set()
-            return set(backfills.list_unchanged_transcripts(conn, backfills.stat_transcripts(paths)))
+        return set(backfills.list_unchanged_in_file(path, stat_transcripts(paths)))
     finally:
         lock.release()
 

@@ -167,7 +167,7 @@ def model(options: argparse.Namespace) -> int:
     columns = ("model", "description", "on disk", "selected", "embeddings")
     output.table(columns, [_model_row(row) for row in rows])
     if not any(row["bytes"] for row in rows if row["name"] != models.BUILT_IN):
-        output.info("search uses the built-in embedding; run `claude-mem model pull` for a larger model that finds more")
+        output.info("search uses the built-in embedding; `claude-mem model pull` gets a larger model that finds more")
     return 0
 
 

@@ -376,7 +376,6 @@ def inventory(config: Config) -> Inventory:
 
 
 def _table_counts(config: Config) -> RowCounts:
-    from claude_mem.storage.sqlite import external_db
     from claude_mem.storage.sqlite.journal import accounting
 
     worker = process.running_worker(config.data_dir)
@@ -388,8 +387,7 @@ def _table_counts(config: Config) -> RowCounts:
     path = database_path(config)
     if not path.exists():
         return RowCounts()
-    with external_db.open_read_only(path) as conn:
-        return accounting.count_all_rows(conn)
+    return accounting.count_rows_in_file(path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +17,7 @@ from claude_mem.cli.search import VALIDITIES
 from claude_mem.client import Client
 from claude_mem.config import load_lenient
 from claude_mem.domain.errors import InvalidRequest, NotFound
+from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.reports import LedgerGroup, PreviewedDigest, TurnPreview
 from claude_mem.domain.text import shorten
 from claude_mem.recall import line_history
@@ -168,7 +169,7 @@ def show(options: argparse.Namespace) -> int:
     return 0
 
 
-def _fetch(client: Client, ids: Sequence[tuple[str, int]]) -> dict[tuple[str, int], dict[str, Any]]:
+def _fetch(client: Client, ids: Sequence[tuple[str, int]]) -> dict[tuple[str, int], MemoryItem]:
     """Return the rows that exist, in the order of `ids`."""
     numbers = [number for kind, number in ids if kind == "observation"]
     rows = client.post("/api/observations/batch", {"ids": numbers})["items"] if numbers else []
@@ -180,17 +181,18 @@ def _fetch(client: Client, ids: Sequence[tuple[str, int]]) -> dict[tuple[str, in
     return {id_: by_id[id_] for id_ in ids if id_ in by_id}
 
 
-def _show_observation(item: dict[str, Any]) -> None:
+def _show_observation(item: MemoryItem) -> None:
     output.line(f"#{item['id']} {item['title']}{provenance.trust_mark(item)}")
     output.line(f"   {item['type']} · {item['project']} · {output.format_age(item['created_at'])}")
-    for name in ("subtitle", "narrative"):
-        if item[name]:
-            output.text(item[name], indent="   ")
+    for text in (item["subtitle"], item["narrative"]):
+        if text:
+            output.text(text, indent="   ")
     for fact in item["facts"]:
         output.text(fact, indent="     ", first="   - ")
-    for name in ("files_read", "files_modified", "concepts"):
-        if item[name]:
-            output.line(f"   {name.replace('_', ' ')}: {', '.join(item[name])}")
+    lists = {"files read": item["files_read"], "files modified": item["files_modified"], "concepts": item["concepts"]}
+    for name, parts in lists.items():
+        if parts:
+            output.line(f"   {name}: {', '.join(parts)}")
     if state := line_history.describe_state(item):
         output.line(f"   {state}")
     if item["summary_id"]:
@@ -223,20 +225,21 @@ def why(options: argparse.Namespace) -> int:
     return 0
 
 
-def _show_summary(item: dict[str, Any]) -> None:
+def _show_summary(item: MemoryItem) -> None:
     """Print a summary, with the closing message last and unindented: it is Markdown and can be rendered as such."""
     output.line(f"S{item['id']} {item['request'] or 'Summary of a turn'}{provenance.trust_mark(item)}")
     outcome = [item["outcome"]] if item["outcome"] else []
     output.line("   " + " · ".join(["summary", *outcome, item["project"], output.format_age(item["created_at"])]))
+    fields: Mapping[str, Any] = item
     for name in ("completed", "investigated", "learned", "next_steps", "notes"):
-        if item[name]:
-            output.text(item[name], indent="   ", first=f"   {name.replace('_', ' ')}: ")
+        if fields[name]:
+            output.text(fields[name], indent="   ", first=f"   {name.replace('_', ' ')}: ")
     if item["closing"]:
         output.text(f"\nclosing message{provenance.closing_trust_mark(item)}:\n\n{item['closing']}")
     output.line()
 
 
-def _show_prompt(item: dict[str, Any]) -> None:
+def _show_prompt(item: MemoryItem) -> None:
     output.line(
         f"P{item['id']} prompt {item['prompt_number']} · {item['project']} · {output.format_age(item['created_at'])}"
     )

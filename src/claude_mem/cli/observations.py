@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,11 @@ from claude_mem.cli.transfer import remind_of_exports
 from claude_mem.client import Client
 from claude_mem.config import load_lenient
 from claude_mem.domain.errors import InvalidRequest, NotFound, OperationFailed
+from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.reports import DeletionProgress
 from claude_mem.domain.text import local_time
 from claude_mem.system import process
 from claude_mem.worker.http.endpoints import ById, NoFields
-from claude_mem.worker.http.schemas.context import MemoryItem
 from claude_mem.worker.http.schemas.deletion import (
     PREVIEW_DELETION,
     SHOW_DELETION,
@@ -371,7 +372,8 @@ def _preview_each(client: Client, ids: list[int], *, erase: bool) -> list[Deleti
 def _show_preview(item: DeletionOfOne) -> None:
     goes, number = item.goes, item.id
     output.info(f"{number:>6}  {local_time(item.created_at):%Y-%m-%d}  {item.title}")
-    entries = sum(goes.index.values())
+    index = goes.index
+    entries = index["documents"] + index["passages"] + index["signals"] + index["vectors"]
     parts = [f"{entries} index entries"] if entries else []
     parts += [f"its line in the session start of {folder}" for folder in goes.starts]
     parts += [f"{other}, which was merged into it" for other in goes.merged]
@@ -445,7 +447,7 @@ def _changes_from_options(options: argparse.Namespace) -> dict[str, object]:
     return {name: value for name, option in option_names.items() if (value := getattr(options, option)) is not None}
 
 
-def edit_in_editor(item: dict[str, Any]) -> dict[str, object]:
+def edit_in_editor(item: MemoryItem) -> dict[str, object]:
     """Let the user edit the form and return the changes. A form that can't be parsed is kept."""
     folder = Path(tempfile.mkdtemp(prefix="claude-mem-"))  # a directory, so that the editor's backup files go with it
     path = folder / f"observation-{item['id']}.toml"
@@ -473,16 +475,17 @@ def _open_editor(path: Path) -> None:
         raise OperationFailed(f"the editor {command[0]} failed; nothing was changed", hint=hint) from error
 
 
-def format_form(item: dict[str, Any]) -> str:
+def format_form(item: MemoryItem) -> str:
     """Format an observation as TOML for editing."""
+    fields: Mapping[str, Any] = item
     lines = [
         f"# Observation {item['id']} of {_quoted(item['project'])}. Correct it, save the file and close the editor.",
         "# Fields that you do not edit stay unchanged.",
-        *(f"{name} = {_quoted(item[name] or '')}" for name in TEXTS[:-1]),
+        *(f"{name} = {_quoted(fields[name] or '')}" for name in TEXTS[:-1]),
         f"narrative = {_long(item['narrative'] or '')}",
     ]
     for name in LISTS:
-        lines += [f"{name} = [", *(f"    {_quoted(part)}," for part in item[name]), "]"]
+        lines += [f"{name} = [", *(f"    {_quoted(part)}," for part in fields[name]), "]"]
     return "\n".join(lines) + "\n"
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from claude_mem.cli import output
 from claude_mem.domain.validity import mark
 from claude_mem.privacy.trust import AGENT, EXTERNAL_NOTE, USER, held_closing_origin, is_held
 
-Item = dict[str, Any]
+Item = Mapping[str, Any]
 
 AGENT_VARIABLES = (
     "CLAUDECODE", "CODEX_CI", "CODEX_SANDBOX", "CODEX_SANDBOX_NETWORK_DISABLED", "CODEX_THREAD_ID", "COPILOT_CLI",

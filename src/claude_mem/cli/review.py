@@ -17,12 +17,11 @@ from claude_mem.client import Client
 from claude_mem.config import load_lenient
 from claude_mem.curate.instruction_files import Report
 from claude_mem.domain.errors import ClaudeMemError
+from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.text import shorten
 from claude_mem.privacy.trust import USER
 from claude_mem.recall import line_history
 from claude_mem.system import process
-
-Item = dict[str, Any]
 
 LOOK_SECONDS = 60.0  # a large repository takes a while
 PAGE = 50
@@ -78,7 +77,7 @@ def review(options: argparse.Namespace) -> int:
     return 0
 
 
-def _fetch(client: Client, query: dict[str, str]) -> Iterator[Item]:
+def _fetch(client: Client, query: dict[str, str]) -> Iterator[MemoryItem]:
     """Yield all items, a page at a time. All are read before the first is decided: decisions move the pages."""
     offset, has_more = 0, True
     while has_more:
@@ -87,7 +86,7 @@ def _fetch(client: Client, query: dict[str, str]) -> Iterator[Item]:
         offset, has_more = offset + PAGE, page["hasMore"]
 
 
-def show_item(item: Item) -> None:
+def show_item(item: MemoryItem) -> None:
     """Print an item: what it says, what has become of it, and what replaced it."""
     output.line(f"#{item['id']} {item['title']}{provenance.trust_mark(item)}")
     output.line(f"   {item['type']} · {item['project']} · {output.format_age(item['created_at'])}")
@@ -99,7 +98,7 @@ def show_item(item: Item) -> None:
     output.line()
 
 
-def describe_change(item: Item) -> str:
+def describe_change(item: MemoryItem) -> str:
     """Return in one line what has changed under a memory, and what replaced it."""
     if successor := item["successor"]:
         return f"superseded by #{successor['id']} {successor['title']}"
@@ -112,7 +111,7 @@ def describe_change(item: Item) -> str:
 # --- one at a time ---------------------------------------------------------------------------------------------------
 
 
-def _ask_about_each(client: Client, items: list[Item]) -> bool:
+def _ask_about_each(client: Client, items: list[MemoryItem]) -> bool:
     """Ask about each memory. Return False if the user has quit."""
     counts, answer = dict.fromkeys(("kept", "corrected", "forgotten"), 0), ""
     for number, item in enumerate(items, 1):
@@ -130,7 +129,7 @@ def _ask_about_each(client: Client, items: list[Item]) -> bool:
     return answer != "quit"
 
 
-def _decide(client: Client, item: Item, answer: str) -> str:
+def _decide(client: Client, item: MemoryItem, answer: str) -> str:
     """Carry out an answer and return what was done; "" if nothing."""
     path = f"/api/observation/{item['id']}"
     if answer == "keep":

@@ -7,7 +7,6 @@ import os
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from claude_mem.agents import claude
 from claude_mem.cli import output
@@ -23,7 +22,7 @@ def check_folder(folder: Path) -> Report:
     return instruction_files.check(folder, agent_folder=claude.config_dir(os.environ))
 
 
-def as_row(finding: Finding) -> dict[str, Any]:
+def as_row(finding: Finding) -> dict[str, object]:
     """Return a finding as `--json` prints it."""
     problems = [
         {

@@ -375,15 +375,10 @@ def _move(path: Path, target: Path) -> Path:
 
 def _drill(path: Path, config: Config, digest: str) -> None:
     """Restore the backup temporarily, and compare its contents with the database at the time of the backup."""
-    from claude_mem.storage.sqlite.backup import digest_memory, prepare_restore
-    from claude_mem.storage.sqlite.engine import open_reader
+    from claude_mem.storage.sqlite.backup import digest_file, prepare_restore
 
     with prepare_restore(path, config.backups) as fresh:
-        conn = open_reader(fresh)
-        try:
-            restored_digest = digest_memory(conn)
-        finally:
-            conn.close()
+        restored_digest = digest_file(fresh)
     if restored_digest != digest:
         raise OperationFailed(f"{path} does not restore all memories", hint="make another one, and report this")
 

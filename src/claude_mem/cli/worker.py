@@ -260,13 +260,12 @@ def _had_database(config: Config) -> bool:
 
 def _offline(config: Config) -> EventAccount:
     """Read the totals from the database directly, under the worker's lock."""
-    from claude_mem.storage.sqlite.engine import Database
-    from claude_mem.storage.sqlite.journal import accounting
+    from claude_mem.storage.sqlite.database import Database
 
     lock = process.take_lock(config.data_dir)
     try:
         db = Database(database_path(config), backups=config.backups)
-        totals = db.read_now(accounting.count_event_account, in_spool=count_spooled(config))
+        totals = db.read_now(lambda tx: tx.journal.count_event_account(in_spool=count_spooled(config)))
         db.close()
     finally:
         lock.release()

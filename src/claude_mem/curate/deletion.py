@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,13 @@ from claude_mem.curate import erasure
 from claude_mem.curate.erasure import ErasedContent, ErasureRequest
 from claude_mem.domain import ids
 from claude_mem.domain.errors import ClaudeMemError, OperationFailed
+from claude_mem.domain.memory_items import UndoneChange
 from claude_mem.domain.reports import AffectedSummary, DeletionProgress, Restored
 from claude_mem.domain.text_pattern import TextPattern, rare_words
-from claude_mem.storage.sqlite.deletion import deletions, scopes, tombstones
-from claude_mem.storage.sqlite.deletion.scopes import AffectedRows, DeletionScope
-from claude_mem.storage.sqlite.deletion.tombstones import Tombstone
-from claude_mem.storage.sqlite.engine import Database, Row
-from claude_mem.storage.sqlite.journal import events, notices
-from claude_mem.storage.sqlite.memory import observations, projects
-from claude_mem.storage.sqlite.memory.edits import UNDO_WINDOW_MS
+from claude_mem.storage.base import Database, Transaction
+from claude_mem.storage.journal_records import DRILL_PREFIX, FORGOTTEN_RULE
+from claude_mem.storage.records import UNDO_WINDOW_MS, AffectedRows, DeletionScope, Tombstone
+from claude_mem.storage.sqlite.deletion import tombstones
 from claude_mem.system import disk
 
 log = logging.getLogger(__name__)
@@ -65,8 +62,8 @@ class DeletionService:
     async def preview(self, scope: DeletionScope, *, erase: bool) -> tuple[AffectedSummary, bool]:
         """Return what a deletion would delete, and whether that is nothing."""
         await self._drain_spool()
-        affected = await self.db.read(scopes.find_affected_rows, scope, erase=erase)
-        summary = await self.db.read(scopes.summarize_affected_rows, affected)
+        affected = await self.db.read(lambda tx: tx.deletions.find_affected_rows(scope, erase=erase))
+        summary = await self.db.read(lambda tx: tx.deletions.summarize_affected_rows(affected))
         if not erase:
             return summary, not affected
         files = await asyncio.to_thread(erasure.find_waiting_files, self.config, scope, until=ids.now_ms())
@@ -114,10 +111,12 @@ class DeletionService:
             self._ensure_free_space()
             await self._drain_spool()
             now, erase = ids.now_ms(), progress.erased
-            affected = await self.db.read(scopes.find_affected_rows, scope, erase=erase)
-            progress.counts = (await self.db.read(scopes.summarize_affected_rows, affected, first=0)).counts
+            affected = await self.db.read(lambda tx: tx.deletions.find_affected_rows(scope, erase=erase))
+            progress.counts = (
+                await self.db.read(lambda tx: tx.deletions.summarize_affected_rows(affected, first=0))
+            ).counts
             rare = await self._find_rare_words(affected) if erase else frozenset()
-            progress.number = await self.db.write(deletions.begin_deletion, erased=erase, now=now)
+            progress.number = await self.db.write(lambda tx: tx.deletions.begin_deletion(erased=erase, now=now))
             request = ErasureRequest(progress.number, now, erase, scope, rare, dict(progress.counts))
             await asyncio.to_thread(erasure.write_erasure_request, self.config.data_dir, request)
             tombstones = await self._delete_from_database(request, affected, (), progress)
@@ -144,7 +143,7 @@ class DeletionService:
             pass
 
     async def _find_rare_words(self, affected: AffectedRows) -> frozenset[str]:
-        return await self.db.read(lambda conn: rare_words(deletions.iterate_affected_texts(conn, affected)))
+        return await self.db.read(lambda tx: rare_words(tx.deletions.iterate_affected_texts(affected)))
 
     async def _delete_from_database(
         self, request: ErasureRequest, affected: AffectedRows, existing: Sequence[Tombstone], progress: DeletionProgress
@@ -163,36 +162,45 @@ class DeletionService:
     async def _store_tombstones(
         self, request: ErasureRequest, affected: AffectedRows, existing_hashes: Collection[str]
     ) -> list[Tombstone]:
-        build = partial(deletions.build_tombstones, deletion_id=request.n, erased=request.erased, now=request.at)
-        new_tombstones = [
-            tombstone
-            for tombstone in await self.db.read(build, request.scope, affected)
-            if tombstone.mark not in existing_hashes
-        ]
+        built = await self.db.read(
+            lambda tx: tx.deletions.build_tombstones(
+                request.scope, affected, deletion_id=request.n, erased=request.erased, now=request.at
+            )
+        )
+        new_tombstones = [tombstone for tombstone in built if tombstone.mark not in existing_hashes]
         await self._append_to_file(new_tombstones)
-        await self.db.write(tombstones.insert_tombstones, new_tombstones)
+        await self.db.write(lambda tx: tx.deletions.insert_tombstones(new_tombstones))
         return new_tombstones
 
     async def delete_rows(self, affected: AffectedRows, progress: DeletionProgress, *, now: int) -> None:
         """Delete in small transactions, so that captures and queries can run in between."""
-        project_ids = await self.db.read(deletions.find_affected_projects, affected)
+        project_ids = await self.db.read(lambda tx: tx.deletions.find_affected_projects(affected))
         await self._erase_cached_starts(project_ids)
-        titled_sessions = await self.db.read(deletions.find_sessions_to_retitle, affected)
-        delete = partial(deletions.delete_batch, deletion_id=progress.number, erase=progress.erased, now=now)
+        titled_sessions = await self.db.read(lambda tx: tx.deletions.find_sessions_to_retitle(affected))
+
+        def delete(tx: Transaction, batch: AffectedRows) -> None:
+            tx.deletions.delete_batch(batch, deletion_id=progress.number, erase=progress.erased, now=now)
+
         progress.doing = "the database"
         for batch in (*affected.batches(), AffectedRows(sessions=titled_sessions)):
             await self.db.write(delete, batch)
             progress.done += batch.size()
-        await self.db.write(deletions.enqueue_redigest, affected.turns, deletion_id=progress.number, now=now)
         await self.db.write(
-            deletions.retitle_sessions, sorted({*titled_sessions, *affected.sessions} - {*affected.whole_sessions})
+            lambda tx: tx.deletions.enqueue_redigest(affected.turns, deletion_id=progress.number, now=now)
+        )
+        await self.db.write(
+            lambda tx: tx.deletions.retitle_sessions(
+                sorted({*titled_sessions, *affected.sessions} - {*affected.whole_sessions})
+            )
         )
         await self.after(project_ids)
 
     async def _erase_cached_starts(self, project_ids: Sequence[int]) -> None:
         """Erase cached start contexts before the rows, so that no session gets deleted content from the disk."""
         for project_id in project_ids:
-            for folder in await self.db.read(projects.list_project_folders, project_id):
+            for folder in await self.db.read(
+                lambda tx, project_id: tx.memory.list_project_folders(project_id), project_id
+            ):
                 await asyncio.to_thread(erasure.shred_file, self.config.starts / hook.brief_filename(folder))
 
     async def _erase_waiting_files(self, request: ErasureRequest, progress: DeletionProgress) -> None:
@@ -200,7 +208,10 @@ class DeletionService:
         for path in await asyncio.to_thread(erasure.find_waiting_files, self.config, request.scope, until=request.at):
             progress.doing = "waiting files"
             await asyncio.to_thread(erasure.shred_file, path)
-            await self.db.write(events.mark_event_filtered, path.name, deletions.FORGOTTEN_RULE, now=ids.now_ms())
+            await self.db.write(
+                lambda tx, path: tx.journal.mark_event_filtered(path.name, FORGOTTEN_RULE, now=ids.now_ms()),
+                path,
+            )
             progress.counts["waiting files"] = progress.counts.get("waiting files", 0) + 1
 
     async def _erase_from_files(
@@ -215,7 +226,7 @@ class DeletionService:
             progress.left = sorted(
                 {*progress.left, *await asyncio.to_thread(erasure.find_files_with_text, self.config, pattern)}
             )
-        await self.db.write(deletions.finish_deletion, request.n, progress.counts, now=ids.now_ms())
+        await self.db.write(lambda tx: tx.deletions.finish_deletion(request.n, progress.counts, now=ids.now_ms()))
         progress.undo_until = None if request.erased else request.at + UNDO_WINDOW_MS
         progress.doing = ""
 
@@ -223,8 +234,8 @@ class DeletionService:
         self, scope: DeletionScope, tombstones: list[Tombstone], content: ErasedContent, progress: DeletionProgress
     ) -> None:
         progress.doing = "logs and caches"
-        await self.db.write(deletions.erase_mentions, content.in_line, quotes=content.is_quoted_in)
-        await self.db.write(deletions.delete_empty_projects, scope.projects if scope.by_time else ())
+        await self.db.write(lambda tx: tx.deletions.erase_mentions(content.in_line, quotes=content.is_quoted_in))
+        await self.db.write(lambda tx: tx.deletions.delete_empty_projects(scope.projects if scope.by_time else ()))
         progress.counts["log entries"] = await asyncio.to_thread(erasure.erase_from_logs, self.config, content)
         await asyncio.to_thread(erasure.erase_from_caches, self.config, content)
         await asyncio.to_thread(erasure.erase_unfinished_copies, self.config)
@@ -235,7 +246,7 @@ class DeletionService:
             outcome = await asyncio.to_thread(_erase_from_copy, path, self.config, scope, tombstones, content)
             progress.copies.setdefault(outcome, []).append(path.name)
             if outcome != "kept":  # the recorded restore test was of the file's earlier content
-                await self.db.write(notices.delete_check, f"{notices.DRILL_PREFIX}{path.name}")
+                await self.db.write(lambda tx, path: tx.journal.delete_check(f"{DRILL_PREFIX}{path.name}"), path)
         if self.db.has_untruncated_wal and not await self.db.truncate_wal():
             progress.left = [f"{self.db.path.name}-wal"]
 
@@ -248,17 +259,21 @@ class DeletionService:
         """
         now, scope = ids.now_ms(), DeletionScope(ids=(row_id,))
         self._ensure_free_space()
-        await self.db.read(observations.get_memory, "observation", row_id)  # raises before anything is written
-        number = await self.db.write(deletions.begin_deletion, erased=False, now=now)
+        await self.db.read(lambda tx: tx.memory.get_memory("observation", row_id))  # raises before anything is written
+        number = await self.db.write(lambda tx: tx.deletions.begin_deletion(erased=False, now=now))
         request = ErasureRequest(number, now, erased=False, scope=scope)
         tombstones = await self._store_tombstones(request, AffectedRows(observations=[row_id]), ())
-        return await self.db.write(deletions.forget_observation, row_id, tombstones, deletion_id=number, now=now, by=by)
+        return await self.db.write(
+            lambda tx: tx.deletions.forget_observation(row_id, tombstones, deletion_id=number, now=now, by=by)
+        )
 
-    async def undo_one(self, row_id: int, *, by: str) -> Row:
+    async def undo_one(self, row_id: int, *, by: str) -> UndoneChange:
         """Undo the last change to an observation. Return `{undone, ids}`."""
-        revocations = await self.db.read(deletions.build_tombstone_revocations, row_id)
+        revocations = await self.db.read(lambda tx: tx.deletions.build_tombstone_revocations(row_id))
         await self._append_to_file(revocations)
-        return await self.db.write(deletions.undo_observation_change, row_id, revocations, now=ids.now_ms(), by=by)
+        return await self.db.write(
+            lambda tx: tx.deletions.undo_observation_change(row_id, revocations, now=ids.now_ms(), by=by)
+        )
 
     async def _append_to_file(self, lines: Sequence[Tombstone]) -> None:
         """Append to the tombstone file, one writer at a time."""
@@ -275,9 +290,9 @@ class DeletionService:
         deleted again.
         """
         async with self.lock:
-            await self.db.read(deletions.get_restorable_rows, number)
+            await self.db.read(lambda tx: tx.deletions.get_restorable_rows(number))
             await self._append_to_file([Tombstone(number, back=True)])
-            result = await self.db.write(deletions.restore_deletion, number, now=ids.now_ms())
+            result = await self.db.write(lambda tx: tx.deletions.restore_deletion(number, now=ids.now_ms()))
         await self.after(result.projects)
         await self.record("undone", number=number, counts=result.counts)
         return result
@@ -300,12 +315,12 @@ class DeletionService:
         self.is_recovered = True
 
     async def _find_unfinished(self, all_tombstones: list[Tombstone], request: ErasureRequest | None) -> list[int]:
-        missing = await self.db.read(tombstones.find_missing_tombstones, all_tombstones)
-        undone = await self.db.read(deletions.find_undone_deletions)
+        missing = await self.db.read(lambda tx: tx.deletions.find_missing_tombstones(all_tombstones))
+        undone = await self.db.read(lambda tx: tx.deletions.find_undone_deletions())
         revoked = {tombstone.n for tombstone in missing if tombstone.at <= undone.get(tombstone.n, -1)}
         # Undone, but not yet revoked in the file.
         await self._append_to_file([Tombstone(n, back=True) for n in sorted(revoked)])
-        interrupted = await self.db.read(deletions.find_unfinished_deletions)
+        interrupted = await self.db.read(lambda tx: tx.deletions.find_unfinished_deletions())
         return sorted({*interrupted, *(tombstone.n for tombstone in missing)} - revoked - {request.n if request else 0})
 
     async def _resume(self, request: ErasureRequest, existing: list[Tombstone]) -> None:
@@ -313,11 +328,13 @@ class DeletionService:
         self.progress = progress = DeletionProgress(
             request.n, erased=request.erased, busy=True, counts=dict(request.counts)
         )
-        await self.db.write(deletions.record_missing_deletion, request.n, at=request.at, erased=request.erased)
-        affected = await self.db.write(
-            deletions.find_remaining_rows, request.scope, existing, erase=request.erased, upto=request.at
+        await self.db.write(
+            lambda tx: tx.deletions.record_missing_deletion(request.n, at=request.at, erased=request.erased)
         )
-        await self.db.write(tombstones.insert_tombstones, existing)
+        affected = await self.db.write(
+            lambda tx: tx.deletions.find_remaining_rows(request.scope, existing, erase=request.erased, upto=request.at)
+        )
+        await self.db.write(lambda tx: tx.deletions.insert_tombstones(existing))
         log.warning("deletion F%d is resumed: %d rows", request.n, affected.size())
         all_tombstones = await self._delete_from_database(request, affected, existing, progress)
         self.unfinished.append((request, all_tombstones, progress))
@@ -325,12 +342,14 @@ class DeletionService:
     async def _reapply(self, number: int, own_tombstones: list[Tombstone]) -> None:
         """Apply a deletion again from its tombstones alone."""
         if not own_tombstones:
-            await self.db.write(deletions.finish_deletion, number, {}, now=ids.now_ms())  # interrupted before it began
+            await self.db.write(
+                lambda tx: tx.deletions.finish_deletion(number, {}, now=ids.now_ms())
+            )  # interrupted before it began
             return
         first = own_tombstones[0]
-        await self.db.write(deletions.record_missing_deletion, number, at=first.at, erased=first.erased)
-        await self.db.write(tombstones.insert_tombstones, own_tombstones)
-        affected = await self.db.write(deletions.find_tombstoned_rows, own_tombstones)
+        await self.db.write(lambda tx: tx.deletions.record_missing_deletion(number, at=first.at, erased=first.erased))
+        await self.db.write(lambda tx: tx.deletions.insert_tombstones(own_tombstones))
+        affected = await self.db.write(lambda tx: tx.deletions.find_tombstoned_rows(own_tombstones))
         log.warning("deletion F%d is applied again: %d rows", number, affected.size())
         progress = DeletionProgress(number=number, erased=first.erased)
         await self.delete_rows(affected, progress, now=first.at)
@@ -356,8 +375,8 @@ class DeletionService:
 
     async def expire(self, now: int) -> None:
         """Erase rows that were kept for undo for thirty days."""
-        if await self.db.read(deletions.is_expiry_due, now=now):
-            while await self.db.write(deletions.erase_expired_rows, now=now):
+        if await self.db.read(lambda tx: tx.deletions.is_expiry_due(now=now)):
+            while await self.db.write(lambda tx: tx.deletions.erase_expired_rows(now=now)):
                 pass
             await self.db.truncate_wal()
 

@@ -22,13 +22,11 @@ import msgspec
 from claude_mem.config import Config
 from claude_mem.curate.redaction import paused_log
 from claude_mem.domain import ids
-from claude_mem.domain.errors import ClaudeMemError, OperationFailed
+from claude_mem.domain.errors import ClaudeMemError
 from claude_mem.domain.text_pattern import TextPattern, shares_rare_words
+from claude_mem.storage.records import DeletionScope, Tombstone
 from claude_mem.storage.sqlite import backup, damage, engine, external_db
-from claude_mem.storage.sqlite.deletion import deletions, keyed_hash
-from claude_mem.storage.sqlite.deletion.scopes import AffectedRows, DeletionScope, find_affected_rows
-from claude_mem.storage.sqlite.deletion.tombstones import Tombstone
-from claude_mem.storage.sqlite.engine import Connection, fetch_all
+from claude_mem.storage.sqlite.deletion import copies
 from claude_mem.system import project_folders, spool
 from claude_mem.system.spool import sync_directory
 
@@ -256,15 +254,19 @@ def erase_from_database_copy(
     try:
         if external_db.identify_database(path) not in ("ours", "empty"):
             return "kept"
-        with external_db.open_read_only(path) as conn:
-            has_rows = bool(_find_in_copy(conn, config, scope, tombstones))
+        has_rows = copies.has_covered_rows(path, scope, tombstones, key_folder=config.data_dir)
     except ClaudeMemError as problem:
         return _delete_unreadable(path, problem)
     if not has_rows and not content.in_file(path):
         return "kept"
     try:
-        backup.rewrite_backup(
-            path, lambda conn: _erase_from_copy(conn, config, scope, tombstones, content), vacuum=True
+        copies.erase_covered_rows(
+            path,
+            scope,
+            tombstones,
+            key_folder=config.data_dir,
+            mentions=content.in_line,
+            quotes=content.is_quoted_in,
         )
     except (ClaudeMemError, *damage.DAMAGE_ERRORS) as problem:
         if not damage.is_database_damage(problem):  # for example a full disk
@@ -280,34 +282,6 @@ def _delete_unreadable(path: Path, problem: Exception) -> str:
     for side in backup.DATABASE_FILE_SUFFIXES:
         shred_file(path.with_name(path.name + side))
     return "deleted"
-
-
-def _find_in_copy(conn: Connection, config: Config, scope: DeletionScope, tombstones: list[Tombstone]) -> AffectedRows:
-    """Return the rows of a copy that the deletion covers.
-
-    They are found by the tombstones and by the scope, because the copy may contain rows that the database no longer
-    has. A scope of row ids is not used: the same ids may mean other rows in the copy.
-    """
-    keyed_hash.register_keyed_hash(conn, config.data_dir)
-    tombstoned = deletions.find_tombstoned_rows(conn, tombstones)
-    if scope.ids:
-        return tombstoned
-    return deletions.union_affected_rows(conn, tombstoned, find_affected_rows(conn, scope, erase=True))
-
-
-def _erase_from_copy(
-    conn: Connection, config: Config, scope: DeletionScope, tombstones: list[Tombstone], content: ErasedContent
-) -> None:
-    before = _dangling_references(conn)
-    deletions.erase_rows_from_copy(conn, _find_in_copy(conn, config, scope, tombstones))
-    deletions.erase_mentions(conn, content.in_line, quotes=content.is_quoted_in)
-    if dangling := _dangling_references(conn) - before:
-        raise OperationFailed(f"erasing would leave {len(dangling)} dangling references", hint="please report this")
-
-
-def _dangling_references(conn: Connection) -> set[tuple[object, ...]]:
-    """Return the dangling references of a copy. A database in quarantine may have had some before."""
-    return {tuple(row.values()) for row in fetch_all(conn, "pragma foreign_key_check")}
 
 
 def _search_chunks(path: Path, pattern: TextPattern) -> Iterator[bool]:

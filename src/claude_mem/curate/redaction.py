@@ -23,12 +23,11 @@ from claude_mem.domain.records import Body
 from claude_mem.privacy import tags
 from claude_mem.privacy.secrets import redact, redact_lines
 from claude_mem.recall.matrix import Indexer
-from claude_mem.storage.sqlite import backup, external_db
-from claude_mem.storage.sqlite.deletion import redaction
-from claude_mem.storage.sqlite.deletion.redaction import TEXT_TABLES, TextCleaner, TextTable
-from claude_mem.storage.sqlite.engine import Connection, Database
-from claude_mem.storage.sqlite.journal import jobs, notices
-from claude_mem.storage.sqlite.memory import projects
+from claude_mem.storage.base import Database, Transaction
+from claude_mem.storage.journal_records import DRILL_PREFIX
+from claude_mem.storage.records import RedactionStep, TextCleaner
+from claude_mem.storage.sqlite.deletion import copies
+from claude_mem.storage.sqlite.deletion.redaction import TEXT_TABLES, TextTable
 from claude_mem.system.spool import overwrite_in_place, write_private
 
 log = logging.getLogger(__name__)
@@ -102,7 +101,7 @@ class Scrubber:
         copies = await asyncio.to_thread(lambda: sorted(self.config.backups.glob("*.db")))
         files = await asyncio.to_thread(lambda: list(_list_files(self.config)))
         progress.total = (
-            sum([await self.db.read(redaction.count_text_rows, texts) for texts in TEXT_TABLES])
+            await self.db.read(lambda tx: sum(tx.deletions.count_text_rows(texts) for texts in TEXT_TABLES))
             + len(copies)
             + len(files)
         )
@@ -125,7 +124,7 @@ class Scrubber:
         ask = self.db.read if progress.dry_run else self.db.write
         position = None
         while True:
-            step = await ask(redaction.redact_batch, texts, position, clean=clean, write=not progress.dry_run)
+            step = await ask(_redact_batch, texts, position, clean, write=not progress.dry_run)
             progress.add(texts.label or texts.table, step.rows_read, step.rows_changed)
             if (position := step.after) is None:
                 return
@@ -141,10 +140,10 @@ class Scrubber:
     async def _scrub_backup(self, path: Path, progress: ScrubProgress, clean: TextCleaner) -> None:
         try:
             async with self.copy_lock:
-                changed = await asyncio.to_thread(_scrub_copy, path, clean, write=not progress.dry_run)
+                changed = await asyncio.to_thread(copies.redact_backup, path, clean, write=not progress.dry_run)
             progress.add("backups", 1, int(changed))
             if changed and not progress.dry_run:  # the restore test ran on the old content
-                await self.db.write(notices.delete_check, f"{notices.DRILL_PREFIX}{path.name}")
+                await self.db.write(lambda tx: tx.journal.delete_check(f"{DRILL_PREFIX}{path.name}"))
         except (ClaudeMemError, OSError) as problem:
             progress.kept.append(f"{path.name}: {problem}")
 
@@ -167,9 +166,15 @@ def _clean_text(text: str) -> str:
     return redact(tags.strip_private(text))
 
 
-def _enqueue_renders(conn: Connection, *, now: int) -> None:
-    for project_id in projects.list_projects_with_folders(conn):
-        jobs.enqueue_job(conn, "render", f"{project_id}.scrubbed.{now}", now=now)
+def _redact_batch(
+    tx: Transaction, texts: TextTable, after: int | str | None, clean: TextCleaner, *, write: bool
+) -> RedactionStep:
+    return tx.deletions.redact_batch(texts, after, clean=clean, write=write)
+
+
+def _enqueue_renders(tx: Transaction, *, now: int) -> None:
+    for project_id in tx.memory.list_projects_with_folders():
+        tx.journal.enqueue_job("render", f"{project_id}.scrubbed.{now}", now=now)
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -223,15 +228,3 @@ def paused_log() -> Iterator[None]:
     finally:
         for handler in handlers:
             handler.release()
-
-
-def _scrub_copy(path: Path, clean: TextCleaner, *, write: bool) -> bool:
-    """Scrub a backup and return whether it changed.
-
-    It is checked first: most backups need no change, and rewriting a large one takes long.
-    """
-    with external_db.open_read_only(path) as conn:
-        changed = redaction.redact_copy(conn, clean=clean, write=False)
-    if changed and write:
-        backup.rewrite_backup(path, lambda copy: redaction.redact_copy(copy, clean=clean, write=True))
-    return bool(changed)

@@ -28,9 +28,8 @@ from claude_mem.domain import ids
 from claude_mem.domain.errors import NotFound, OperationFailed
 from claude_mem.domain.records import Digest, Event, Prompted, Turn
 from claude_mem.domain.reports import PreviewedDigest, PreviewedRequest, RefiningEstimate, TurnPreview, UsageDetails
-from claude_mem.storage.sqlite.engine import Connection
-from claude_mem.storage.sqlite.journal import backfills, jobs, ledger, turns
-from claude_mem.storage.sqlite.memory import sessions
+from claude_mem.storage.base import Transaction
+from claude_mem.storage.journal_records import REFINE_JOB
 from claude_mem.system.project_folders import identify_project
 
 MAX_TRANSCRIPT_BYTES = 64 << 20
@@ -117,9 +116,10 @@ async def _find_turn(options: PreviewOptions, refiner: Refiner) -> tuple[Turn, s
     if options.path:
         candidates, name = await asyncio.to_thread(read_transcript, Path(options.path), refiner.config)
     else:
-        session = await refiner.db.read(sessions.resolve_session_id, options.session)
+        session = await refiner.db.read(lambda tx: tx.memory.resolve_session_id(options.session))
         loaded = [
-            await refiner.db.read(turns.load_turn, row.id) for row in await refiner.db.read(turns.list_turns, session)
+            await refiner.db.read(lambda tx, row: tx.journal.load_turn(row.id), row)
+            for row in await refiner.db.read(lambda tx: tx.journal.list_turns(session))
         ]
         candidates, name = [turn for turn in loaded if turn is not None and turn.bodies], ""
     if not candidates:
@@ -226,20 +226,20 @@ async def enqueue_turns(refiner: Refiner, paths: Sequence[str]) -> int:
     return len(turn_seqs)
 
 
-def _enqueue_jobs(conn: Connection, turn_seqs: Sequence[tuple[int, int]], *, now: int) -> None:
+def _enqueue_jobs(tx: Transaction, turn_seqs: Sequence[tuple[int, int]], *, now: int) -> None:
     """Enqueue the turns. The queue takes the newest job first, so current turns never wait for these."""
     for turn_id, seq in turn_seqs:
-        jobs.enqueue_job(conn, jobs.REFINE_JOB, f"{turn_id}.{seq}.{ON_REQUEST}", now=now)
+        tx.journal.enqueue_job(REFINE_JOB, f"{turn_id}.{seq}.{ON_REQUEST}", now=now)
 
 
 async def _find_turns_to_refine(refiner: Refiner, paths: Sequence[str]) -> list[tuple[int, int]]:
     """Return (turn id, newest seq) of each turn. Turns are not kept in memory: there may be many large ones."""
     turn_seqs = []
-    for turn_id, seq in await refiner.db.read(backfills.list_unrefined_turns, paths):
+    for turn_id, seq in await refiner.db.read(lambda tx: tx.journal.list_unrefined_turns(paths)):
         turn = await refiner.load(turn_id)
         if turn is None or not is_worth_refining(turn):
             continue
-        if (await refiner.db.read(ledger.get_refine_attempts, turn_id)).may_retry:
+        if (await refiner.db.read(lambda tx, turn_id: tx.journal.get_refine_attempts(turn_id), turn_id)).may_retry:
             turn_seqs.append((turn_id, seq))
     return turn_seqs
 

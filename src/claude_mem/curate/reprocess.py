@@ -26,10 +26,8 @@ from claude_mem.digest.models.base import Compressor
 from claude_mem.domain import ids
 from claude_mem.domain.records import Digest, Event, Fact, Job, Prompted, Stopped, StreamEvent, Turn
 from claude_mem.domain.reports import ReprocessCounts
-from claude_mem.storage.base import Commit, write_nothing
-from claude_mem.storage.sqlite.engine import Connection, Database
-from claude_mem.storage.sqlite.journal import jobs, reprocessing, turns
-from claude_mem.storage.sqlite.journal.reprocessing import ReprocessFilter, TranscriptSource
+from claude_mem.storage.base import Commit, Database, Transaction, write_nothing
+from claude_mem.storage.journal_records import OWNED_BY_MODEL, OWNED_BY_PERSON, ReprocessFilter, TranscriptSource
 from claude_mem.system import untrusted_files
 from claude_mem.system.failpoints import failpoint
 from claude_mem.system.project_folders import identify_project
@@ -42,8 +40,8 @@ EventsByPrompt = Mapping[str, Sequence[Event]]
 
 async def count_reprocessable(db: Database, selection: ReprocessFilter) -> ReprocessCounts:
     """Count turns that can be reprocessed, from events or from a transcript, and turns that stay as they are."""
-    counts = await db.read(reprocessing.count_reprocessable_turns, selection)
-    sources = await db.read(reprocessing.list_transcript_sources, selection)
+    counts = await db.read(lambda tx: tx.journal.count_reprocessable_turns(selection))
+    sources = await db.read(lambda tx: tx.journal.list_transcript_sources(selection))
     from_transcripts = await asyncio.to_thread(lambda: sum(turns for source, turns in sources if is_readable(source)))
     return msgspec.structs.replace(
         counts,
@@ -59,9 +57,9 @@ async def reprocess_turn(job: Job, *, db: Database, compressor: Compressor, tran
     processes the turn again.
     """
     turn_id = int(job.subject.partition(".")[0])
-    if await db.read(reprocessing.get_turn_owner, turn_id) == reprocessing.OWNED_BY_PERSON:
+    if await db.read(lambda tx: tx.journal.get_turn_owner(turn_id)) == OWNED_BY_PERSON:
         return partial(_finish_unchanged, turn_id=turn_id)
-    turn = await db.read(turns.load_turn, turn_id)
+    turn = await db.read(lambda tx: tx.journal.load_turn(turn_id))
     if turn is None:
         return write_nothing  # deleted, or marked private
     from_transcript = not turn.bodies
@@ -76,56 +74,56 @@ async def reprocess_turn(job: Job, *, db: Database, compressor: Compressor, tran
 
 async def _reread(turn_id: int, db: Database, transcripts: TranscriptReader) -> Turn | None:
     """Return the turn as read from its transcript; None if the transcript does not contain it."""
-    source = await db.read(reprocessing.find_transcript_source, turn_id)
+    source = await db.read(lambda tx: tx.journal.find_transcript_source(turn_id))
     events = await asyncio.to_thread(transcripts.events, *source) if source else ()
-    return await db.read(turns.load_turn_from_transcript, turn_id, events) if events else None
+    return await db.read(lambda tx: tx.journal.load_turn_from_transcript(turn_id, events)) if events else None
 
 
 async def fill_anchors(job: Job, *, db: Database, transcripts: TranscriptReader) -> Commit:
     """Run one job of the queue: find the anchors of a turn's observations that have none, because they were restored,
     or are older than anchors."""
     turn_id = int(job.subject.partition(".")[0])
-    turn = await db.read(turns.load_turn, turn_id)
+    turn = await db.read(lambda tx: tx.journal.load_turn(turn_id))
     if turn is not None and not turn.bodies:
         turn = await _reread(turn_id, db, transcripts)
     return partial(_store_missing_anchors, turn=turn) if turn else write_nothing
 
 
-def _store_missing_anchors(conn: Connection, *, turn: Turn) -> Sequence[StreamEvent]:
-    if store_missing_anchors(conn, turn):
-        jobs.enqueue_render(conn, turn.project_id, now=ids.now_ms())
+def _store_missing_anchors(tx: Transaction, *, turn: Turn) -> Sequence[StreamEvent]:
+    if store_missing_anchors(tx, turn):
+        tx.journal.enqueue_render(turn.project_id, now=ids.now_ms())
     return ()
 
 
-def _finish_unchanged(conn: Connection, *, turn_id: int, has_source: bool = True) -> Sequence[StreamEvent]:
-    has_owner = bool(reprocessing.get_turn_owner(conn, turn_id))
-    reprocessing.mark_turn_reprocessed(conn, turn_id, has_source=has_source or has_owner)
-    reprocessing.enqueue_next_outdated_turns(conn, now=ids.now_ms())
+def _finish_unchanged(tx: Transaction, *, turn_id: int, has_source: bool = True) -> Sequence[StreamEvent]:
+    has_owner = bool(tx.journal.get_turn_owner(turn_id))
+    tx.journal.mark_turn_reprocessed(turn_id, has_source=has_source or has_owner)
+    tx.journal.enqueue_next_outdated_turns(now=ids.now_ms())
     return ()
 
 
-def _replace_records(conn: Connection, *, turn: Turn, digest: Digest, from_transcript: bool) -> Sequence[StreamEvent]:
+def _replace_records(tx: Transaction, *, turn: Turn, digest: Digest, from_transcript: bool) -> Sequence[StreamEvent]:
     if from_transcript:
-        is_unchanged, digest = reprocessing.is_turn_without_events(conn, turn.id), _without_event_references(digest)
+        is_unchanged, digest = tx.journal.is_turn_without_events(turn.id), _without_event_references(digest)
     else:
-        is_unchanged = turns.is_turn_current(conn, turn)
+        is_unchanged = tx.journal.is_turn_current(turn)
     if not is_unchanged:
         return ()  # new events or a deletion: another job handles the turn
-    stream_events = _store(conn, turn, digest)
-    reprocessing.mark_turn_reprocessed(conn, turn.id)
+    stream_events = _store(tx, turn, digest)
+    tx.journal.mark_turn_reprocessed(turn.id)
     failpoint("rewrite.kept")
-    reprocessing.enqueue_next_outdated_turns(conn, now=ids.now_ms())
+    tx.journal.enqueue_next_outdated_turns(now=ids.now_ms())
     return stream_events
 
 
-def _store(conn: Connection, turn: Turn, digest: Digest) -> Sequence[StreamEvent]:
-    owner, summary = reprocessing.get_turn_owner(conn, turn.id), digest.summary
+def _store(tx: Transaction, turn: Turn, digest: Digest) -> Sequence[StreamEvent]:
+    owner, summary = tx.journal.get_turn_owner(turn.id), digest.summary
     if not owner:
-        reprocessing.reuse_observation_rows(conn, turn.id, digest.observations)
-        return store_digest(conn, turn, digest, now=ids.now_ms(), past=True)
-    if owner == reprocessing.OWNED_BY_MODEL and summary is not None:
-        reprocessing.add_closing_message(
-            conn, turn.id, closing=summary.closing, closing_trust=summary.closing_trust, outcome=summary.outcome
+        tx.journal.reuse_observation_rows(turn.id, digest.observations)
+        return store_digest(tx, turn, digest, now=ids.now_ms(), past=True)
+    if owner == OWNED_BY_MODEL and summary is not None:
+        tx.journal.add_closing_message(
+            turn.id, closing=summary.closing, closing_trust=summary.closing_trust, outcome=summary.outcome
         )
     return ()
 

@@ -12,9 +12,7 @@ from claude_mem.domain.text import make_storable
 from claude_mem.privacy import injection_rules, tags
 from claude_mem.privacy.secrets import redact, redact_lines
 from claude_mem.privacy.trust import BURST_MS, BURST_RECORDS, EXTERNAL, SUSPECT, TRUSTED, reason_held
-from claude_mem.storage.sqlite.engine import Connection
-from claude_mem.storage.sqlite.journal import events
-from claude_mem.storage.sqlite.memory import anchors, observations, projects
+from claude_mem.storage.base import Transaction
 from claude_mem.system.project_folders import ResolvedProject
 
 
@@ -38,7 +36,7 @@ class SavedMemory:
 
 
 def save_memory(
-    conn: Connection,
+    tx: Transaction,
     project: ResolvedProject,
     title: str,
     text: str,
@@ -49,13 +47,10 @@ def save_memory(
 ) -> SavedMemory:
     """Save a memory for `project`. `place` is the project its author works in, if that is known."""
     now = ids.now_ms()
-    project_ids = [] if project.root else projects.list_project_ids_by_name(conn, project.name)
-    project_id = project_ids[0] if project_ids else projects.register_project(conn, project, "", now=now)
-    trust, why = classify_trust(
-        conn, _influencing_project_ids(conn, project_id, place), f"{title}\n{text}", by, now=now
-    )
-    observation_id = observations.save_observation(
-        conn,
+    project_ids = [] if project.root else tx.memory.list_project_ids_by_name(project.name)
+    project_id = project_ids[0] if project_ids else tx.memory.register_project(project, "", now=now)
+    trust, why = classify_trust(tx, _influencing_project_ids(tx, project_id, place), f"{title}\n{text}", by, now=now)
+    observation_id = tx.memory.save_observation(
         project_id=project_id,
         title=title,
         text=text,
@@ -67,28 +62,28 @@ def save_memory(
         now=now,
     )
     if command_anchors := find_command_anchors(title):
-        anchors.replace_anchors(conn, observation_id, command_anchors, now=now)
-    observations.link_statements(conn, project_id)
-    held_project_ids = observations.hold_agent_saves(conn, since=now - BURST_MS) if why == "burst" else set()
+        tx.memory.replace_anchors(observation_id, command_anchors, now=now)
+    tx.memory.link_statements(project_id)
+    held_project_ids = tx.memory.hold_agent_saves(since=now - BURST_MS) if why == "burst" else set()
     pending_reason = reason_held(trust, why) if trust not in TRUSTED else ""
     return SavedMemory(observation_id, pending_reason, frozenset({project_id, *held_project_ids}))
 
 
-def _influencing_project_ids(conn: Connection, project_id: int, place: ResolvedProject | None) -> list[int] | None:
+def _influencing_project_ids(tx: Transaction, project_id: int, place: ResolvedProject | None) -> list[int] | None:
     """Return the projects whose recent external reads may have influenced this memory; None means any project."""
-    own = projects.find_project_id(conn, place) if place else None
+    own = tx.memory.find_project_id(place) if place else None
     return [project_id, own] if own else None
 
 
-def classify_trust(conn: Connection, reads: Sequence[int] | None, words: str, by: str, *, now: int) -> tuple[str, str]:
+def classify_trust(tx: Transaction, reads: Sequence[int] | None, words: str, by: str, *, now: int) -> tuple[str, str]:
     """Return the trust of a saved text, and the reason if it needs approval.
 
     An agent that has just read external text may have been instructed to save this, and a burst of saves is suspect.
     """
     if rule := injection_rules.injection_rule(words, by_user=by == "user"):
         return SUSPECT, rule
-    if by == "agent" and events.has_external_read(conn, since=now - BURST_MS, project_ids=reads):
+    if by == "agent" and tx.journal.has_external_read(since=now - BURST_MS, project_ids=reads):
         return EXTERNAL, "what was read just before"
-    if by == "agent" and observations.count_agent_saves(conn, since=now - BURST_MS) >= BURST_RECORDS - 1:
+    if by == "agent" and tx.memory.count_agent_saves(since=now - BURST_MS) >= BURST_RECORDS - 1:
         return SUSPECT, "burst"
     return by, ""

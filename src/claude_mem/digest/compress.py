@@ -25,10 +25,8 @@ from claude_mem.domain.records import (
 )
 from claude_mem.domain.text import first_sentence
 from claude_mem.privacy.trust import BURST_MS, BURST_RECORDS, EXTERNAL, TRUSTED
-from claude_mem.storage.base import Commit, write_nothing
-from claude_mem.storage.sqlite.engine import Connection, Database
-from claude_mem.storage.sqlite.journal import jobs, ledger, turns
-from claude_mem.storage.sqlite.memory import anchors, observations, sessions
+from claude_mem.storage.base import Commit, Database, Transaction, write_nothing
+from claude_mem.storage.journal_records import REFINE_JOB
 from claude_mem.system.failpoints import failpoint
 
 LONG_ANSWER = 400
@@ -43,7 +41,7 @@ async def compress(
     Back-filled turns (`past`) are not refined.
     """
     turn_id = int(job.subject.partition(".")[0])
-    turn = await db.read(turns.load_turn, turn_id)
+    turn = await db.read(lambda tx: tx.journal.load_turn(turn_id))
     failpoint("compress.loaded")
     if turn is None or not turn.bodies:
         return write_nothing
@@ -59,21 +57,21 @@ def is_worth_refining(turn: Turn) -> bool:
     return tools or any(len(body.message) >= LONG_ANSWER for body in turn.bodies if isinstance(body, Stopped))
 
 
-def _store_draft(conn: Connection, *, turn: Turn, digest: Digest, refine: bool, past: bool) -> Sequence[StreamEvent]:
-    if not turns.is_turn_public(conn, turn.id) or not turns.has_all_loaded_events(conn, turn):
+def _store_draft(tx: Transaction, *, turn: Turn, digest: Digest, refine: bool, past: bool) -> Sequence[StreamEvent]:
+    if not tx.journal.is_turn_public(turn.id) or not tx.journal.has_all_loaded_events(turn):
         return ()  # marked private or partly deleted since it was loaded
     now = ids.now_ms()
-    imported = turns.is_turn_imported(conn, turn.id)
-    if imported and observations.has_summary_by_other_provider(conn, turn.id, "local"):
+    imported = tx.journal.is_turn_imported(turn.id)
+    if imported and tx.memory.has_summary_by_other_provider(turn.id, "local"):
         digest = replace(digest, summary=None)
-    is_final = past or imported or not ledger.get_refine_attempts(conn, turn.id).may_retry
-    is_refined = is_final and observations.is_turn_refined(conn, turn.id)
+    is_final = past or imported or not tx.journal.get_refine_attempts(turn.id).may_retry
+    is_refined = is_final and tx.memory.is_turn_refined(turn.id)
     # Refined records that cannot be refined again are not replaced by a draft.
-    news = [] if is_refined else store_digest(conn, turn, digest, now=now, past=past)
-    turns.mark_turn_digested(conn, turn, now=now)
-    if refine and turns.is_turn_live(conn, turn.id):
+    news = [] if is_refined else store_digest(tx, turn, digest, now=now, past=past)
+    tx.journal.mark_turn_digested(turn, now=now)
+    if refine and tx.journal.is_turn_live(turn.id):
         # With a delay: a late event changes the turn, and that should not cost a second request.
-        jobs.enqueue_job(conn, jobs.REFINE_JOB, f"{turn.id}.{turn.newest_seq}", now=now, due=now + REFINE_DELAY_MS)
+        tx.journal.enqueue_job(REFINE_JOB, f"{turn.id}.{turn.newest_seq}", now=now, due=now + REFINE_DELAY_MS)
     return news
 
 
@@ -82,63 +80,62 @@ def _sentences(text: str) -> str:
     return " ".join(block.labelled for block in markdown.read(text) if block.kind != "heading")
 
 
-def store_digest(conn: Connection, turn: Turn, digest: Digest, *, now: int, past: bool = False) -> list[StreamEvent]:
+def store_digest(tx: Transaction, turn: Turn, digest: Digest, *, now: int, past: bool = False) -> list[StreamEvent]:
     """Store a digest, replacing all records written earlier for the turn."""
     news = []
     lines = collect_lines(turn)
     if digest.summary is not None:
-        if summary_id := observations.upsert_summary(conn, turn, digest.summary, by=digest.author, now=now):
+        if summary_id := tx.memory.upsert_summary(turn, digest.summary, by=digest.author, now=now):
             news.append(StreamEvent("new_summary", {"id": summary_id, "session_id": turn.session_id}))
         is_trusted = digest.summary.trust in TRUSTED
         subtitle = digest.subtitle or (first_sentence(_sentences(digest.summary.completed), 140) if is_trusted else "")
-        sessions.set_session_subtitle(conn, turn.session_id, subtitle, at=turn.ended_at)
+        tx.memory.set_session_subtitle(turn.session_id, subtitle, at=turn.ended_at)
     if digest.title and turn.number == 1:
-        sessions.set_session_title(conn, turn.session_id, digest.title)
-    has_statements = observations.has_turn_statement(conn, turn.id) or any(
+        tx.memory.set_session_title(turn.session_id, digest.title)
+    has_statements = tx.memory.has_turn_statement(turn.id) or any(
         draft.type in (ObservationType.RULE, ObservationType.DECISION) for draft in digest.observations
     )
     for draft in digest.observations:
-        if draft.type == ObservationType.RULE and observations.is_rule_stated(conn, turn, draft):
+        if draft.type == ObservationType.RULE and tx.memory.is_rule_stated(turn, draft):
             continue
-        if row_id := observations.upsert_observation(conn, turn, draft, by=digest.author, now=now):
-            _store_anchors(conn, turn, row_id, draft, lines, outcome=digest.summary.outcome if digest.summary else "")
+        if row_id := tx.memory.upsert_observation(turn, draft, by=digest.author, now=now):
+            _store_anchors(tx, turn, row_id, draft, lines, outcome=digest.summary.outcome if digest.summary else "")
             payload = {"id": row_id, "session_id": turn.session_id, "obs_type": draft.type, "title": draft.title}
             news.append(StreamEvent("new_observation", payload))
     for reason in {draft.why for draft in digest.observations if draft.trust == EXTERNAL}:
-        observations.mark_burst(conn, turn.project_id, reason, since=turn.ended_at - BURST_MS, min_count=BURST_RECORDS)
-    observations.delete_observations_except(conn, turn.id, tuple(draft.key for draft in digest.observations))
+        tx.memory.mark_burst(turn.project_id, reason, since=turn.ended_at - BURST_MS, min_count=BURST_RECORDS)
+    tx.memory.delete_observations_except(turn.id, tuple(draft.key for draft in digest.observations))
     if has_statements:
-        observations.link_statements(conn, turn.project_id)
-    if past and turns.has_more_old_turns(conn, turn.project_id):
+        tx.memory.link_statements(turn.project_id)
+    if past and tx.journal.has_more_old_turns(turn.project_id):
         return []  # publish once, after the last back-filled turn of the project
-    jobs.enqueue_job(conn, "render", f"{turn.project_id}.{turn.id}.{turn.newest_seq}", now=now)
+    tx.journal.enqueue_job("render", f"{turn.project_id}.{turn.id}.{turn.newest_seq}", now=now)
     return [StreamEvent("backfilled", {"project_id": turn.project_id})] if past else news
 
 
-def store_missing_anchors(conn: Connection, turn: Turn) -> int:
+def store_missing_anchors(tx: Transaction, turn: Turn) -> int:
     """Store the anchors of a turn's observations that have none. Return the number of these observations."""
     lines = collect_lines(turn)
-    rows = anchors.list_unanchored(conn, turn.id)
+    rows = tx.memory.list_unanchored_observations(turn.id)
     for row in rows:
         draft = Draft(
             key="",
-            type=row["type"],
+            type=row["type"] or "",
             title=row["title"] or "",
             narrative=row["narrative"] or "",
             facts=tuple(Fact(text) for text in row["facts"]),
             files_read=tuple(row["files_read"]),
             files_modified=tuple(row["files_modified"]),
-            trust=row["trust"],
+            trust=row["trust"] or "",
         )
-        _store_anchors(conn, turn, row["id"], draft, lines, outcome=row["outcome"])
+        _store_anchors(tx, turn, row["id"], draft, lines, outcome=row["outcome"])
     return len(rows)
 
 
-def _store_anchors(conn: Connection, turn: Turn, row_id: int, draft: Draft, lines: TurnLines, *, outcome: str) -> None:
+def _store_anchors(tx: Transaction, turn: Turn, row_id: int, draft: Draft, lines: TurnLines, *, outcome: str) -> None:
     """Store the lines that an observation speaks of, and link the observations whose lines the turn removed."""
     new_anchors = find_anchors(draft, lines)
-    anchors.replace_anchors(
-        conn,
+    tx.memory.replace_anchors(
         row_id,
         new_anchors,
         blob_ids={anchor.path: lines.blob_id(anchor.path) for anchor in new_anchors},
@@ -149,7 +146,7 @@ def _store_anchors(conn: Connection, turn: Turn, row_id: int, draft: Draft, line
         path: hashes for path in draft.files_modified if path in lines.files if (hashes := lines.dropped_hashes(path))
     }
     if dropped and draft.trust in TRUSTED:
-        replaced = anchors.find_replaced(conn, turn.project_id, row_id, dropped)
+        replaced = tx.memory.find_replaced_observations(turn.project_id, row_id, dropped)
         # What the later edit still names was reworked, and the memory of it may well hold.
         outdated_ids = [item.id for item in replaced if not lines.adds_any(mentioned_names(item.text))]
-        anchors.supersede(conn, outdated_ids, row_id)
+        tx.memory.supersede_observations(outdated_ids, row_id)

@@ -364,7 +364,7 @@ def _tasks(successes: list[tuple[int, ToolUsed]]) -> Iterator[Task]:
     yield from tasks.values()
 
 
-def _todos_before(body: ToolUsed) -> list[Any]:
+def _todos_before(body: ToolUsed) -> list[object]:
     """Return the task list as it was before a call, as far as the tool reports it."""
     before = body.output.get("oldTodos") if isinstance(body.output, dict) else None
     return before if isinstance(before, list) else []

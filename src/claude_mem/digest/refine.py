@@ -30,17 +30,14 @@ from claude_mem.domain import ids
 from claude_mem.domain.errors import OperationFailed
 from claude_mem.domain.records import Author, Digest, Job, StreamEvent, Turn
 from claude_mem.domain.reports import RefiningState
-from claude_mem.storage.base import Commit, write_nothing
-from claude_mem.storage.sqlite.engine import Connection, Database
-from claude_mem.storage.sqlite.journal import events, jobs, ledger, notices, turns
-from claude_mem.storage.sqlite.journal.ledger import Breaker
-from claude_mem.storage.sqlite.memory import observations, projects, sessions
-from claude_mem.storage.sqlite.memory.sessions import MemorySession
+from claude_mem.storage.base import Commit, Database, Transaction, write_nothing
+from claude_mem.storage.journal_records import REFINE_JOB, UNSEEN_VERDICTS, Breaker, LedgerEntry, RefineAttempts
+from claude_mem.storage.records import MemorySession
 from claude_mem.system.failpoints import failpoint
 
 log = logging.getLogger(__name__)
 
-NO_TRIES = ledger.RefineAttempts()
+NO_TRIES = RefineAttempts()
 MAX_AGE_MS = 3 * 86_400_000  # older drafts are not refined, unless the user asked for it
 ON_REQUEST = "asked"
 TRUSTED_WAITS = 5  # consecutive failures for which the provider's own waiting time is used
@@ -116,7 +113,7 @@ class Refiner:
 
     async def load(self, turn_id: int) -> Turn | None:
         """Return a turn with the setting `foreign_text` applied; None if the turn no longer exists."""
-        turn = await self.db.read(turns.load_turn, turn_id)
+        turn = await self.db.read(lambda tx: tx.journal.load_turn(turn_id))
         return replace(turn, foreign_text=self.config.foreign_text) if turn else None
 
     def is_available(self) -> bool:
@@ -129,7 +126,7 @@ class Refiner:
         turn = await self.load(int(turn_id))
         if turn is None or not turn.bodies or str(turn.newest_seq) != seq:
             return write_nothing  # deleted, or it has grown: then another job refines it
-        tries = await self.db.read(ledger.get_refine_attempts, turn.id)
+        tries = await self.db.read(lambda tx: tx.journal.get_refine_attempts(turn.id))
         if not tries.may_retry or (ids.now_ms() - turn.ended_at > MAX_AGE_MS and ON_REQUEST not in flags):
             return write_nothing
         models = await self.chain.models()
@@ -139,9 +136,9 @@ class Refiner:
         exchange = await self.ask(turn, model, tries, purpose="refine")
         if isinstance(exchange, BudgetRefusal):
             return partial(_over_budget, job, exchange)
-        settled_keys = await self.db.read(observations.list_user_owned_keys, turn.id)
+        settled_keys = await self.db.read(lambda tx: tx.memory.list_user_owned_keys(turn.id))
         read_external = exchange.resumed and await self.db.read(
-            events.has_external_read, since=0, session_id=turn.session_id
+            lambda tx: tx.journal.has_external_read(since=0, session_id=turn.session_id)
         )
         digest = await asyncio.to_thread(merge_exchange, turn, exchange, settled_keys, read_external=read_external)
         return partial(
@@ -154,14 +151,14 @@ class Refiner:
             has_others=len(models) > 1,
         )
 
-    async def _choose_model(self, models: Sequence[Model], tries: ledger.RefineAttempts) -> tuple[Model | None, int]:
+    async def _choose_model(self, models: Sequence[Model], tries: RefineAttempts) -> tuple[Model | None, int]:
         """Return the first model whose circuit breaker is closed, or (None, time when the first breaker closes).
 
         Without any model, that time is 0. The provider that failed at this turn last is tried last.
         """
         now, until = ids.now_ms(), 0
         for model in sorted(models, key=lambda model: model.provider == tries.last_provider):
-            breaker = await self.db.read(ledger.get_breaker, model.provider)
+            breaker = await self.db.read(lambda tx, model: tx.journal.get_breaker(model.provider), model)
             if breaker.until <= now or breaker.settings != self.chain.fingerprint(model):
                 return model, 0
             until = min(until or breaker.until, breaker.until)
@@ -169,26 +166,28 @@ class Refiner:
 
     async def status(self, now: int) -> RefiningState:
         """Return the state of refining: providers, spending against the caps, and open circuit breakers."""
-        today = await self.db.read(ledger.get_spending_since, since=to_ms(day_start(now)))
-        month = await self.db.read(ledger.get_spending_since, since=to_ms(month_start(now)))
+        today = await self.db.read(lambda tx: tx.journal.get_spending_since(since=to_ms(day_start(now))))
+        month = await self.db.read(lambda tx: tx.journal.get_spending_since(since=to_ms(month_start(now))))
         return RefiningState(
             providers=[f"{model.provider} {model.model}".strip() for model in await self.chain.models()],
             today_tokens=today.tokens,
             daily_tokens=self.config.daily_tokens,
             month_cost=month.cost,
             monthly_cost=round(self.config.monthly_cost * 1_000_000),
-            waiting=await self.db.read(jobs.count_jobs, jobs.REFINE_JOB),
-            paused=await self.db.read(ledger.list_breakers),
+            waiting=await self.db.read(lambda tx: tx.journal.count_jobs(REFINE_JOB)),
+            paused=await self.db.read(lambda tx: tx.journal.list_breakers()),
             prices_problem=str(self.chain.prices.problem or ""),
             problem=await self.chain.problem(),
         )
 
     # --- sending requests --------------------------------------------------------------------------------------------
 
-    async def prepare(self, turn: Turn, tries: ledger.RefineAttempts = NO_TRIES, *, project: str = "") -> Request:
+    async def prepare(self, turn: Turn, tries: RefineAttempts = NO_TRIES, *, project: str = "") -> Request:
         """Build the request for a turn, adapted to the verdicts of earlier attempts."""
-        known_titles = await self.db.read(observations.list_earlier_titles, turn, limit=3 * request.MAX_KNOWN_TITLES)
-        row = await self.db.read(projects.find_project, turn.project_id)
+        known_titles = await self.db.read(
+            lambda tx: tx.memory.list_earlier_titles(turn, limit=3 * request.MAX_KNOWN_TITLES)
+        )
+        row = await self.db.read(lambda tx: tx.memory.find_project(turn.project_id))
         name = project or (row.name if row else "unknown")
         strict = tries.verdicts[-1:] == (Verdict.UNPARSEABLE,)
         options = _shrunk(self.options, tries.verdicts)
@@ -200,7 +199,7 @@ class Refiner:
         self,
         turn: Turn,
         model: Model,
-        tries: ledger.RefineAttempts = NO_TRIES,
+        tries: RefineAttempts = NO_TRIES,
         *,
         purpose: str,
         prepared: Request | None = None,
@@ -237,7 +236,9 @@ class Refiner:
         await self.db.write(_book, entry_id, exchange, now=ids.now_ms())
         failpoint("refine.closed")
         self._update_must_not_resume(turn, exchange)
-        await self.chain.tidy(keep=await self.db.read(sessions.list_resumable_memory_sessions, self.runtime))
+        await self.chain.tidy(
+            keep=await self.db.read(lambda tx: tx.journal.list_resumable_memory_sessions(self.runtime))
+        )
         return exchange
 
     async def _send(
@@ -265,12 +266,12 @@ class Refiner:
 
     def _ledger_entry(
         self, turn: Turn, model: Model, model_request: Request, purpose: str, history: int
-    ) -> ledger.LedgerEntry:
+    ) -> LedgerEntry:
         max_usage = Usage(
             input_tokens=request.max_total_tokens(model_request) - model_request.max_tokens + history,
             output_tokens=model_request.max_tokens,
         )
-        return ledger.LedgerEntry(
+        return LedgerEntry(
             purpose=purpose,
             session_id=turn.session_id or None,
             turn_id=turn.id or None,
@@ -294,7 +295,7 @@ class Refiner:
         """Return the model's session to resume and the tokens of its history, or ("", 0)."""
         if not self.config.claude_resume or model.provider != "claude" or not turn.session_id:
             return "", 0
-        memory = await self.db.read(sessions.find_memory_session, turn.session_id)
+        memory = await self.db.read(lambda tx: tx.journal.find_memory_session(turn.session_id))
         if memory is not None and memory.provider != model.provider:
             memory = None
         session_id = session_to_resume(
@@ -303,17 +304,15 @@ class Refiner:
             prompt_number=turn.number,
             must_restart=turn.session_id in self.must_not_resume,
         )
-        history = await self.db.read(ledger.count_session_tokens, session_id) if session_id else 0
+        history = await self.db.read(lambda tx: tx.journal.count_session_tokens(session_id)) if session_id else 0
         return (session_id, history) if history + size <= self.config.request_tokens else ("", 0)
 
-    def _record_session(
-        self, conn: Connection, turn: Turn, model: Model, memory_session_id: str, entry_id: int
-    ) -> None:
-        ledger.set_entry_memory_session(conn, entry_id, memory_session_id)
+    def _record_session(self, tx: Transaction, turn: Turn, model: Model, memory_session_id: str, entry_id: int) -> None:
+        tx.journal.set_entry_memory_session(entry_id, memory_session_id)
         if turn.session_id:
             now = ids.now_ms()
-            sessions.record_memory_session(
-                conn, turn.session_id, memory_session_id, provider=model.provider, runtime=self.runtime, now=now
+            tx.journal.record_memory_session(
+                turn.session_id, memory_session_id, provider=model.provider, runtime=self.runtime, now=now
             )
 
     def _update_must_not_resume(self, turn: Turn, exchange: ModelExchange) -> None:
@@ -327,7 +326,7 @@ class Refiner:
 
     def _store_result(
         self,
-        conn: Connection,
+        tx: Transaction,
         *,
         job: Job,
         turn: Turn,
@@ -338,22 +337,22 @@ class Refiner:
     ) -> Sequence[StreamEvent]:
         now, provider = ids.now_ms(), exchange.model.provider
         if digest is not None:
-            ledger.reset_breaker(conn, provider)
-            notices.clear_notices(conn, f"refine:{provider}:")
-            return self._store_digest(conn, turn, exchange, digest, settled_keys, now=now)
+            tx.journal.reset_breaker(provider)
+            tx.journal.clear_notices(f"refine:{provider}:")
+            return self._store_digest(tx, turn, exchange, digest, settled_keys, now=now)
         action = ACTIONS[exchange.verdict]
         log.warning("%s could not refine turn %d: %s: %s", provider, turn.id, exchange.verdict, _failure_text(exchange))
         if action.opens_after:
-            self._count_failure(conn, exchange, action, now=now)
-        tries = ledger.get_refine_attempts(conn, turn.id)
+            self._count_failure(tx, exchange, action, now=now)
+        tries = tx.journal.get_refine_attempts(turn.id)
         if tries.may_retry and (action.retry or _may_succeed_elsewhere(exchange, has_others=has_others)):
             due = now + retry_delay_ms(len(tries.verdicts))
-            jobs.enqueue_job(conn, jobs.REFINE_JOB, job.subject, now=now, due=due)
+            tx.journal.enqueue_job(REFINE_JOB, job.subject, now=now, due=due)
         return ()
 
     def _store_digest(
         self,
-        conn: Connection,
+        tx: Transaction,
         turn: Turn,
         exchange: ModelExchange,
         digest: Digest,
@@ -362,45 +361,42 @@ class Refiner:
         now: int,
     ) -> Sequence[StreamEvent]:
         """Store the digest, unless the turn changed during the request: new events, a correction or a deletion."""
-        is_outdated = (
-            not turns.is_turn_current(conn, turn) or observations.list_user_owned_keys(conn, turn.id) != settled_keys
-        )
+        is_outdated = not tx.journal.is_turn_current(turn) or tx.memory.list_user_owned_keys(turn.id) != settled_keys
         if is_outdated:
             return ()
         if exchange.verdict is Verdict.EMPTY:
-            self._drop_answer(conn, turn, digest, now=now)
+            self._drop_answer(tx, turn, digest, now=now)
             return ()
-        author = replace(digest.author, memory_session_id=self._author_session_id(conn, turn, exchange))
-        return store_digest(conn, turn, replace(digest, author=author), now=now)
+        author = replace(digest.author, memory_session_id=self._author_session_id(tx, turn, exchange))
+        return store_digest(tx, turn, replace(digest, author=author), now=now)
 
-    def _drop_answer(self, conn: Connection, turn: Turn, digest: Digest, *, now: int) -> None:
+    def _drop_answer(self, tx: Transaction, turn: Turn, digest: Digest, *, now: int) -> None:
         """Remove the draft of a mere answer in which the model found nothing. Drafts with evidence stay."""
         has_answer = any(draft.key == ANSWER for draft in digest.observations)
-        if not has_answer and observations.delete_local_draft(conn, turn.id, ANSWER):
-            jobs.enqueue_job(conn, "render", f"{turn.project_id}.{turn.id}.{turn.newest_seq}", now=now)
+        if not has_answer and tx.memory.delete_local_draft(turn.id, ANSWER):
+            tx.journal.enqueue_job("render", f"{turn.project_id}.{turn.id}.{turn.newest_seq}", now=now)
 
-    def _author_session_id(self, conn: Connection, turn: Turn, exchange: ModelExchange) -> str:
+    def _author_session_id(self, tx: Transaction, turn: Turn, exchange: ModelExchange) -> str:
         """Return the id of the model's own session. A model without sessions gets one generated id per session."""
         if exchange.memory_session_id:
             return exchange.memory_session_id
-        memory, provider = sessions.find_memory_session(conn, turn.session_id), exchange.model.provider
+        memory, provider = tx.journal.find_memory_session(turn.session_id), exchange.model.provider
         if memory is not None and memory.provider == provider:
             return memory.id
         memory_session_id = f"{provider}-{turn.session_id}-{ids.now_ms()}"
-        sessions.record_memory_session(
-            conn, turn.session_id, memory_session_id, provider=provider, runtime=self.runtime, now=ids.now_ms()
+        tx.journal.record_memory_session(
+            turn.session_id, memory_session_id, provider=provider, runtime=self.runtime, now=ids.now_ms()
         )
         return memory_session_id
 
-    def _count_failure(self, conn: Connection, exchange: ModelExchange, action: Action, *, now: int) -> None:
+    def _count_failure(self, tx: Transaction, exchange: ModelExchange, action: Action, *, now: int) -> None:
         """Count the failure. After enough of them, open the circuit breaker and add a notice for the user."""
         provider, settings = exchange.model.provider, self.chain.fingerprint(exchange.model)
-        previous = ledger.get_breaker(conn, provider)
+        previous = tx.journal.get_breaker(provider)
         failures = previous.failures + 1 if previous.settings == settings else 1
         pause = breaker_pause_ms(action, failures, exchange.reply.retry_seconds)
         is_open = failures >= action.opens_after or previous.until > 0  # a failed probe opens it again
-        ledger.save_breaker(
-            conn,
+        tx.journal.save_breaker(
             Breaker(
                 provider=provider,
                 failures=failures,
@@ -411,7 +407,7 @@ class Refiner:
             ),
         )
         if is_open and (exchange.verdict is not Verdict.RATE_LIMITED or failures > TRUSTED_WAITS):
-            notices.add_notice(conn, f"refine:{provider}:{exchange.verdict}", _notice(provider, exchange), now=now)
+            tx.journal.add_notice(f"refine:{provider}:{exchange.verdict}", _notice(provider, exchange), now=now)
 
 
 def _may_succeed_elsewhere(exchange: ModelExchange, *, has_others: bool) -> bool:
@@ -449,9 +445,9 @@ def _shrunk(options: request.RequestOptions, tries: Sequence[str]) -> request.Re
     return replace(options, request_tokens=smaller, verbosity="minimal")
 
 
-def _assumed_usage(verdict: Verdict, entry: ledger.LedgerEntry) -> Usage:
+def _assumed_usage(verdict: Verdict, entry: LedgerEntry) -> Usage:
     """Return the usage to book if none was reported: zero if the request was rejected unread, else the maximum."""
-    if verdict in ledger.UNSEEN_VERDICTS or verdict in (Verdict.TOO_LONG, Verdict.PERMANENT):
+    if verdict in UNSEEN_VERDICTS or verdict in (Verdict.TOO_LONG, Verdict.PERMANENT):
         return Usage()
     return Usage(input_tokens=entry.input_tokens, output_tokens=entry.output_tokens)
 
@@ -478,18 +474,18 @@ class BudgetRefusal:
     key: str  # of the notice, which is shown once a month, not every day
 
 
-def reserve(conn: Connection, entry: ledger.LedgerEntry, config: Config, *, now: int) -> int | BudgetRefusal:
+def reserve(tx: Transaction, entry: LedgerEntry, config: Config, *, now: int) -> int | BudgetRefusal:
     """Book the maximum cost of the request. Returns the id of the ledger entry, or the refusal."""
     today, month = day_start(now), month_start(now)
-    tokens = ledger.get_spending_since(conn, since=to_ms(today)).tokens + entry.input_tokens + entry.output_tokens
+    tokens = tx.journal.get_spending_since(since=to_ms(today)).tokens + entry.input_tokens + entry.output_tokens
     if tokens > config.daily_tokens:
         reason = f"another request would exceed today's {config.daily_tokens:,} tokens (`daily_tokens`)"
         return BudgetRefusal(reason, to_ms(next_day(today)), f"daily:{month:%Y-%m}")
-    cost = ledger.get_spending_since(conn, since=to_ms(month)).cost + entry.cost
+    cost = tx.journal.get_spending_since(since=to_ms(month)).cost + entry.cost
     if entry.cost and cost > config.monthly_cost * 1_000_000:
         reason = f"another request would exceed this month's ${config.monthly_cost:g} (`monthly_cost`)"
         return BudgetRefusal(reason, to_ms(next_month(month)), f"monthly:{month:%Y-%m}")
-    return ledger.open_ledger_entry(conn, entry, now=now)
+    return tx.journal.open_ledger_entry(entry, now=now)
 
 
 def day_start(now: int) -> datetime:
@@ -521,13 +517,12 @@ def to_ms(moment: datetime) -> int:
 # --- database writes -------------------------------------------------------------------------------------------------
 
 
-def _book(conn: Connection, entry_id: int, exchange: ModelExchange, *, now: int) -> None:
+def _book(tx: Transaction, entry_id: int, exchange: ModelExchange, *, now: int) -> None:
     usage = exchange.usage
-    ledger.close_ledger_entry(
-        conn, entry_id, verdict=exchange.verdict, message=_failure_text(exchange), model=exchange.reply.model, now=now
+    tx.journal.close_ledger_entry(
+        entry_id, verdict=exchange.verdict, message=_failure_text(exchange), model=exchange.reply.model, now=now
     )
-    ledger.record_actual_usage(
-        conn,
+    tx.journal.record_actual_usage(
         entry_id,
         input_tokens=usage.input_tokens,
         cached=usage.cached_tokens,
@@ -537,15 +532,15 @@ def _book(conn: Connection, entry_id: int, exchange: ModelExchange, *, now: int)
     )
 
 
-def _postpone(job: Job, until: int, conn: Connection) -> Sequence[StreamEvent]:
-    jobs.enqueue_job(conn, jobs.REFINE_JOB, job.subject, now=ids.now_ms(), due=until)
+def _postpone(job: Job, until: int, tx: Transaction) -> Sequence[StreamEvent]:
+    tx.journal.enqueue_job(REFINE_JOB, job.subject, now=ids.now_ms(), due=until)
     return ()
 
 
-def _over_budget(job: Job, refused: BudgetRefusal, conn: Connection) -> Sequence[StreamEvent]:
+def _over_budget(job: Job, refused: BudgetRefusal, tx: Transaction) -> Sequence[StreamEvent]:
     text = f"claude-mem: memory is stored but not refined: {refused.reason}. `claude-mem cost` shows the details."
-    notices.add_notice(conn, f"budget:{refused.key}", text, now=ids.now_ms())
-    return _postpone(job, refused.until, conn)
+    tx.journal.add_notice(f"budget:{refused.key}", text, now=ids.now_ms())
+    return _postpone(job, refused.until, tx)
 
 
 def merge_exchange(

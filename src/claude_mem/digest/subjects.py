@@ -229,10 +229,6 @@ class Story:
         return frozenset(word for word, times in word_counts.items() if times > 1)
 
     @cached_property
-    def all_words(self) -> frozenset[str]:
-        return frozenset(word for one in self.statements for word in content_words(one.labelled))
-
-    @cached_property
     def name_counts(self) -> Counter[str]:
         """Number of statements of the closing message that mention each name."""
         return Counter(name for one in self.statements for name in names(f"{one.labelled} {one.section}"))

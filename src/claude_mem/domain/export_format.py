@@ -212,3 +212,9 @@ def decode_header(raw: bytes) -> ExportHeader | None:
             hint="upgrade claude-mem, then import it again",
         )
     return ExportHeader(format=fields["format"], program=str(fields.get("program", "")))
+
+
+def project_from_identity(ref: str) -> ProjectRecord:
+    """Return a project record derived from an identity alone."""
+    name = ref.partition(":")[2].removesuffix("/.git").rstrip("/").rpartition("/")[2] or ref
+    return ProjectRecord(project=ref, name=name, created_at=0)

@@ -102,13 +102,9 @@ def find_superseded(statements: Sequence[Statement]) -> dict[int, int]:
     return replaced_by
 
 
-def replaces(later: str, earlier: str) -> bool:
+def _replaces(new: _Topic, old: _Topic) -> bool:
     """Return whether a later rule replaces an earlier one: both are about the same thing by their words, or one chooses
     what the other rejects."""
-    return _replaces(_topic(later), _topic(earlier))
-
-
-def _replaces(new: _Topic, old: _Topic) -> bool:
     shared_words = new.words & old.words
     if new.words == old.words:
         return bool(shared_words)

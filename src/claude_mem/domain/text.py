@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar, cast
+
+T = TypeVar("T")
 
 # Lone surrogates cannot be encoded and NUL ends a C string: a row with either could not be read again.
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -155,14 +157,18 @@ def iter_strings(value: Any) -> Iterator[str]:
             yield from iter_strings(item)
 
 
-def map_strings(value: Any, change: Any) -> Any:
+def map_strings(value: T, change: Callable[[str], str]) -> T:
     """Return the JSON value with `change` applied to every string, including keys."""
+    return cast(T, _map_strings(value, change))
+
+
+def _map_strings(value: object, change: Callable[[str], str]) -> object:
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
-        return {change(str(key)): map_strings(item, change) for key, item in value.items()}
+        return {change(str(key)): _map_strings(item, change) for key, item in value.items()}
     if isinstance(value, list):
-        return [map_strings(item, change) for item in value]
+        return [_map_strings(item, change) for item in value]
     return value
 
 

@@ -14,14 +14,14 @@ from claude_mem.digest.evidence import Command
 from claude_mem.digest.modes import Icons
 from claude_mem.domain import mistakes
 from claude_mem.domain.forbidden_calls import forbids_call
+from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.mistakes import KnownMistake, Permissions
 from claude_mem.domain.text import local_time, shorten
 from claude_mem.inject import triggers
 from claude_mem.inject.mistake_lines import CALL_PREFIX, describe, find_known_mistakes, quote
 from claude_mem.inject.triggers import Injection, Line, compose
 from claude_mem.privacy.display import defuse_links
-from claude_mem.storage.sqlite.engine import Connection, Row
-from claude_mem.storage.sqlite.memory import calls, observations
+from claude_mem.storage.base import Transaction
 
 COMMAND_TOKENS = 150
 MAX_LINES = 2
@@ -30,18 +30,18 @@ HEAD = "# claude-mem: about this command, from earlier sessions, as information"
 
 
 def inject_at_command(
-    conn: Connection, trigger: Trigger, project_id: int, *, injected_names: frozenset[str], session_id: int
+    tx: Transaction, trigger: Trigger, project_id: int, *, injected_names: frozenset[str], session_id: int
 ) -> Injection:
     """Return what earlier sessions know about a command that is about to run."""
     lines = [
-        *_rule_lines(conn, trigger.text, project_id),
-        *_mistake_lines(conn, trigger, project_id, session_id=session_id),
+        *_rule_lines(tx, trigger.text, project_id),
+        *_mistake_lines(tx, trigger, project_id, session_id=session_id),
     ]
     return compose(HEAD, [line for line in lines if line[1][0] not in injected_names][:MAX_LINES], COMMAND_TOKENS)
 
 
 def inject_at_failure(
-    conn: Connection,
+    tx: Transaction,
     trigger: Trigger,
     project_id: int,
     *,
@@ -53,29 +53,29 @@ def inject_at_failure(
     """Return what earlier sessions know about the mistake by which a command has just failed, and what solved the same
     error before."""
     return triggers.inject_at_failure(
-        conn,
+        tx,
         trigger,
         project_id,
         injected_names=injected_names,
         icons=icons,
         session_id=session_id,
-        first_lines=_lines_at_failure(conn, trigger, project_id, session_id=session_id) if hints else (),
+        first_lines=_lines_at_failure(tx, trigger, project_id, session_id=session_id) if hints else (),
     )
 
 
-def _lines_at_failure(conn: Connection, trigger: Trigger, project_id: int, *, session_id: int) -> list[Line]:
+def _lines_at_failure(tx: Transaction, trigger: Trigger, project_id: int, *, session_id: int) -> list[Line]:
     """Return what worked instead in earlier sessions, if the command failed by a mistake that they made too."""
     mistake = find_mistake(Command(trigger.command, trigger.text, True, 0)) if trigger.command else None
     if mistake is None:
         return []
-    known_mistakes = find_known_mistakes(conn, project_id, [mistake.key], session_id=session_id)
-    return [_mistake_line(conn, mistake, project_id) for mistake in known_mistakes if mistake.instead]
+    known_mistakes = find_known_mistakes(tx, project_id, [mistake.key], session_id=session_id)
+    return [_mistake_line(tx, mistake, project_id) for mistake in known_mistakes if mistake.instead]
 
 
-def _mistake_lines(conn: Connection, trigger: Trigger, project_id: int, *, session_id: int) -> Iterator[Line]:
-    for mistake in find_known_mistakes(conn, project_id, list(command_keys(trigger.text)), session_id=session_id):
+def _mistake_lines(tx: Transaction, trigger: Trigger, project_id: int, *, session_id: int) -> Iterator[Line]:
+    for mistake in find_known_mistakes(tx, project_id, list(command_keys(trigger.text)), session_id=session_id):
         if mistake.kind != mistakes.PATH or _is_missing(mistaken_path(mistake.key), trigger.place):
-            yield _mistake_line(conn, mistake, project_id)
+            yield _mistake_line(tx, mistake, project_id)
 
 
 def _is_missing(path: str, folder: str) -> bool:
@@ -88,16 +88,16 @@ def _is_missing(path: str, folder: str) -> bool:
         return False
 
 
-def _mistake_line(conn: Connection, mistake: KnownMistake, project_id: int) -> Line:
-    return describe(conn, mistake, project_id), [f"{CALL_PREFIX}{mistake.key}"], False
+def _mistake_line(tx: Transaction, mistake: KnownMistake, project_id: int) -> Line:
+    return describe(tx, mistake, project_id), [f"{CALL_PREFIX}{mistake.key}"], False
 
 
 # --- rules -----------------------------------------------------------------------------------------------------------
 
 
-def _rule_lines(conn: Connection, command: str, project_id: int) -> Iterator[Line]:
+def _rule_lines(tx: Transaction, command: str, project_id: int) -> Iterator[Line]:
     """Yield the current rules of the user that forbid a call of the command."""
-    rule_rows = observations.list_current_rules(conn, [project_id])
+    rule_rows = tx.memory.list_current_rules([project_id])
     if not rule_rows:
         return
     called = [(call.program, *call.words) for call in parse_command(command)]
@@ -106,7 +106,7 @@ def _rule_lines(conn: Connection, command: str, project_id: int) -> Iterator[Lin
             yield _rule_line(row)
 
 
-def _rule_line(row: Row) -> Line:
+def _rule_line(row: MemoryItem) -> Line:
     text = f"{row['id']} the user said: {defuse_links(shorten(row['title'] or '', 200))}"
     return text, [f"{RULE_PREFIX}{row['id']}"], row["trust"] == "user"
 
@@ -114,10 +114,10 @@ def _rule_line(row: Row) -> Line:
 # --- permission hints ------------------------------------------------------------------------------------------------
 
 
-def permission_hint(conn: Connection, trigger: Trigger, project_id: int) -> str:
+def permission_hint(tx: Transaction, trigger: Trigger, project_id: int) -> str:
     """Return what the user decided about such a command before; "" if the user never refused one."""
     keys = command_keys(trigger.text)
-    histories = calls.list_histories(conn, project_id, list(keys))
+    histories = tx.journal.list_call_histories(project_id, list(keys))
     for key in sorted(histories, key=len, reverse=True):
         if decided := mistakes.count_permissions(histories[key]):
             return f"claude-mem: {_describe(key, decided)}"

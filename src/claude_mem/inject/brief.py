@@ -17,6 +17,7 @@ from typing import Any
 from claude_mem.answers import CONTEXT_CHARS
 from claude_mem.digest.modes import ICONS, Icons
 from claude_mem.domain.anchors import NOT_DONE, STALE, Freshness, Outcome
+from claude_mem.domain.memory_items import UNKNOWN_STATE, MemoryItem, MemoryState
 from claude_mem.domain.mistakes import KnownMistake
 from claude_mem.domain.text import estimate_tokens, local_time, shorten
 from claude_mem.inject import select
@@ -37,10 +38,8 @@ from claude_mem.inject.select import (
 )
 from claude_mem.privacy import injection_rules
 from claude_mem.privacy.display import defuse_links, safe_line, safe_name, trust_suffix
-from claude_mem.storage.sqlite.engine import Connection
-from claude_mem.storage.sqlite.memory import anchors, browse, observations, projects
-from claude_mem.storage.sqlite.memory.anchors import UNKNOWN_STATE, Look, MemoryState
-from claude_mem.storage.sqlite.memory.browse import TimelinePoint
+from claude_mem.storage.base import Transaction
+from claude_mem.storage.records import ID_PREFIXES, Look, TimelinePoint
 
 WINDOW = 4  # up to this many consecutive lines are also checked as one text
 # How many rows are read. More than is ever shown, so that rows dropping out at the old end do not change the brief.
@@ -126,7 +125,7 @@ class BriefSection:
 
 
 def gather_memory(
-    conn: Connection,
+    tx: Transaction,
     project_ids: list[int],
     *,
     limit: int,
@@ -140,29 +139,29 @@ def gather_memory(
 
     What no longer holds in the work tree at `root` (default: the project's own) is left out, unless it is pinned.
     """
-    row = projects.find_project(conn, project_ids[-1]) if project_ids else None
+    row = tx.memory.find_project(project_ids[-1]) if project_ids else None
     if row is None:
         return None
     filters = {"after_id": after_id, "exclude_session_id": but_session}
-    pinned = observations.list_pinned_observations(conn, project_ids, limit=PINNED, **filters)
-    recent = observations.list_recent_observations(conn, project_ids, limit=RECENT, **filters)
-    decisions = observations.list_decisions_and_gotchas(conn, project_ids, limit=DECISIONS, **filters)
+    pinned = tx.memory.list_pinned_observations(project_ids, limit=PINNED, **filters)
+    recent = tx.memory.list_recent_observations(project_ids, limit=RECENT, **filters)
+    decisions = tx.memory.list_decisions_and_gotchas(project_ids, limit=DECISIONS, **filters)
     row_ids = [item["id"] for item in (*pinned, *recent, *decisions)]
-    states = anchors.load_states(conn, row_ids, root or row.root or "", looks)
+    states = tx.memory.load_states(row_ids, root or row.root or "", looks)
     return ProjectMemory(
         row.name,
-        observations.list_injectable_rules(conn, project_ids, limit=RULES, **filters),
+        tx.memory.list_injectable_rules(project_ids, limit=RULES, **filters),
         with_states(pinned, states),
         [item for item in with_states(recent, states) if may_be_shown(item)],
         [item for item in with_states(decisions, states) if may_be_shown(item)],
-        observations.list_last_turns(conn, project_ids, limit=TURNS, exclude_session_id=but_session),
-        observations.find_last_summary(conn, project_ids, exclude_session_id=but_session),
+        tx.memory.list_last_turns(project_ids, limit=TURNS, exclude_session_id=but_session),
+        tx.memory.find_last_summary(project_ids, exclude_session_id=but_session),
         limit,
-        find_recurring_mistakes(conn, project_ids[-1]) if not after_id else (),
+        find_recurring_mistakes(tx, project_ids[-1]) if not after_id else (),
     )
 
 
-def with_states(rows: Iterable[Row], states: Mapping[int, MemoryState]) -> list[Row]:
+def with_states(rows: Iterable[Row], states: Mapping[int, MemoryState]) -> list[MemoryItem]:
     """Return the rows with their states: does the code they speak of still stand, and what became of the work."""
     return [{**row, "state": states.get(row["id"], UNKNOWN_STATE)} for row in rows]
 
@@ -175,9 +174,8 @@ def may_be_shown(row: Row) -> bool:
     return bool(state.holds) or is_failed or is_user_approved(row)
 
 
-def state_note(row: Row) -> str:
+def state_note(state: MemoryState) -> str:
     """Return a short remark for a memory that does not fully hold; "" for others."""
-    state = row.get("state", UNKNOWN_STATE)
     if state.superseded_by:
         return f" (replaced by {state.superseded_by})"
     if state.is_confirmed:
@@ -306,7 +304,7 @@ def _share(slots: int, part: int) -> int:
     return min(slots, max(1, slots // part))
 
 
-def _distinct_rows(rows: Iterable[Row], before: Iterable[str]) -> list[dict[str, object]]:
+def _distinct_rows(rows: Iterable[Row], before: Iterable[str]) -> list[MemoryItem]:
     """Return the rows that have a presentable title and do not repeat a line of `before`."""
     return select.distinct(filter(has_title, rows), before, title=title_line)
 
@@ -353,7 +351,7 @@ def _request_line(turn: Row) -> BriefLine:
     return BriefLine(_compose_line("Asked: ", text), text, f"s{turn['id']}")
 
 
-def _open_step_line(turn: Row, step: str, last_session: int) -> BriefLine:
+def _open_step_line(turn: Row, step: str, last_session: int | None) -> BriefLine:
     since = "" if turn["session_id"] == last_session else f" since {_day(turn['created_at'])}"
     return BriefLine(_compose_line(f"Open{since}: ", step), step, f"s{turn['id']}")
 
@@ -380,9 +378,9 @@ def _dated_line(
     day = _day(row["created_at"] if at is None else at)
     numbers = [str(other["id"]) for other in others]
     also = [*numbers[:MAX_OTHERS], *([f"+{len(numbers) - MAX_OTHERS}"] if len(numbers) > MAX_OTHERS else [])]
-    icon = icons.get(row["type"], icons["change"])
+    icon = icons.get(row["type"] or "", icons["change"])
     end = f" — {OUTCOMES.get(outcome, outcome)}" if outcome in UNFINISHED and not _is_plan(row) else ""
-    end += "" if end.endswith(f" {Outcome.FAILED}") else state_note(row)
+    end += "" if end.endswith(f" {Outcome.FAILED}") else state_note(row.get("state", UNKNOWN_STATE))
     return _line(row, f"{row['id']} {day} {icon}", f"{end} (also {' '.join(also)})" if also else end)
 
 
@@ -461,15 +459,15 @@ def fenced(lines: Iterable[str]) -> str:
 # --- timeline --------------------------------------------------------------------------------------------------------
 
 
-def format_timeline(entries: Sequence[dict[str, Any]], middle: TimelinePoint, icons: Icons = ICONS) -> str:
+def format_timeline(entries: Sequence[Row], middle: TimelinePoint, icons: Icons = ICONS) -> str:
     """Return the entries around a point in time as text, one line each, with the requested entry marked."""
     lines: list[str] = []
     for day, rows in groupby(entries, key=lambda row: local_time(row["created_at"]).strftime("%Y-%m-%d")):
         lines.append(f"### {day}")
         for row in rows:
             marker = "→" if (row["kind"], row["id"]) == (middle.kind, middle.id) else " "
-            sign = {"summary": "∑", "prompt": "❯"}.get(row["kind"]) or icons.get(row["type"], icons["change"])
-            number = f"{browse.ID_PREFIXES[row['kind']]}{row['id']}"
+            sign = {"summary": "∑", "prompt": "❯"}.get(row["kind"]) or icons.get(row["type"] or "", icons["change"])
+            number = f"{ID_PREFIXES[row['kind']]}{row['id']}"
             title = safe_line(shorten(row["title"] or "Untitled", 160))
             lines.append(f"{marker}{number:>6} {local_time(row['created_at']):%H:%M} {sign} {title}{trust_suffix(row)}")
     return "\n".join(lines) + "\n" if lines else "Nothing happened around then.\n"

@@ -20,10 +20,8 @@ from pathlib import Path
 from claude_mem.domain import anchors, ids
 from claude_mem.domain.anchors import Outcome
 from claude_mem.domain.errors import NotFound, OperationFailed
-from claude_mem.storage.sqlite.engine import Connection, Database
-from claude_mem.storage.sqlite.memory import anchors as store
-from claude_mem.storage.sqlite.memory import validity
-from claude_mem.storage.sqlite.memory.anchors import Look, StoredAnchor, StoredOutcome
+from claude_mem.storage.base import Database, Transaction
+from claude_mem.storage.records import Look, StoredAnchor, StoredOutcome, apply_looks, is_committed
 from claude_mem.system import git_files, untrusted_files
 from claude_mem.system.git_objects import CommitInfo, GitObjects
 
@@ -328,7 +326,7 @@ def mark_committed(
 def has_committed(group: Sequence[StoredAnchor], committed: Mapping[str, Collection[bytes]]) -> bool:
     """Return whether one commit has enough lines of an observation for its work to count as committed."""
     bare = [replace(item, committed=0) for item in group]
-    return store.is_committed(mark_committed(bare, committed))
+    return is_committed(mark_committed(bare, committed))
 
 
 def _present_outcome(
@@ -472,33 +470,33 @@ async def refresh_at_start(db: Database, project_id: int, root: str) -> list[Loo
     """
     if not root:
         return []
-    observation_ids = await db.read(store.list_anchored_ids, project_id, limit=START_RECORDS)
-    items = await db.read(store.list_anchors, observation_ids, root)
+    observation_ids = await db.read(lambda tx: tx.memory.list_anchored_ids(project_id, limit=START_RECORDS))
+    items = await db.read(lambda tx: tx.memory.list_anchors(observation_ids, root))
     return await asyncio.to_thread(look_at_files, root, items, seconds=START_SECONDS)
 
 
 async def refresh_project(db: Database, project_id: int, root: str) -> int:
     """Look at all files that a project's memories speak of, and at its commits. Return the number of changed states."""
-    observation_ids = await db.read(store.list_anchored_ids, project_id, limit=MAX_RECORDS)
+    observation_ids = await db.read(lambda tx: tx.memory.list_anchored_ids(project_id, limit=MAX_RECORDS))
     changed = await refresh_observations(db, project_id, root, observation_ids)
-    if about_commands := await db.read(validity.find_command_memories, project_id):
-        await db.write(validity.queue, about_commands)
+    if about_commands := await db.read(lambda tx: tx.memory.find_command_observations(project_id)):
+        await db.write(lambda tx: tx.memory.queue_validity_checks(about_commands))
     await record_changes(db)
     return changed
 
 
 async def record_changes(db: Database) -> None:
     """Record what has changed since the last look, in portions so that other writers wait briefly."""
-    while await db.read(validity.has_queue):
-        await db.write(validity.record_changes, now=ids.now_ms())
+    while await db.read(lambda tx: tx.memory.has_validity_checks()):
+        await db.write(lambda tx: tx.memory.record_validity_changes(now=ids.now_ms()))
 
 
 async def refresh_observations(db: Database, project_id: int, root: str, observation_ids: Sequence[int]) -> int:
     """Look at the files that these observations speak of, and at the commits. Return the number of changed states."""
     if not root or not observation_ids or not await asyncio.to_thread(os.path.isdir, root):
         return 0
-    items = await db.read(store.list_anchors, observation_ids, root)
-    outcomes = await db.read(store.list_outcomes, observation_ids)
+    items = await db.read(lambda tx: tx.memory.list_anchors(observation_ids, root))
+    outcomes = await db.read(lambda tx: tx.memory.list_outcomes(observation_ids))
     if not items:
         return 0
     inspection = await asyncio.to_thread(inspect, root, items, outcomes)
@@ -510,8 +508,8 @@ async def refresh_observations(db: Database, project_id: int, root: str, observa
 
 async def look_at_root_commit(db: Database, project_id: int, root: str, name: str) -> tuple[str, list[Look]]:
     """Return the id of a commit of the repository at `root`, and what all memories of the project look like there."""
-    observation_ids = await db.read(store.list_anchored_ids, project_id, limit=MAX_RECORDS)
-    items = await db.read(store.list_anchors, observation_ids, "")
+    observation_ids = await db.read(lambda tx: tx.memory.list_anchored_ids(project_id, limit=MAX_RECORDS))
+    items = await db.read(lambda tx: tx.memory.list_anchors(observation_ids, ""))
     return await asyncio.to_thread(_look_at_named_commit, root, name, items)
 
 
@@ -539,15 +537,15 @@ def inspect(root: str, items: Sequence[StoredAnchor], outcomes: Sequence[StoredO
     is_missing = any(not files.stamp(item.path) for item in items)
     paths = git.list_paths(head) if git and head and is_missing else ()
     looks = look_at_files(root, items, seconds=MAX_SECONDS, paths=paths)
-    anchors_now = [item for item in store.apply_looks(items, looks) if not files.is_in_other_repository(item.path)]
+    anchors_now = [item for item in apply_looks(items, looks) if not files.is_in_other_repository(item.path)]
     verdicts = judge_outcomes(git, anchors_now, outcomes, head=head, now=ids.now_ms()) if git and head else []
     return Inspection(head, branch, looks, verdicts)
 
 
-def _store_inspection(conn: Connection, root: str, inspection: Inspection, *, project_id: int, now: int) -> None:
+def _store_inspection(tx: Transaction, root: str, inspection: Inspection, *, project_id: int, now: int) -> None:
     for verdict in inspection.verdicts:
-        store.record_committed_lines(conn, verdict.anchors)
-        store.record_outcome(conn, verdict.observation_id, verdict.outcome, commit=verdict.commit, now=now)
-    store.record_looks(conn, root, inspection.looks, commit=inspection.head)
+        tx.memory.record_committed_lines(verdict.anchors)
+        tx.memory.record_outcome(verdict.observation_id, verdict.outcome, commit=verdict.commit, now=now)
+    tx.memory.record_looks(root, inspection.looks, commit=inspection.head)
     if inspection.head:
-        store.record_head(conn, project_id, head=inspection.head, branch=inspection.branch, since=now - 10 * 60_000)
+        tx.memory.record_head(project_id, head=inspection.head, branch=inspection.branch, since=now - 10 * 60_000)

@@ -13,29 +13,28 @@ from claude_mem.domain import mistakes
 from claude_mem.domain.mistakes import KnownMistake
 from claude_mem.domain.text import shorten
 from claude_mem.privacy.display import defuse_links
-from claude_mem.storage.sqlite.engine import Connection
-from claude_mem.storage.sqlite.memory import calls, sessions
+from claude_mem.storage.base import Transaction
 
 CALL_PREFIX = "call:"  # of the item name of a mistake
 RECURRING_SESSIONS, MAX_RECURRING = 3, 2  # sessions that must have made a mistake for the brief to name it; how many
 
 
 def find_known_mistakes(
-    conn: Connection, project_id: int, keys: Sequence[str], *, session_id: int = 0
+    tx: Transaction, project_id: int, keys: Sequence[str], *, session_id: int = 0
 ) -> Iterator[KnownMistake]:
     """Yield the mistakes that these keys of calls are in a project. The session's own failures do not count."""
-    histories = calls.list_histories(conn, project_id, keys, exclude_session_id=session_id)
-    now = sessions.get_last_activity(conn, project_id) if histories else 0
+    histories = tx.journal.list_call_histories(project_id, keys, exclude_session_id=session_id)
+    now = tx.memory.get_last_activity(project_id) if histories else 0
     for key in keys:
         if mistake := mistakes.find_mistake(histories.get(key, ()), now=now):
             yield mistake
 
 
-def find_recurring_mistakes(conn: Connection, project_id: int) -> list[KnownMistake]:
+def find_recurring_mistakes(tx: Transaction, project_id: int) -> list[KnownMistake]:
     """Return the mistakes that session after session makes, so that the next one is told at its start. Paths are left
     out: whether one exists depends on the directory."""
-    keys = calls.list_recurring_keys(conn, project_id, sessions=RECURRING_SESSIONS)
-    recurring = [mistake for mistake in find_known_mistakes(conn, project_id, keys) if mistake.kind != mistakes.PATH]
+    keys = tx.journal.list_recurring_calls(project_id, sessions=RECURRING_SESSIONS)
+    recurring = [mistake for mistake in find_known_mistakes(tx, project_id, keys) if mistake.kind != mistakes.PATH]
     return sorted(recurring, key=lambda mistake: (-mistake.sessions, mistake.key))[:MAX_RECURRING]
 
 
@@ -44,10 +43,10 @@ def describe_at_start(mistake: KnownMistake) -> str:
     return _statement(mistake) + (f"; {quote(mistake.instead)} works" if mistake.instead else "")
 
 
-def describe(conn: Connection, mistake: KnownMistake, project_id: int) -> str:
+def describe(tx: Transaction, mistake: KnownMistake, project_id: int) -> str:
     """Return the line before a command that makes the mistake."""
     times = f" (failed in {mistake.sessions} sessions)" if mistake.sessions > 1 else ""
-    return f"{_statement(mistake)}{times}{_remedy(conn, mistake, project_id)}"
+    return f"{_statement(mistake)}{times}{_remedy(tx, mistake, project_id)}"
 
 
 def quote(text: str) -> str:
@@ -67,11 +66,11 @@ def _statement(mistake: KnownMistake) -> str:
     return f"{quote(mistake.key)} is unknown here"
 
 
-def _remedy(conn: Connection, mistake: KnownMistake, project_id: int) -> str:
+def _remedy(tx: Transaction, mistake: KnownMistake, project_id: int) -> str:
     if mistake.instead:
-        worked = calls.count_worked(conn, project_id, mistake.counts_as) if mistake.counts_as else 0
+        worked = tx.journal.count_worked_calls(project_id, mistake.counts_as) if mistake.counts_as else 0
         counted = "" if mistake.counts_as == mistake.instead else f" ({quote(mistake.counts_as)})"
         return f"; {quote(mistake.instead)} works" + (f"{counted}: {worked} times" if worked > 1 else "")
     head = mistake.key.rpartition(" ")[0]
-    worked = calls.count_worked(conn, project_id, head) if mistake.kind == mistakes.OPTION else 0
+    worked = tx.journal.count_worked_calls(project_id, head) if mistake.kind == mistakes.OPTION else 0
     return f"; without it {quote(head)} worked {worked} times" if worked > 1 else ""

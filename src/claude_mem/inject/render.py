@@ -9,9 +9,7 @@ from claude_mem.config import Config
 from claude_mem.digest import modes
 from claude_mem.domain.records import Job
 from claude_mem.inject import brief, freshness
-from claude_mem.storage.base import Commit, write_nothing
-from claude_mem.storage.sqlite.engine import Database
-from claude_mem.storage.sqlite.memory import projects
+from claude_mem.storage.base import Commit, Database, write_nothing
 from claude_mem.system.failpoints import failpoint
 from claude_mem.system.project_folders import disabled_reason
 from claude_mem.system.spool import write_private
@@ -29,7 +27,7 @@ async def render(job: Job, *, db: Database, config: Config, icons: modes.Icons) 
 async def _drop_orphans(db: Database, config: Config) -> None:
     """Delete the briefs of directories that no longer belong to any project because their repository was moved."""
     paths = await asyncio.to_thread(lambda: list(config.starts.glob("*.json")))
-    names = {hook.brief_filename(folder) for folder in await db.read(projects.list_all_folders)}
+    names = {hook.brief_filename(folder) for folder in await db.read(lambda tx: tx.memory.list_all_folders())}
     for path in paths:
         if path.name not in names:
             await asyncio.to_thread(path.unlink, missing_ok=True)
@@ -40,11 +38,11 @@ async def write_briefs(project_id: int, *, db: Database, config: Config, icons: 
 
     Delete it where memory is switched off: the hook would still inject it.
     """
-    project = await db.read(projects.find_project, project_id)
+    project = await db.read(lambda tx: tx.memory.find_project(project_id))
     if project is not None:
         await freshness.refresh_project(db, project_id, project.root or "")
     memory = await db.read(brief.gather_memory, [project_id], limit=config.context_observations)
-    folders = await db.read(projects.list_project_folders, project_id)
+    folders = await db.read(lambda tx: tx.memory.list_project_folders(project_id))
     failpoint("render.read")
     if memory is not None:
         text = brief.render_brief(memory, budget_tokens=config.context_tokens, icons=icons)

@@ -16,15 +16,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from claude_mem.digest.prose import fit_title, strip_dangling
 from claude_mem.digest.titles import is_presentable
+from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.records import ObservationType
 from claude_mem.domain.text import shorten, single_line
 from claude_mem.domain.words import search_terms
 
-Row = dict[str, Any]
+Row = MemoryItem
 Terms = frozenset[str]
 T = TypeVar("T")
 
@@ -272,8 +273,8 @@ class PieceOfWork:
     title: Row
     others: tuple[Row, ...]
     at: tuple[int, int]  # the newest observation: its time and its id
-    session_id: int  # where the work began
-    last_session: int = 0  # where the work continued last
+    session_id: int | None  # where the work began
+    last_session: int | None = 0  # where the work continued last
     last_turn: int = 0
     is_informative: bool = True  # the title is informative
 
@@ -329,8 +330,15 @@ def _piece(group: Sequence[Row]) -> PieceOfWork | None:
         return None
     others = tuple(row for row in ranked if row is not title)
     last = group[-1]
-    at = {"at": time_and_id(last), "last_session": last["session_id"], "last_turn": last.get("prompt_number") or 0}
-    return PieceOfWork(title, others, session_id=group[0]["session_id"], is_informative=bool(informative), **at)
+    return PieceOfWork(
+        title,
+        others,
+        at=time_and_id(last),
+        session_id=group[0]["session_id"],
+        last_session=last["session_id"],
+        last_turn=last.get("prompt_number") or 0,
+        is_informative=bool(informative),
+    )
 
 
 def title_line(row: Row) -> str:
@@ -343,7 +351,7 @@ def weight(row: Row) -> int:
     """Return how well an observation represents its piece of work; a failure that was fixed ranks last."""
     if row.get("key", "").startswith(FIX_PREFIX):
         return -1
-    return WEIGHTS.get(row["type"], OTHER_WEIGHT) + COMMIT_WEIGHT * is_commit(row)
+    return WEIGHTS.get(row["type"] or "", OTHER_WEIGHT) + COMMIT_WEIGHT * is_commit(row)
 
 
 def has_title(row: Row) -> bool:
@@ -504,7 +512,7 @@ def choose_work(pieces: Sequence[PieceOfWork], *, most: int) -> list[PieceOfWork
 
     Pieces with an uninformative title are included only while there are few others.
     """
-    of_session: Counter[int] = Counter()
+    of_session: Counter[int | None] = Counter()
     candidates = []
     for piece in sorted(pieces, key=lambda piece: (-piece.is_informative, -piece.weight, -piece.at[0], -piece.at[1])):
         of_session[piece.session_id] += 1
@@ -521,7 +529,7 @@ def choose_work(pieces: Sequence[PieceOfWork], *, most: int) -> list[PieceOfWork
 # --- choice of decisions and traps -----------------------------------------------------------------------------------
 
 
-def choose_knowledge(rows: Sequence[Row], turns: Sequence[Row], *, since: int, most: int) -> list[dict[str, object]]:
+def choose_knowledge(rows: Sequence[Row], turns: Sequence[Row], *, since: int, most: int) -> list[MemoryItem]:
     """Return decisions and traps that matter for the files in use, newest first.
 
     Going back in time, each one made since `since` adds itself, and each turn adds the newest one about the files it
@@ -539,7 +547,7 @@ def choose_knowledge(rows: Sequence[Row], turns: Sequence[Row], *, since: int, m
     return sorted(chosen_rows.values(), key=time_and_id, reverse=True)
 
 
-def drop_single_failures(rows: Sequence[Row]) -> list[dict[str, object]]:
+def drop_single_failures(rows: Sequence[Row]) -> list[MemoryItem]:
     """Return the decisions and traps without failures that occurred in a single session: a lasting one occurs again."""
     failures = [
         (row["session_id"], time_and_id(row), subject_terms(row["title"] or "")) for row in rows if is_failure(row)
@@ -558,7 +566,7 @@ def drop_single_failures(rows: Sequence[Row]) -> list[dict[str, object]]:
 # --- where the last sessions left off --------------------------------------------------------------------------------
 
 
-def find_main_request(turns: Sequence[Row]) -> dict[str, object] | None:
+def find_main_request(turns: Sequence[Row]) -> MemoryItem | None:
     """Return the turn whose request describes the last session best: the first that asks for work, else a question.
 
     Requests such as "yes" and "commit this" describe nothing.
@@ -594,9 +602,7 @@ def session_outcome(turns: Sequence[Row]) -> str:
     return next((candidate for candidate in outcomes if candidate in _WORK_OUTCOMES), next(filter(None, outcomes), ""))
 
 
-def find_open_steps(
-    turns: Sequence[Row], observations: Sequence[Row], *, sessions: int
-) -> Iterator[tuple[dict[str, object], str]]:
+def find_open_steps(turns: Sequence[Row], observations: Sequence[Row], *, sessions: int) -> Iterator[tuple[Row, str]]:
     """Yield the open steps of the last sessions that nothing later covers, each with its turn.
 
     `turns` and `observations` have the newest first.

@@ -23,10 +23,8 @@ from claude_mem.inject.brief import ComposedContext
 from claude_mem.inject.triggers import Injection
 from claude_mem.maintain.audit import AuditRecorder
 from claude_mem.recall.matrix import Indexer
-from claude_mem.storage.sqlite.engine import Connection, Database
-from claude_mem.storage.sqlite.journal import accounting, injections, notices
-from claude_mem.storage.sqlite.journal.injections import InjectionRecord
-from claude_mem.storage.sqlite.memory import observations, projects, sessions
+from claude_mem.storage.base import Database, Transaction
+from claude_mem.storage.journal_records import GREETING, InjectionRecord
 from claude_mem.system.failpoints import failpoint
 from claude_mem.system.project_folders import ResolvedProject, identify_project_in_thread
 
@@ -86,8 +84,8 @@ class ContextService:
     ) -> tuple[ComposedContext, int]:
         """Return the start context of a session and the newest observation id that it takes into account."""
         await self.ready()
-        upto = await self.db.read(observations.get_newest_observation_id)
-        session = await self.db.read(sessions.find_session, host, content_session_id)
+        upto = await self.db.read(lambda tx: tx.memory.get_newest_observation_id())
+        session = await self.db.read(lambda tx: tx.memory.find_session(host, content_session_id))
         if source == "fork":
             return ComposedContext(""), upto  # a fork starts with a copy of another session, including its injections
         return await self._start_text(project, session if source == "resume" else None), upto
@@ -133,7 +131,7 @@ class ContextService:
             if news is None:
                 return ComposedContext("")
             return await asyncio.to_thread(brief.compose_update, news, budget_tokens=budget, icons=self.icons)
-        project_id = await self.db.read(projects.find_project_id, project)
+        project_id = await self.db.read(lambda tx: tx.memory.find_project_id(project))
         return await self.compose_start(project_id, project.name, budget=budget, limit=limit, root=project.root)
 
     async def compose_start(
@@ -177,8 +175,8 @@ class ContextService:
         Calls for one session run one at a time: two tools that run at once must not be given the same text.
         """
         project = await identify_project_in_thread(trigger.cwd, excluded=self.config.excluded_projects)
-        project_id = await self.db.read(projects.find_project_id, project) if project.enabled else None
-        row = await self.db.read(projects.find_project, project_id) if project_id else None
+        project_id = await self.db.read(lambda tx: tx.memory.find_project_id(project)) if project.enabled else None
+        row = await self.db.read(lambda tx: tx.memory.find_project(project_id)) if project_id else None
         if row is None or not trigger.text.strip():
             return triggers.NO_INJECTION
         entry = self.injection_cache.get(trigger.host, trigger.content_session_id)
@@ -196,7 +194,7 @@ class ContextService:
         if trigger.kind == "file":
             at_file = partial(triggers.inject_at_file, injected_names=seen_ids, icons=self.icons, root=root)
             return await self.db.read(at_file, trigger, project, hints=self.config.command_hints)
-        session = await self.db.read(sessions.find_session, trigger.host, trigger.content_session_id)
+        session = await self.db.read(lambda tx: tx.memory.find_session(trigger.host, trigger.content_session_id))
         own = session.id if session else 0
         if trigger.kind == "command":
             about_call = partial(at_command.inject_at_command, injected_names=seen_ids, session_id=own)
@@ -235,7 +233,7 @@ class ContextService:
         """
         if not entry.is_loaded:
             entry.injected_ids |= await self.db.read(
-                injections.list_injected_items, trigger.host, trigger.content_session_id
+                lambda tx: tx.journal.list_injected_items(trigger.host, trigger.content_session_id)
             )
             entry.is_loaded = True
         if "start" not in entry.injected_ids and trigger.kind not in AT_COMMAND:
@@ -257,7 +255,7 @@ class ContextService:
 
     async def _audit_injection(self, host: str, content_session_id: str, record: InjectionRecord) -> None:
         """Write the ids to the audit log. Files are only counted, since their names may be confidential."""
-        session = await self.db.read(sessions.find_session, host, content_session_id)
+        session = await self.db.read(lambda tx: tx.memory.find_session(host, content_session_id))
         numbers = [name for name in record.names if name[1:].isdigit()]
         await self.recorder.record(
             "injection",
@@ -272,9 +270,9 @@ class ContextService:
 
     async def notice(self) -> tuple[str, list[str]]:
         """Return the pending notices as one text, and their keys."""
-        pending = await self.db.read(notices.list_unshown_notices)
+        pending = await self.db.read(lambda tx: tx.journal.list_unshown_notices())
         messages = list(pending.values())
-        account = await self.db.read(accounting.count_event_account, in_spool=0)
+        account = await self.db.read(lambda tx: tx.journal.count_event_account(in_spool=0))
         if dead_count := account.set_aside_by.get("dead_job"):
             messages.append(f"claude-mem could not process {dead_count} events. `claude-mem doctor` shows why.")
         return " ".join(messages), list(pending)
@@ -282,14 +280,14 @@ class ContextService:
     async def greeting(self, project: ResolvedProject) -> tuple[str, list[str]]:
         """Return a greeting once a day, otherwise "", and its key."""
         text = await self.db.read(_greeting, project, now=ids.now_ms()) if self.config.greeting else ""
-        return text, [notices.GREETING] if text else []
+        return text, [GREETING] if text else []
 
 
 # --- database --------------------------------------------------------------------------------------------------------
 
 
 def _store_start(
-    conn: Connection,
+    tx: Transaction,
     session_key: tuple[str, str],
     record: InjectionRecord | None,
     *,
@@ -300,20 +298,20 @@ def _store_start(
     now: int,
 ) -> None:
     if is_new_conversation:
-        injections.clear_injected_items(conn, *session_key)
-    injections.record_injected_items(conn, *session_key, injection_ids, trigger="start", now=now)
+        tx.journal.clear_injected_items(*session_key)
+    tx.journal.record_injected_items(*session_key, injection_ids, trigger="start", now=now)
     if record:
-        injections.add_injection_record(conn, *session_key, record)
-    if session := sessions.find_session(conn, *session_key):
-        sessions.record_informed_up_to(conn, session.id, upto)
-    notices.mark_notices_shown(conn, notice_keys, now=now)
-    if notices.GREETING in notice_keys:
-        notices.mark_greeted(conn, now=now)
+        tx.journal.add_injection_record(*session_key, record)
+    if session := tx.memory.find_session(*session_key):
+        tx.journal.record_informed_up_to(session.id, upto)
+    tx.journal.mark_notices_shown(notice_keys, now=now)
+    if GREETING in notice_keys:
+        tx.journal.mark_greeted(now=now)
 
 
-def _store_injection(conn: Connection, trigger: Trigger, injection: Injection, *, now: int) -> None:
+def _store_injection(tx: Transaction, trigger: Trigger, injection: Injection, *, now: int) -> None:
     session_key = (trigger.host, trigger.content_session_id)
-    injections.record_injected_items(conn, *session_key, injection.item_names, trigger=trigger.kind, now=now)
+    tx.journal.record_injected_items(*session_key, injection.item_names, trigger=trigger.kind, now=now)
     record = InjectionRecord(
         trigger=trigger.kind,
         at=now,
@@ -321,16 +319,16 @@ def _store_injection(conn: Connection, trigger: Trigger, injection: Injection, *
         names=injection.item_names,
         about=triggers.injected_file(injection),
     )
-    injections.add_injection_record(conn, *session_key, record)
+    tx.journal.add_injection_record(*session_key, record)
 
 
-def _greeting(conn: Connection, project: ResolvedProject, *, now: int) -> str:
+def _greeting(tx: Transaction, project: ResolvedProject, *, now: int) -> str:
     """Return one line a day that tells the user that claude-mem works and how much it remembers."""
-    before = notices.get_greeted_at(conn)
+    before = tx.journal.get_greeted_at()
     if date.fromtimestamp(before / 1000) == date.fromtimestamp(now / 1000):
         return ""
-    project_id = projects.find_project_id(conn, project)
-    total, new = observations.count_observations_since(conn, project_id, before) if project_id else (0, 0)
+    project_id = tx.memory.find_project_id(project)
+    total, new = tx.memory.count_observations_since(project_id, before) if project_id else (0, 0)
     if not total:
         return "" if before else "claude-mem is on: the next session will remember what is done here."
     more = f", {new:,} of them new since {date.fromtimestamp(before / 1000):%d %b}" if before and new else ""

@@ -19,17 +19,17 @@ from claude_mem.digest.evidence import error_line, is_specific
 from claude_mem.digest.modes import Icons
 from claude_mem.domain import words
 from claude_mem.domain.anchors import NOT_DONE, STALE, hash_line
+from claude_mem.domain.memory_items import UNKNOWN_STATE, MemoryItem, MemoryState
 from claude_mem.domain.project_reports import Project
 from claude_mem.domain.text import estimate_tokens, local_time, shorten
 from claude_mem.inject.brief import fenced, is_user_approved, state_note, which_may_be_injected, with_states
 from claude_mem.privacy.display import defuse_links
 from claude_mem.privacy.injection_rules import is_name
+from claude_mem.privacy.trust import is_injectable
 from claude_mem.recall import rank
 from claude_mem.recall.matrix import Indexer
-from claude_mem.storage.sqlite.engine import Connection, Database, Row
-from claude_mem.storage.sqlite.memory import anchors, observations, projects, search
-from claude_mem.storage.sqlite.memory.anchors import UNKNOWN_STATE, MemoryState
-from claude_mem.storage.sqlite.memory.search import SearchFilter
+from claude_mem.storage.base import Database, Transaction
+from claude_mem.storage.records import SearchFilter
 
 PROMPT_ITEMS, PROMPT_FILES, PROMPT_TOKENS = 5, 10, 600
 FILE_ITEMS, FILE_TOKENS = 4, 250
@@ -88,7 +88,7 @@ async def inject_at_prompt(
     )
     candidates = [hit for hit in hits if _may_inject(hit) and item_name(hit.kind, hit.id) not in injected_names]
     row_ids = [hit.id for hit in candidates if hit.kind == "observation"]
-    states = await db.read(anchors.load_states, row_ids, root)
+    states = await db.read(lambda tx: tx.memory.load_states(row_ids, root))
     by_hit = [states.get(hit.id, UNKNOWN_STATE) if hit.kind == "observation" else UNKNOWN_STATE for hit in candidates]
     new_hits = [(hit, state) for hit, state in zip(candidates, by_hit, strict=True) if state.holds]
     new_files = [path for path in files if f"file:{path}" not in injected_names]
@@ -108,7 +108,7 @@ def _may_inject(hit: rank.Hit) -> bool:
 
     Prompts and turns are only found by an explicit search, and external memories are not injected.
     """
-    return hit.kind in _INJECTED_KINDS and observations.is_injectable(hit.row)
+    return hit.kind in _INJECTED_KINDS and is_injectable(hit.row)
 
 
 def _compose_for_prompt(hits: Sequence[tuple[rank.Hit, MemoryState]], files: Sequence[str], icons: Icons) -> Injection:
@@ -118,7 +118,7 @@ def _compose_for_prompt(hits: Sequence[tuple[rank.Hit, MemoryState]], files: Seq
         text = f"Files this may concern: {', '.join(map(defuse_links, files))}"
         lines.append((text, [f"file:{path}" for path in files], False))
     lines += [
-        (_hit_line(hit, icons) + state_note({"state": state}), [item_name(hit.kind, hit.id)], is_user_approved(hit.row))
+        (_hit_line(hit, icons) + state_note(state), [item_name(hit.kind, hit.id)], is_user_approved(hit.row))
         for hit, state in hits
     ]
     return compose("# claude-mem: from earlier sessions, as information; it may be out of date", lines, PROMPT_TOKENS)
@@ -149,7 +149,7 @@ def compose(head: str, lines: Iterable[Line], budget: int) -> Injection:
 
 
 def inject_at_file(
-    conn: Connection,
+    tx: Transaction,
     trigger: Trigger,
     project: Project,
     *,
@@ -165,10 +165,10 @@ def inject_at_file(
     path = _relative_path(trigger.text, (project.root, trigger.cwd))
     if not path:
         return NO_INJECTION
-    repeated = _repeated_lines(conn, trigger, project, path, injected_names=injected_names, root=root) if hints else []
+    repeated = _repeated_lines(tx, trigger, project, path, injected_names=injected_names, root=root) if hints else []
     repeated_ids = {int(names[0].removeprefix(REPEATED_PREFIX)) for _, names, _ in repeated}
     is_new = f"{FILE_PREFIX}{path}" not in injected_names
-    rows = _rows_about(conn, trigger, project, path, injected_names=injected_names, root=root) if is_new else []
+    rows = _rows_about(tx, trigger, project, path, injected_names=injected_names, root=root) if is_new else []
     rows = [row for row in rows if row["id"] not in repeated_ids][:FILE_ITEMS]
     head = f"# claude-mem: known about {defuse_links(path) if is_name(path) else 'this file'}"
     lines = [(_row_line(row, icons), [item_name("observation", row["id"])], is_user_approved(row)) for row in rows]
@@ -179,29 +179,29 @@ def inject_at_file(
 
 
 def _rows_about(
-    conn: Connection, trigger: Trigger, project: Project, path: str, *, injected_names: frozenset[str], root: str
-) -> list[Row]:
+    tx: Transaction, trigger: Trigger, project: Project, path: str, *, injected_names: frozenset[str], root: str
+) -> list[MemoryItem]:
     """Return the observations about a file that the session was not given and whose code is not gone."""
-    rows = observations.list_observations_by_file(
-        conn, project.id, path, exclude_content_session_id=trigger.content_session_id, limit=3 * FILE_ITEMS
+    rows = tx.memory.list_observations_by_file(
+        project.id, path, exclude_content_session_id=trigger.content_session_id, limit=3 * FILE_ITEMS
     )
     new_rows = [row for row in rows if item_name("observation", row["id"]) not in injected_names]
-    states = anchors.load_states(conn, [row["id"] for row in new_rows], root or project.root or "")
+    states = tx.memory.load_states([row["id"] for row in new_rows], root or project.root or "")
     return [
         row for row in with_states(new_rows, states) if row["state"].is_confirmed or row["state"].freshness not in STALE
     ]
 
 
 def _repeated_lines(
-    conn: Connection, trigger: Trigger, project: Project, path: str, *, injected_names: frozenset[str], root: str
+    tx: Transaction, trigger: Trigger, project: Project, path: str, *, injected_names: frozenset[str], root: str
 ) -> list[Line]:
     """Return a line for earlier work that was dropped or reverted, if the edit that is about to be made repeats it."""
     added = _added_lines(trigger.tool.input) if trigger.tool else frozenset()
-    row_ids = anchors.find_undone_work(conn, project.id, path, added) if added else []
+    row_ids = tx.memory.find_undone_work(project.id, path, added) if added else []
     new_ids = [row_id for row_id in row_ids if f"{REPEATED_PREFIX}{row_id}" not in injected_names][:1]
-    states = anchors.load_states(conn, new_ids, root or project.root or "")
+    states = tx.memory.load_states(new_ids, root or project.root or "")
     lines: list[Line] = []
-    for row in with_states(observations.load_observations(conn, new_ids), states):
+    for row in with_states(tx.memory.load_observations(new_ids), states):
         if row["state"].is_confirmed:
             continue
         title = defuse_links(shorten(row["title"] or "", 140))
@@ -236,14 +236,15 @@ def _relative_path(path: str, roots: Sequence[str]) -> str:
     return ""
 
 
-def _row_line(row: Row, icons: Icons) -> str:
-    icon = icons.get(row["type"], icons["change"])
+def _row_line(row: MemoryItem, icons: Icons) -> str:
+    icon = icons.get(row["type"] or "", icons["change"])
     detail = shorten(row["narrative"] or row["subtitle"] or "", 200)
-    line = f"{row['id']} {icon} {_warning(row)}{defuse_links(shorten(row['title'] or '', 140))}{state_note(row)}"
+    note = state_note(row.get("state", UNKNOWN_STATE))
+    line = f"{row['id']} {icon} {_warning(row)}{defuse_links(shorten(row['title'] or '', 140))}{note}"
     return f"{line} — {defuse_links(detail)}" if detail else line
 
 
-def _warning(row: Row) -> str:
+def _warning(row: MemoryItem) -> str:
     """Return how a line begins whose work did not last: `tried on 3 Feb, reverted: `."""
     state = row.get("state", UNKNOWN_STATE)
     outcome = state.outcome
@@ -257,7 +258,7 @@ def _warning(row: Row) -> str:
 
 
 def inject_at_failure(
-    conn: Connection,
+    tx: Transaction,
     trigger: Trigger,
     project_id: int,
     *,
@@ -268,10 +269,10 @@ def inject_at_failure(
 ) -> Injection:
     """Return what solved the same error before, after the first lines. A solution that did not last is a warning."""
     where = SearchFilter(project_ids=(project_id,), exclude_session_id=session_id)
-    hits = search.find_by_signal(conn, where, kinds=("error",), values=_signatures(trigger.text))
-    solved = observations.list_solutions(conn, sorted({hit.group for hit in hits if hit.group > 0}, reverse=True)[:50])
-    project = projects.find_project(conn, project_id)
-    states = anchors.load_states(conn, [row["id"] for row in solved], project.root if project else "")
+    hits = tx.search.find_by_signal(where, kinds=("error",), values=_signatures(trigger.text))
+    solved = tx.memory.list_solutions(sorted({hit.group for hit in hits if hit.group > 0}, reverse=True)[:50])
+    project = tx.memory.find_project(project_id)
+    states = tx.memory.load_states([row["id"] for row in solved], project.root if project else "")
     fresh = [
         row
         for row in with_states(solved, states)

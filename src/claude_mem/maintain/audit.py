@@ -16,9 +16,8 @@ from claude_mem.config import Config
 from claude_mem.domain import ids
 from claude_mem.domain.errors import ClaudeMemError
 from claude_mem.domain.reports import AuditState
-from claude_mem.storage.sqlite import self_check
-from claude_mem.storage.sqlite.engine import Database
-from claude_mem.storage.sqlite.self_check import CheckResult
+from claude_mem.storage.base import Database
+from claude_mem.storage.journal_records import CheckResult
 from claude_mem.system import audit_log
 from claude_mem.system.audit_log import AuditLog, AuditValue
 from claude_mem.system.spool import Spool
@@ -31,7 +30,7 @@ class AuditRecorder:
 
     def __init__(self, db: Database, folder: Path) -> None:
         self.db = db
-        self.log = AuditLog(folder, db.read_now(self_check.get_audit_head))
+        self.log = AuditLog(folder, db.read_now(lambda tx: tx.integrity.get_audit_head()))
 
     async def record_request(self, body: bytes, **facts: AuditValue) -> None:
         """Record a request to a provider before it is sent. If this raises, it must not be sent."""
@@ -46,7 +45,7 @@ class AuditRecorder:
 
     async def _write(self, action: str, **facts: AuditValue) -> None:
         head = await asyncio.to_thread(lambda: self.log.append(action, **facts))
-        await self.db.write(self_check.set_audit_head, head)
+        await self.db.write(lambda tx: tx.integrity.set_audit_head(head))
 
 
 # --- self-checks -----------------------------------------------------------------------------------------------------
@@ -54,21 +53,23 @@ class AuditRecorder:
 
 async def verify_audit_log(db: Database, config: Config) -> tuple[int, list[str]]:
     """Verify the hash chain of the audit log. Return the number of lines and the problems."""
-    head = await db.read(self_check.get_audit_head)  # first: lines appended in between only make the file longer
+    head = await db.read(
+        lambda tx: tx.integrity.get_audit_head()
+    )  # first: lines appended in between only make the file longer
     return await asyncio.to_thread(audit_log.verify_chain, config.data_dir, head)
 
 
 async def run_all_checks(db: Database, config: Config, spool: Spool) -> list[CheckResult]:
     """Run all checks, which may take seconds, and return their results."""
-    quick = await db.read(self_check.run_quick_checks, in_spool=len(spool.pending()))
+    quick = await db.read(lambda tx: tx.integrity.run_quick_checks(in_spool=len(spool.pending())))
     count, problems = await verify_audit_log(db, config)
     text = f"{count:,} lines, {'the chain is intact' if not problems else problems[0]}"
     chain = CheckResult("audit log", not problems, text, "the file was changed outside claude-mem" if problems else "")
     modes = await asyncio.to_thread(check_file_modes, config)
     return [
         *quick,
-        *await db.read(self_check.run_thorough_checks),
-        await db.write(self_check.check_full_text_index),
+        *await db.read(lambda tx: tx.integrity.run_thorough_checks()),
+        await db.write(lambda tx: tx.integrity.check_full_text_index()),
         chain,
         modes,
     ]
@@ -102,8 +103,8 @@ class SelfCheck:
 
     async def run(self) -> None:
         """Run the quick checks, and verify the hashes of the next observations."""
-        results = await self.db.read(self_check.run_quick_checks, in_spool=len(self.spool.pending()))
-        self._after, altered = await self.db.read(self_check.find_altered_observations, self._after)
+        results = await self.db.read(lambda tx: tx.integrity.run_quick_checks(in_spool=len(self.spool.pending())))
+        self._after, altered = await self.db.read(lambda tx: tx.integrity.find_altered_observations(self._after))
         if altered:
             text = f"{len(altered):,} observations do not match their hash"
             results.append(CheckResult("hashes", False, text, "run `claude-mem audit`"))

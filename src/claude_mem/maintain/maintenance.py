@@ -16,10 +16,9 @@ from pathlib import Path
 from claude_mem.config import Config
 from claude_mem.domain import ids
 from claude_mem.domain.errors import ClaudeMemError
-from claude_mem.storage.sqlite import backup, checksums, integrity, repair
-from claude_mem.storage.sqlite.engine import Connection, Database
-from claude_mem.storage.sqlite.journal import accounting, events, jobs, notices, retention
-from claude_mem.storage.sqlite.memory import search
+from claude_mem.storage.base import Database, Transaction
+from claude_mem.storage.journal_records import DRILL_PREFIX
+from claude_mem.storage.sqlite import backup, integrity, repair
 from claude_mem.system import disk
 from claude_mem.system.disk import DroppedEventCounter, ReserveFile
 from claude_mem.system.spool import Spool, modified_at
@@ -114,14 +113,14 @@ class Maintenance:
                 f"claude-mem could not store {count:,} events because the disk could not be written to. Events that are"
                 " in the transcripts are read from there."
             )
-            await self.db.write(notices.add_notice, f"missed:{now}", text, now=now)
+            await self.db.write(lambda tx: tx.journal.add_notice(f"missed:{now}", text, now=now))
 
     async def is_idle(self) -> bool:
         """Return whether neither spooled events nor urgent jobs wait."""
-        return not self.spool.pending(1) and not await self.db.read(jobs.count_urgent_jobs)
+        return not self.spool.pending(1) and not await self.db.read(lambda tx: tx.journal.count_urgent_jobs())
 
     async def _is_due(self, name: str, now: int) -> bool:
-        last = await self.db.read(notices.find_check, name)
+        last = await self.db.read(lambda tx: tx.journal.find_check(name))
         return last is None or now - last.at >= DAY
 
     # --- damage ----------------------------------------------------------------------------------------------
@@ -129,8 +128,8 @@ class Maintenance:
     async def store_checksums(self) -> int:
         """Store a checksum for every queued row. Return their number."""
         checksum_count = 0
-        while not self.stopping() and await self.db.read(checksums.has_queued_checksums):
-            checksum_count += await self.db.write(checksums.store_checksums, limit=CHECKSUM_BATCH)
+        while not self.stopping() and await self.db.read(lambda tx: tx.integrity.has_queued_checksums()):
+            checksum_count += await self.db.write(lambda tx: tx.integrity.store_checksums(limit=CHECKSUM_BATCH))
             await asyncio.sleep(PAUSE_SECONDS)
         return checksum_count
 
@@ -148,20 +147,22 @@ class Maintenance:
 
     async def _record_stray_bits(self, bit_count: int, now: int) -> None:
         text = f"{bit_count} flipped bits in unused space: nothing is lost, but the disk may be failing"
-        await self.db.write(notices.record_check, "stray", ok=not bit_count, text=text if bit_count else "", now=now)
+        await self.db.write(
+            lambda tx: tx.journal.record_check("stray", ok=not bit_count, text=text if bit_count else "", now=now)
+        )
 
     async def _report_problems(self, name: str, problems: list[str], now: int) -> None:
         if problems:
             log.error("the database is damaged: %s", "; ".join(problems))
             self.on_damage(problems[0])  # the next opening replaces the database by a backup
             return
-        await self.db.write(notices.record_check, name, ok=True, now=now)
+        await self.db.write(lambda tx: tx.journal.record_check(name, ok=True, now=now))
 
     async def _check_index(self, now: int) -> None:
         """Check the word index. It is derived data: if it is damaged it is rebuilt, and nothing is lost."""
         try:
             is_intact = await self.db.write(
-                integrity.is_index_intact, lambda: self.stopping() or bool(self.spool.pending(1))
+                lambda tx: tx.integrity.is_index_intact(lambda: self.stopping() or bool(self.spool.pending(1)))
             )
         except integrity.CheckInterrupted:
             return
@@ -175,8 +176,8 @@ class Maintenance:
         """Return whether the last good backup is a day old and the content has changed since."""
         if now - self.last_run.backup_failed < HOUR:
             return False
-        last = await self.db.read(notices.find_check, "backup")
-        state = await self.db.read(accounting.get_content_state)
+        last = await self.db.read(lambda tx: tx.journal.find_check("backup"))
+        state = await self.db.read(lambda tx: tx.journal.get_content_state())
         if last is not None and last.ok and (now - last.at < BACKUP_INTERVAL_MS or last.text == state):
             return False
         return bool(state)
@@ -184,7 +185,7 @@ class Maintenance:
     async def back_up(self, *, now: int) -> str:
         """Make a backup, test it and delete surplus ones. Return the problem, or ''."""
         state, needed_bytes = (
-            await self.db.read(accounting.get_content_state),
+            await self.db.read(lambda tx: tx.journal.get_content_state()),
             2 * self.db.path.stat().st_size + SPARE_BYTES,
         )
         if disk.free_disk_bytes(self.config.data_dir) < needed_bytes:
@@ -198,10 +199,12 @@ class Maintenance:
                 return problem
             log.error("the backup failed: %s", problem)
             text = f"claude-mem could not make its daily backup: {problem}. Run `claude-mem doctor` for details."
-            await self.db.write(notices.add_notice, "backup:failed", text, now=now)
+            await self.db.write(lambda tx: tx.journal.add_notice("backup:failed", text, now=now))
         else:
-            await self.db.write(notices.clear_notices, "backup:")
-        await self.db.write(notices.record_check, "backup", ok=not problem, text=problem or state, now=now)
+            await self.db.write(lambda tx: tx.journal.clear_notices("backup:"))
+        await self.db.write(
+            lambda tx: tx.journal.record_check("backup", ok=not problem, text=problem or state, now=now)
+        )
         await self.rotate_backups()
         return problem
 
@@ -215,17 +218,18 @@ class Maintenance:
             Path(copy.path).unlink(missing_ok=True)
             return f"the restore test failed: {problem}"
         self.db.write_now(
-            notices.record_check,
-            f"{notices.DRILL_PREFIX}{Path(copy.path).name}",
-            ok=True,
-            text=", ".join(f"{count} {name}" for name, count in copy.counts.items() if count),
-            now=now,
+            lambda tx: tx.journal.record_check(
+                f"{DRILL_PREFIX}{Path(copy.path).name}",
+                ok=True,
+                text=", ".join(f"{count} {name}" for name, count in copy.counts.items() if count),
+                now=now,
+            ),
         )
         return ""
 
     async def verify_backups(self, *, now: int) -> None:
         """Test once each backup not tested when it was made: before a migration, by the user, or before a crash."""
-        tested_names = await self.db.read(notices.list_drills)
+        tested_names = await self.db.read(lambda tx: tx.journal.list_drills())
         for path in await asyncio.to_thread(
             backup.find_unverified_backups, self.config.backups, tested_names=tested_names
         ):
@@ -238,7 +242,11 @@ class Maintenance:
             if self.stopping():
                 return
             await self.db.write(
-                notices.record_check, f"{notices.DRILL_PREFIX}{path.name}", ok=not problem, text=problem, now=now
+                lambda tx, path, problem: tx.journal.record_check(
+                    f"{DRILL_PREFIX}{path.name}", ok=not problem, text=problem, now=now
+                ),
+                path,
+                problem,
             )
             if problem:
                 log.error("the backup %s can't be restored: %s", path.name, problem)
@@ -246,11 +254,13 @@ class Maintenance:
                     f"claude-mem's backup {path.name} can't be restored: {problem}. Run `claude-mem backup` to make"
                     " a new one."
                 )
-                await self.db.write(notices.add_notice, f"drill:{path.name}", text, now=now)
+                await self.db.write(
+                    lambda tx, path, text: tx.journal.add_notice(f"drill:{path.name}", text, now=now), path, text
+                )
 
     async def rotate_backups(self) -> list[str]:
         """Delete surplus backups. Return their names."""
-        good_names = await self.db.read(notices.list_proven_backups)
+        good_names = await self.db.read(lambda tx: tx.journal.list_proven_backups())
         pinned = await asyncio.to_thread(repair.list_pinned_backups, self.config.quarantine)
         surplus = await asyncio.to_thread(
             backup.find_surplus_backups, self.config.backups, good_names=good_names, pinned_names=pinned
@@ -259,7 +269,7 @@ class Maintenance:
 
     async def _drop_backup(self, path: Path) -> str:
         path.unlink(missing_ok=True)
-        await self.db.write(notices.delete_check, f"{notices.DRILL_PREFIX}{path.name}")
+        await self.db.write(lambda tx: tx.journal.delete_check(f"{DRILL_PREFIX}{path.name}"))
         log.info("the backup %s was deleted", path.name)
         return path.name
 
@@ -269,18 +279,17 @@ class Maintenance:
         """Apply the retention periods to events, dead letters, receipts and log lines."""
         config = self.config
         events_before, dead_before = now - config.keep_events_days * DAY, now - config.keep_dead_days * DAY
-        await self._run_batches(
-            retention.purge_turn_events, before=events_before, deadline=min(dead_before, events_before)
-        )
-        await self._run_batches(retention.purge_loose_events, before=events_before)
-        await self.db.write(retention.drop_old_dead_letters, before=dead_before, now=now)
+        deadline = min(dead_before, events_before)
+        await self._run_batches(lambda tx: tx.journal.purge_turn_events(before=events_before, deadline=deadline))
+        await self._run_batches(lambda tx: tx.journal.purge_loose_events(before=events_before))
+        await self.db.write(lambda tx: tx.journal.drop_old_dead_letters(before=dead_before, now=now))
         await self._expire_receipts(dead_before)
         await asyncio.to_thread(trim_logs, config.log_file.parent, before=now - config.keep_log_days * DAY)
 
-    async def _run_batches(self, fn: Callable[..., int], **params: int) -> int:
+    async def _run_batches(self, purge: Callable[[Transaction], int]) -> int:
         total = 0
         for _ in range(MAX_BATCHES):
-            count = await self.db.write(fn, **params)
+            count = await self.db.write(purge)
             total += count
             if not count or self.stopping():
                 break
@@ -289,14 +298,18 @@ class Maintenance:
 
     async def _expire_receipts(self, before: int) -> None:
         while True:
-            count, event_ids = await self.db.write(retention.compact_receipts, before=before)
+            count, event_ids = await self.db.write(lambda tx: tx.journal.compact_receipts(before=before))
             for event_id in event_ids:
                 (self.spool.aside / event_id).unlink(missing_ok=True)
             if not count or self.stopping():
                 break
         for path in self.spool.aside.iterdir():  # left by a crash between the commit and the unlink
             at = ids.created_at_ms(path.name) or int(modified_at(path) * 1000)
-            if at < before and not path.is_dir() and not await self.db.read(events.has_receipt, path.name):
+            if (
+                at < before
+                and not path.is_dir()
+                and not await self.db.read(lambda tx, path: tx.journal.has_receipt(path.name), path)
+            ):
                 path.unlink(missing_ok=True)
 
     # --- quota -----------------------------------------------------------------------------------------------
@@ -309,7 +322,7 @@ class Maintenance:
         """If the disk quota is exceeded, purge raw events and delete backups, the oldest first."""
         quota = self.config.disk_quota_mb << 20
         if await asyncio.to_thread(self.used_bytes) <= quota:
-            await self.db.write(notices.clear_notices, "quota:")
+            await self.db.write(lambda tx: tx.journal.clear_notices("quota:"))
             return
         target = int(quota * QUOTA_TARGET)
         purged_turns = await self._purge_down_to(target, now)
@@ -327,7 +340,7 @@ class Maintenance:
             f" ({purged_turns:,} turns) and {dropped:,} backups were removed.{still_over} Change the quota with"
             " `disk_quota_mb`."
         )
-        await self.db.write(notices.add_notice, "quota:exceeded", text, now=now)
+        await self.db.write(lambda tx: tx.journal.add_notice("quota:exceeded", text, now=now))
 
     async def _purge_down_to(self, target: int, now: int) -> int:
         """Purge the oldest events first. Return the number of turns.
@@ -336,9 +349,9 @@ class Maintenance:
         """
         purged_turns, free_bytes = 0, 0
         while not self.stopping() and await asyncio.to_thread(self.used_bytes) - free_bytes > target:
-            count = await self.db.write(retention.purge_turn_events, before=now, deadline=now)
+            count = await self.db.write(lambda tx: tx.journal.purge_turn_events(before=now, deadline=now))
             purged_turns += count
-            free_bytes = await self.db.read(_free_bytes)
+            free_bytes = await self.db.read(lambda tx: tx.integrity.count_free_bytes())
             if not count:
                 break
         if purged_turns:
@@ -346,7 +359,7 @@ class Maintenance:
         return purged_turns
 
     async def _drop_backups_down_to(self, target: int) -> int:
-        good_names, dropped = await self.db.read(notices.list_proven_backups), 0
+        good_names, dropped = await self.db.read(lambda tx: tx.journal.list_proven_backups()), 0
         pinned = await asyncio.to_thread(repair.list_pinned_backups, self.config.quarantine)
         for path in await asyncio.to_thread(
             backup.find_expendable_backups, self.config.backups, good_names=good_names, pinned_names=pinned
@@ -358,13 +371,9 @@ class Maintenance:
         return dropped
 
 
-def _rebuild_index(conn: Connection, *, now: int) -> None:
-    search.rebuild_word_index(conn)
-    notices.record_check(conn, "index", ok=False, text="the word index was damaged and was rebuilt", now=now)
-
-
-def _free_bytes(conn: Connection) -> int:
-    return int(conn.pragma("freelist_count")) * int(conn.pragma("page_size"))
+def _rebuild_index(tx: Transaction, *, now: int) -> None:
+    tx.search.rebuild_word_index()
+    tx.journal.record_check("index", ok=False, text="the word index was damaged and was rebuilt", now=now)
 
 
 # --- log files -------------------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from claude_mem.domain.records import Body, SubagentStopped, ToolUsed
 from claude_mem.domain.text import clip, iter_strings
@@ -170,7 +169,7 @@ def reads_files(body: Body) -> bool:
     return isinstance(body, ToolUsed) and body.name in _READ_TOOLS
 
 
-def known_output(body: ToolUsed) -> Any:
+def known_output(body: ToolUsed) -> object:
     """Return the output of a call without the content of files: the agent may have written into them what it had read
     elsewhere."""
     if not reads_files(body) or not isinstance(body.output, dict):

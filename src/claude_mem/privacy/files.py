@@ -139,7 +139,7 @@ def _may_be_path(name: str, text: str) -> bool:
     return "\n" not in text and name not in _TEXT_FIELDS and not (name in _COMMAND_FIELDS and " " in text)
 
 
-def _only_paths(value: Any, rules: tuple[str, ...], name: str = "") -> Any:
+def _only_paths(value: Any, rules: tuple[str, ...], name: str = "") -> object:
     """Return a JSON value with only its paths and numbers; any other text may be content and is withheld."""
     if isinstance(value, dict):
         return {key: _only_paths(item, rules, str(key)) for key, item in value.items()}
@@ -151,7 +151,7 @@ def _only_paths(value: Any, rules: tuple[str, ...], name: str = "") -> Any:
     return WITHHELD_NOTE if is_content else value
 
 
-def _withhold(output: Any) -> Any:
+def _withhold(output: Any) -> object:
     return WITHHELD_NOTE if output else output
 
 
@@ -169,7 +169,7 @@ def _withhold_in_patch(body: ToolUsed, rules: tuple[str, ...]) -> ToolUsed:
     return msgspec.structs.replace(body, input={**body.input, "changes": new_changes}, output=_withhold(body.output))
 
 
-def _withhold_change(change: Any, rules: tuple[str, ...]) -> Any:
+def _withhold_change(change: Any, rules: tuple[str, ...]) -> object:
     if isinstance(change, dict) and any(
         is_withheld(path, rules) for _, path in _named_strings({**change, "patch": ""})
     ):
@@ -321,7 +321,7 @@ _COMMIT = re.compile(r"commit [0-9a-f]{7,64}\b")
 _NUMBERED = re.compile(r"[0-9]{1,7}[:\-]")
 
 
-def _withhold_output(output: Any, is_listed: Callable[[str], bool]) -> Any:
+def _withhold_output(output: Any, is_listed: Callable[[str], bool]) -> object:
     """Withhold output lines that are attributed to a withheld file, as by `git diff`, `grep -r` or `head` of several
     files."""
     if isinstance(output, str):

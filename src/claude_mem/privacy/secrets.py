@@ -14,7 +14,7 @@ import binascii
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
 from claude_mem.domain.text import map_strings
@@ -270,14 +270,15 @@ def _key_start(text: str, after: int, end: int) -> int:
 _TEXT_BOUNDARY = "\n\x00\n"  # between unrelated texts: only a private key may continue across it
 
 
-def redact_json(value: Any) -> Any:
+def redact_json(value: Any) -> object:
     """Return a JSON value without secrets: in single texts, across consecutive texts, and under keys that name one."""
     return redact_named_values(_redact_texts(value))
 
 
 def redact_fields(fields: dict[str, Any]) -> dict[str, Any]:
     """Redact a record. Its `type` stays, and no field is lost if a secret spans several fields."""
-    return {**fields, **redact_json({name: item for name, item in fields.items() if name != "type"})}
+    others = redact_json({name: item for name, item in fields.items() if name != "type"})
+    return {**fields, **cast(dict[str, Any], others)}
 
 
 def redact_lines(texts: list[str]) -> list[str]:
@@ -285,7 +286,7 @@ def redact_lines(texts: list[str]) -> list[str]:
     return _redact_runs([texts])[0] if texts else texts
 
 
-def _redact_texts(value: Any) -> Any:
+def _redact_texts(value: Any) -> object:
     if isinstance(value, str):
         return redact(value)
     holder = [_copy(value)]
@@ -297,7 +298,7 @@ def _redact_texts(value: Any) -> Any:
     return holder[0]
 
 
-def _copy(value: Any) -> Any:
+def _copy(value: Any) -> object:
     """Return a copy of nested dicts and lists with redacted keys."""
     if isinstance(value, dict):
         return {_redact_key(str(key)): _copy(item) for key, item in value.items()}
@@ -369,7 +370,7 @@ _PRIVATE_JWK_MEMBERS = ("d", "p", "q", "dp", "dq", "qi", "k")
 _COLUMNS, _ROWS = ("columns", "headers", "fields", "header"), ("rows", "data", "values", "records")
 
 
-def redact_named_values(value: Any, outer: str = "") -> Any:
+def redact_named_values(value: Any, outer: str = "") -> object:
     """Redact JSON values whose key names a secret, as in `{"password": "…"}`, where no single line has both.
 
     `outer` is the key of the enclosing object; it names the object's `value`.
@@ -397,7 +398,7 @@ def _effective_name(key: str, sibling_name: str, outer: str) -> str:
     return outer if outer and "." in key else key
 
 
-def _redact_under(key: str, item: Any, outer: str) -> Any:
+def _redact_under(key: str, item: Any, outer: str) -> object:
     name = key[-64:]
     if isinstance(item, str):
         is_secret = secret_names.is_named_secret(name, item) or secret_context.is_named_secret(name, item)
@@ -424,7 +425,7 @@ def _redact_table(value: dict[Any, Any]) -> dict[Any, Any]:
     return {**value, rows: [_redact_cells(row, names) if isinstance(row, list) else row for row in value[rows]]}
 
 
-def _redact_cells(row: list[Any], names: list[Any]) -> list[Any]:
+def _redact_cells(row: list[Any], names: list[Any]) -> list[object]:
     cells = [_redact_under(str(name), cell, "") for cell, name in zip(row, names, strict=False)]
     return [*cells, *row[len(names) :]]
 
@@ -550,7 +551,7 @@ def _is_secret_argument(word: str, *, plain: bool) -> bool:
 _OUTPUT_WORD = re.compile(r"[^\s\"'`,;:(){}\[\]<>]{8,4096}")
 
 
-def redact_printed_secrets(commands: Iterable[str], output: Any) -> Any:
+def redact_printed_secrets(commands: Iterable[str], output: Any) -> object:
     """Return the output of commands without the secrets they print: `vault kv get -field=password …`."""
     commands = list(commands)
     prints_several = [every for command in commands for (every,) in _matching_printers(command)]

@@ -14,9 +14,11 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from itertools import takewhile
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from claude_mem.domain.text import iter_strings
+
+T = TypeVar("T")
 
 MAX_TAGS = 100
 _PRIVATE, _OURS = "private", "claude-mem-context"
@@ -97,13 +99,13 @@ def strip_private(text: str) -> str:
     return text if _TAG.search(text) is None else _Document().cut(text)
 
 
-def strip_private_json(value: Any) -> Any:
+def strip_private_json(value: T) -> T:
     """Return a JSON value without its hidden parts, including those in keys.
 
     All its texts form one document: a tag opened in one text hides the following texts until it is closed.
     """
     document = _document(value)
-    return document.copy(value) if document else value
+    return cast(T, document.copy(value)) if document else value
 
 
 def _document(value: Any) -> _Document | None:
@@ -166,7 +168,7 @@ _IDENTIFYING = re.compile(
 )
 
 
-def strip_private_fields(fields: dict[str, Any]) -> dict[str, Any]:
+def strip_private_fields(fields: dict[str, Any]) -> dict[str, object]:
     """Return a record without its hidden parts. All fields of a tool call form one document; every other field is
     independent and a document of its own."""
     others = (name for name, item in fields.items() if isinstance(item, str | list | dict) and _may_be_of_call(name))
@@ -311,7 +313,7 @@ class _Document(_Scanner):
     def hides(self) -> bool:
         return bool(self.hiding) or self.lost or self.joined.hides
 
-    def copy(self, value: Any) -> Any:
+    def copy(self, value: Any) -> object:
         if isinstance(value, str):
             return self._copy_text(value)
         if isinstance(value, dict):
@@ -321,7 +323,7 @@ class _Document(_Scanner):
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return None if is_number and self.hides else value
 
-    def copy_fields(self, fields: dict[str, Any]) -> dict[str, Any]:
+    def copy_fields(self, fields: dict[str, Any]) -> dict[str, object]:
         """Copy fields whose names are known and stay visible."""
         new: dict[str, Any] = {}
         for name, item in fields.items():
@@ -329,7 +331,7 @@ class _Document(_Scanner):
             self._remember_place(new, name)
         return new
 
-    def _dict(self, value: dict[Any, Any]) -> dict[str, Any]:
+    def _dict(self, value: dict[Any, Any]) -> dict[str, object]:
         new: dict[str, Any] = {}
         for key, item in value.items():
             name = self._key(str(key))
@@ -344,7 +346,7 @@ class _Document(_Scanner):
     def _key(self, key: str) -> str:
         return self.cut(key) if _TAG.search(key) else "" if self.hides and key not in _STRUCTURAL_KEYS else key
 
-    def _list(self, value: list[Any]) -> list[Any]:
+    def _list(self, value: list[Any]) -> list[object]:
         if self.lists == 0:
             self.places.clear()
         self.lists += 1

@@ -138,6 +138,16 @@ def is_held(row: Mapping[str, Any]) -> bool:
     return bool(row.get("trust")) and row["trust"] not in TRUSTED and row.get("verdict") != "approved"
 
 
+def is_trusted_or_approved(row: Mapping[str, Any]) -> bool:
+    """Return whether the text of an observation or summary is trusted, or a person approved it."""
+    return row["trust"] in TRUSTED or row["verdict"] == "approved"
+
+
+def is_injectable(row: Mapping[str, Any]) -> bool:
+    """Return whether an observation or summary may be injected without being asked for."""
+    return row["verdict"] != "wrong" and is_trusted_or_approved(row) and not row.get("superseded_by")
+
+
 def held_closing_origin(row: Mapping[str, Any]) -> str:
     """Return the origin of a summary's closing message if the message is held; "" if it may be injected or is absent.
 
@@ -156,13 +166,8 @@ def least_trusted(origins: Iterable[str]) -> str:
     )
 
 
-def source_name(tool: ToolUsed) -> str:
-    """Return the display name of the external source of a tool call: a host, an MCP server, or a program."""
-    return source_names(tool)[0]
-
-
 def source_names(tool: ToolUsed) -> tuple[str, ...]:
-    """Return the display names of all sources that a call reads from; a command may read from several."""
+    """Return the display names of all external sources that a call reads from: hosts, an MCP server, programs."""
     if tool.name.startswith("mcp__"):
         return (f"{tool.name.split('__')[1]} (MCP)"[:100],)
     texts = [value[:20_000] for value in tool.input.values() if isinstance(value, str)]

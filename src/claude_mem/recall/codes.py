@@ -21,7 +21,7 @@ from operator import mul
 from typing import Any
 
 from claude_mem.recall.nearness import SAVED_NEAR_MS, SHORT, Nearness
-from claude_mem.storage.sqlite.memory.search import StoredVector
+from claude_mem.storage.records import StoredVector
 
 _EXACT_SLOTS = 2  # passages of a turn whose cosine is computed exactly
 _SLOTS_PER_TURN = 2  # passages that are looked at for each turn that is asked for

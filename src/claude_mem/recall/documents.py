@@ -16,14 +16,12 @@ import msgspec
 from claude_mem.digest.calls import record_calls
 from claude_mem.digest.evidence import Evidence, error_line, gather_evidence
 from claude_mem.domain import patches, words
+from claude_mem.domain.memory_items import DocumentSource, SavedNeighbour
 from claude_mem.domain.records import Stopped, ToolUsed, Turn
 from claude_mem.domain.text import local_time
 from claude_mem.privacy import injection_rules, trust
-from claude_mem.storage.sqlite.engine import Connection, Row, savepoint
-from claude_mem.storage.sqlite.journal import turns
-from claude_mem.storage.sqlite.memory import calls as calls_store
-from claude_mem.storage.sqlite.memory import search
-from claude_mem.storage.sqlite.memory.search import Document, Passage
+from claude_mem.storage.base import Transaction
+from claude_mem.storage.records import Document, Passage
 from claude_mem.system.failpoints import failpoint
 
 log = logging.getLogger(__name__)
@@ -39,71 +37,71 @@ FRAGMENT, TOOL_TEXT = 300, 6_000
 Signals = tuple[tuple[str, str, int], ...]
 
 
-def refresh_documents(conn: Connection, *, limit: int) -> int:
+def refresh_documents(tx: Transaction, *, limit: int) -> int:
     """Index pending rows, newest first. Returns their number. Runs in one transaction, so the index is consistent."""
-    pending = search.list_index_queue(conn, limit=limit)
+    pending = tx.search.list_index_queue(limit=limit)
     for kind, row_id in pending:
         try:
-            with savepoint(conn):
-                _refresh(conn, kind, row_id)
+            with tx.savepoint():
+                _refresh(tx, kind, row_id)
         except (ValueError, TypeError, KeyError, RecursionError, msgspec.MsgspecError):
             log.exception("%s %s could not be indexed", kind, row_id)  # one bad row must not block the others
-        search.remove_from_index_queue(conn, kind, row_id)
+        tx.search.remove_from_index_queue(kind, row_id)
         failpoint("index.words")
     return len(pending)
 
 
-def _refresh(conn: Connection, kind: str, row_id: int) -> None:
-    row = search.get_document_source(conn, kind, row_id)
+def _refresh(tx: Transaction, kind: str, row_id: int) -> None:
+    row = tx.search.get_document_source(kind, row_id)
     if row is None:
-        search.delete_document(conn, kind, row_id)
+        tx.search.delete_document(kind, row_id)
     elif kind == "turn":
-        _refresh_turn(conn, row)
-    elif document := _DOCUMENT_BUILDERS[kind](conn, row):
-        search.upsert_document(conn, document)
+        _refresh_turn(tx, row)
+    elif document := _DOCUMENT_BUILDERS[kind](tx, row):
+        tx.search.upsert_document(document)
         if document.turn_id is None:
-            for neighbour in search.list_neighbour_saves(conn, row):
-                search.set_saved_surroundings(conn, neighbour["id"], _around_saved(conn, neighbour))
+            for neighbour in tx.search.list_neighbour_saves(row):
+                tx.search.set_saved_surroundings(neighbour["id"], _around_saved(tx, neighbour))
     else:
-        search.delete_document(conn, kind, row_id)
+        tx.search.delete_document(kind, row_id)
 
 
-def _refresh_turn(conn: Connection, row: Row) -> None:
-    turn = turns.load_turn(conn, row["id"], with_earlier=False)
+def _refresh_turn(tx: Transaction, row: DocumentSource) -> None:
+    turn = tx.journal.load_turn(row["id"], with_earlier=False)
     if turn is not None and turn.bodies:  # otherwise its events were purged: the existing document stays
         if document := document_of_turn(
-            row, turn, around=_around(conn, row["id"]), derived_trust=search.list_turn_trust_levels(conn, row["id"])
+            row, turn, around=_around(tx, row["id"]), derived_trust=tx.search.list_turn_trust_levels(row["id"])
         ):
-            search.upsert_document(conn, document)
-            calls_store.replace_records(conn, row["id"], record_calls(turn))
+            tx.search.upsert_document(document)
+            tx.journal.replace_call_records(row["id"], record_calls(turn))
         else:
-            search.delete_document(conn, "turn", row["id"])
-    for neighbour_id, _, _ in search.list_neighbour_turns(conn, row["id"]):
-        search.set_turn_surroundings(conn, neighbour_id, _around(conn, neighbour_id))
+            tx.search.delete_document("turn", row["id"])
+    for neighbour_id, _, _ in tx.search.list_neighbour_turns(row["id"]):
+        tx.search.set_turn_surroundings(neighbour_id, _around(tx, neighbour_id))
 
 
-def _around(conn: Connection, turn_id: int | None) -> str:
+def _around(tx: Transaction, turn_id: int | None) -> str:
     if turn_id is None:
         return ""
     return " ".join(
         f"{prompt[:NEAR_PROMPT]} {closing[:NEAR_CLOSING]}"
-        for _, prompt, closing in search.list_neighbour_turns(conn, turn_id)
+        for _, prompt, closing in tx.search.list_neighbour_turns(turn_id)
     )
 
 
-def _around_saved(conn: Connection, row: Row) -> str:
+def _around_saved(tx: Transaction, row: DocumentSource | SavedNeighbour) -> str:
     """Return the neighbours of a memory saved by hand; "" for a long one, which needs no context."""
     if len(row["narrative"] or "") > LONG_NARRATIVE_CHARS:
         return ""
-    neighbours = search.list_neighbour_saves(conn, row)
+    neighbours = tx.search.list_neighbour_saves(row)
     return " ".join(f"{neighbour['title']} {(neighbour['narrative'] or '')[:NEAR_CLOSING]}" for neighbour in neighbours)
 
 
 # --- one builder per kind --------------------------------------------------------------------------------------------
 
 
-def _observation_document(conn: Connection, row: Row) -> Document:
-    around = _around_saved(conn, row) if row["turn_id"] is None else row["prompt"][:OWN_PROMPT]
+def _observation_document(tx: Transaction, row: DocumentSource) -> Document:
+    around = _around_saved(tx, row) if row["turn_id"] is None else row["prompt"][:OWN_PROMPT]
     facts = msgspec.json.decode(row["facts"], type=list[str])
     files = [("edited", path, 1) for path in msgspec.json.decode(row["files_modified"], type=list[str])]
     files += [("read", path, 1) for path in msgspec.json.decode(row["files_read"], type=list[str])]
@@ -118,33 +116,36 @@ def _observation_document(conn: Connection, row: Row) -> Document:
     return _make_document("observation", row, row["title"] or "", body, more=more, around=around, signals=signals)
 
 
-def _summary_document(conn: Connection, row: Row) -> Document | None:
-    parts = [row[name] for name in ("completed", "learned", "investigated", "next_steps", "notes") if row[name]]
+def _summary_document(tx: Transaction, row: DocumentSource) -> Document | None:
+    texts = (row["completed"], row["learned"], row["investigated"], row["next_steps"], row["notes"])
+    parts = [text for text in texts if text]
     if not parts:
         return None  # the document would only repeat the prompt
     files = [("edited", path, 1) for path in msgspec.json.decode(row["files_edited"], type=list[str])]
     files += [("read", path, 1) for path in msgspec.json.decode(row["files_read"], type=list[str])]
     title = (row["request"] or "")[:200]
     return _make_document(
-        "summary", row, title, "\n".join(parts), around=_around(conn, row["turn_id"]), signals=tuple(files)
+        "summary", row, title, "\n".join(parts), around=_around(tx, row["turn_id"]), signals=tuple(files)
     )
 
 
-def _prompt_document(conn: Connection, row: Row) -> Document:
-    return _make_document("prompt", row, "", row["text"], around=_around(conn, row["turn_id"]))
+def _prompt_document(tx: Transaction, row: DocumentSource) -> Document:
+    return _make_document("prompt", row, "", row["text"], around=_around(tx, row["turn_id"]))
 
 
 _DOCUMENT_BUILDERS = {"observation": _observation_document, "summary": _summary_document, "prompt": _prompt_document}
 
 
-def document_of_turn(row: Row, turn: Turn, *, around: str, derived_trust: Sequence[str] = ()) -> Document | None:
+def document_of_turn(
+    row: DocumentSource, turn: Turn, *, around: str, derived_trust: Sequence[str] = ()
+) -> Document | None:
     """Build the document of a turn; None if the turn has only a prompt. `derived_trust`: the trust of its records."""
     evidence = gather_evidence(turn)
     tools = tool_text([body for body in turn.bodies if isinstance(body, ToolUsed)], root=turn.root)
     closing = next((body.message for body in reversed(turn.bodies) if isinstance(body, Stopped) and body.message), "")
     if not tools and not closing:
         return None
-    document_row = {**row, "turn_id": row["id"], "created_at": row["last_at"]}
+    document_row: DocumentSource = {**row, "turn_id": row["id"], "created_at": row["last_at"]}
     signals, trust = tuple(_signals(evidence)), _trust([*turn.origins, *derived_trust], closing)
     return _make_document(
         "turn", document_row, turn.prompt, closing, more=tools, around=around, signals=signals, trust=trust
@@ -180,7 +181,15 @@ def _branches(evidence: Evidence) -> set[str]:
 
 
 def _make_document(
-    kind: str, row: Row, title: str, body: str, *, around: str, more: str = "", signals: Signals = (), trust: str = ""
+    kind: str,
+    row: DocumentSource,
+    title: str,
+    body: str,
+    *,
+    around: str,
+    more: str = "",
+    signals: Signals = (),
+    trust: str = "",
 ) -> Document:
     return Document(
         kind=kind,

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from claude_mem.domain import anchors
 from claude_mem.domain.errors import InvalidRequest, NotFound
+from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.validity import Validity
-from claude_mem.storage.sqlite.engine import Database
-from claude_mem.storage.sqlite.memory import anchors as store
-from claude_mem.storage.sqlite.memory import projects
+from claude_mem.storage.base import Database
 from claude_mem.system import untrusted_files
 from claude_mem.system.project_folders import ResolvedProject
 
@@ -33,7 +32,17 @@ MATCHES = {
 }
 
 
-async def explain_line(db: Database, project: ResolvedProject, file: str, line: int = 0) -> dict[str, Any]:
+class LineExplanation(TypedDict):
+    """A line, and the observations whose work wrote it."""
+
+    file: str
+    line: int
+    text: str
+    match: str
+    items: list[MemoryItem]
+
+
+async def explain_line(db: Database, project: ResolvedProject, file: str, line: int = 0) -> LineExplanation:
     """Return the observations whose work wrote a line (`match`: line), else lines near it (near), else the file (file).
 
     Without a line: all observations that are anchored at the file.
@@ -41,15 +50,15 @@ async def explain_line(db: Database, project: ResolvedProject, file: str, line: 
     path = os.path.relpath(os.path.realpath(Path(project.root, file)), project.root)
     if path.startswith("..") or path == ".":
         raise InvalidRequest(f"{file} is not a file of the project {project.name}", hint="run it inside the repository")
-    project_id = await db.read(projects.find_project_id, project)
+    project_id = await db.read(lambda tx: tx.memory.find_project_id(project))
     if project_id is None:
         raise NotFound(f"nothing is remembered about {project.name} yet")
     lines = await asyncio.to_thread(_read_lines, Path(project.root, path)) if line else []
     if line > len(lines):
         raise InvalidRequest(f"{path} has {len(lines)} lines")
-    authors = await db.read(store.find_line_authors, project_id, path)
+    authors = await db.read(lambda tx: tx.memory.find_line_authors(project_id, path))
     match, observation_ids = _choose(authors, lines, line)
-    items = await db.read(store.load_explained, list(dict.fromkeys(observation_ids))[:MAX_ITEMS])
+    items = await db.read(lambda tx: tx.memory.load_explained(list(dict.fromkeys(observation_ids))[:MAX_ITEMS]))
     return {"file": path, "line": line, "text": lines[line - 1].strip() if line else "", "match": match, "items": items}
 
 
@@ -75,7 +84,7 @@ def _read_lines(path: Path) -> list[str]:
     return content.decode("utf-8", "replace").splitlines()
 
 
-def describe_state(item: dict[str, Any]) -> str:
+def describe_state(item: MemoryItem) -> str:
     """Return in one line whether an observation's code still stands and what became of the work; "" if unknown."""
     parts = [f"replaced by {item['superseded_by']}"] if item["superseded_by"] else []
     parts += ["kept by the user"] if item["validity"] == Validity.KEPT else []

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from claude_mem.storage.sqlite.memory.search import StoredVector
+from claude_mem.storage.records import StoredVector
 
 SHORT = 100  # a text of so many characters borrows its full share from its neighbours, a longer one less
 SAVED_NEAR_MS = 600_000

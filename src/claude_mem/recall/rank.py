@@ -16,19 +16,26 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from claude_mem.digest.modes import ICONS
 from claude_mem.domain import ids, words
+from claude_mem.domain.memory_items import GroupItem, MemoryItem
 from claude_mem.domain.text import estimate_tokens, make_storable, shorten
 from claude_mem.privacy.display import safe_line, trust_suffix, with_external_note
 from claude_mem.recall.embed import Embedder
 from claude_mem.recall.matrix import Indexer
 from claude_mem.recall.nearness import Nearness
 from claude_mem.recall.static import StaticEmbedder
-from claude_mem.storage.sqlite.engine import Connection, Database, Row
-from claude_mem.storage.sqlite.memory import anchors, search
-from claude_mem.storage.sqlite.memory.search import SearchFilter, WordScores
+from claude_mem.storage.base import Database, Transaction
+from claude_mem.storage.records import (
+    PASSAGES_PER_DOCUMENT,
+    STATE_FIELDS,
+    FileTouch,
+    SearchFilter,
+    SignalMatch,
+    WordScores,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +103,14 @@ class SearchEvidence:
 
     words: WordScores
     groups: Mapping[int, float]  # the best word score of each group
-    signals: Sequence[search.SignalMatch]
+    signals: Sequence[SignalMatch]
     scope: Sequence[int] | None  # ids of the documents in scope, if the filter has more than projects
+
+
+_SHOWN_COLUMNS = (
+    "content_session_id", "host", "project", "prompt_number", "type", "created_at", "files", "tokens",
+    "session_id", "project_id", "trust", "verdict", "superseded_by",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,22 +119,19 @@ class Hit:
     kind: str
     title: str
     score: float
-    row: Row
+    row: MemoryItem
     explanation: dict[str, Any]
 
-    def as_item(self, *, explain: bool = False) -> dict[str, object]:
+    def as_item(self, *, explain: bool = False) -> MemoryItem:
         """Return the hit as the API, the CLI and the tools show it."""
-        columns = ("content_session_id", "host", "project", "prompt_number", "type", "created_at", "files", "tokens")
-        item = {"id": self.id, "kind": self.kind, "title": self.title, "score": round(self.score, 4)}
-        state_columns = ("session_id", "project_id", "trust", "verdict", "superseded_by")
-        item |= {name: self.row[name] for name in (*columns, *state_columns)}
-        item |= {name: self.row[name] for name in anchors.STATE_FIELDS if name in self.row}
-        if not explain:
-            return item
-        return item | {
-            "explain": self.explanation,
-            "snippet": snippet(self.row["body"] or "", self.explanation["terms"]),
-        }
+        row: Mapping[str, object] = self.row
+        item: dict[str, object] = {"id": self.id, "kind": self.kind, "title": self.title, "score": round(self.score, 4)}
+        item |= {name: row[name] for name in _SHOWN_COLUMNS}
+        item |= {name: row[name] for name in STATE_FIELDS if name in row}
+        if explain:
+            text = snippet(self.row["body"] or "", self.explanation["terms"])
+            item |= {"explain": self.explanation, "snippet": text}
+        return cast(MemoryItem, item)
 
 
 def snippet(body: str, terms: Sequence[str]) -> str:
@@ -154,7 +164,7 @@ async def find_hits(db: Database, indexer: Indexer, question: SearchQuery) -> li
 async def find_marked_hits(db: Database, indexer: Indexer, question: SearchQuery) -> list[Hit]:
     """Like `find_hits`, for people and agents who search: each observation with its validity."""
     hits = await find_hits(db, indexer, question)
-    rows = await db.read(anchors.add_states, [hit.row for hit in hits])
+    rows = await db.read(lambda tx: tx.memory.add_states([hit.row for hit in hits]))
     return [replace(hit, row=row) for hit, row in zip(hits, rows, strict=True)]
 
 
@@ -186,34 +196,30 @@ def meaning_weights(embedder: Embedder) -> MeaningWeights:
     return BUILT_IN_WEIGHTS if isinstance(embedder, StaticEmbedder) else ENCODER_WEIGHTS
 
 
-def gather_evidence(conn: Connection, text: str, where: SearchFilter, *, with_scope: bool) -> SearchEvidence:
+def gather_evidence(tx: Transaction, text: str, where: SearchFilter, *, with_scope: bool) -> SearchEvidence:
     """Search by words and by exact signals."""
-    word_scores = search.score_by_words(conn, words.search_terms(text), where)
-    document_ids = search.list_documents_in_scope(conn, where) if with_scope and not where.only_projects else None
+    word_scores = tx.search.score_by_words(words.search_terms(text), where)
+    document_ids = tx.search.list_documents_in_scope(where) if with_scope and not where.only_projects else None
     best_scores = word_scores.by_group()
     groups = {
         group: best_scores[group]
         for group in sorted(best_scores, key=lambda group: -best_scores[group])[:MAX_CANDIDATES]
     }
-    return SearchEvidence(word_scores, groups, _signals(conn, text, where), document_ids)
+    return SearchEvidence(word_scores, groups, _signals(tx, text, where), document_ids)
 
 
-def _signals(conn: Connection, text: str, where: SearchFilter) -> list[search.SignalMatch]:
-    rows: list[search.SignalMatch] = []
+def _signals(tx: Transaction, text: str, where: SearchFilter) -> list[SignalMatch]:
+    rows: list[SignalMatch] = []
     if paths := words.find_paths(text)[:20]:
-        files = search.find_paths_by_suffix(conn, paths)
-        rows += search.find_by_signal(conn, where, kinds=("edited", "read"), values=files)
+        files = tx.search.find_paths_by_suffix(paths)
+        rows += tx.search.find_by_signal(where, kinds=("edited", "read"), values=files)
     if commits := _COMMIT.findall(text.lower())[:5]:
-        rows += search.find_by_signal(
-            conn, where, kinds=("commit",), values=search.find_commits_by_prefix(conn, commits)
-        )
+        rows += tx.search.find_by_signal(where, kinds=("commit",), values=tx.search.find_commits_by_prefix(commits))
     if branches := _BRANCH.findall(text)[:20]:
-        rows += search.find_by_signal(conn, where, kinds=("branch",), values=branches)
+        rows += tx.search.find_by_signal(where, kinds=("branch",), values=branches)
     lines = [line.strip() for line in text.splitlines() if line.strip()][:20]
-    rows += search.find_by_signal(conn, where, kinds=("error",), values=[words.error_signature(line) for line in lines])
-    return rows + search.find_by_signal(
-        conn, where, kinds=("command",), values=[*lines, *re.findall(r"`([^`]+)`", text)]
-    )
+    rows += tx.search.find_by_signal(where, kinds=("error",), values=[words.error_signature(line) for line in lines])
+    return rows + tx.search.find_by_signal(where, kinds=("command",), values=[*lines, *re.findall(r"`([^`]+)`", text)])
 
 
 # --- combining the rankings (pure functions) -------------------------------------------------------------------------
@@ -265,7 +271,7 @@ def _add_meaning(
         candidate.evidence = max(candidate.evidence, (near.raw[group] - unrelated) / (related - unrelated))
 
 
-def _add_signals(candidates: dict[int, SearchCandidate], signals: Sequence[search.SignalMatch]) -> None:
+def _add_signals(candidates: dict[int, SearchCandidate], signals: Sequence[SignalMatch]) -> None:
     for row in signals:
         candidate = candidates.setdefault(row.group, SearchCandidate(row.group))
         candidate.thread = row.thread
@@ -299,13 +305,17 @@ class HitGroup:
         """The hits that are shown."""
         return self.hits[:HITS_PER_GROUP]
 
-    def as_item(self, by: str, *, explain: bool = False) -> dict[str, object]:
-        """Return the group as the API, the CLI and the tools show it: its best hits, and how many there are."""
-        best = [hit.as_item(explain=explain) for hit in self.best]
-        newest = max(hit.row["created_at"] for hit in self.hits)
-        project = self.hits[0].row["project"]
-        shown = {"group": by, "key": self.key, "project": project, "score": round(self.score, 4)}
-        return {**shown, "count": len(self.hits), "created_at": newest, "items": best}
+    def as_item(self, by: str, *, explain: bool = False) -> GroupItem:
+        """Return the group as the API and the CLI show it."""
+        return GroupItem(
+            group=by,
+            key=self.key,
+            project=self.hits[0].row["project"],
+            score=round(self.score, 4),
+            count=len(self.hits),
+            created_at=max(hit.row["created_at"] for hit in self.hits),
+            items=[hit.as_item(explain=explain) for hit in self.best],
+        )
 
 
 async def find_groups(db: Database, indexer: Indexer, question: SearchQuery, by: str) -> list[HitGroup]:
@@ -338,14 +348,12 @@ def _group_score(hits: Sequence[Hit], by: str) -> float:
 # --- building hits ---------------------------------------------------------------------------------------------------
 
 
-def _hits(
-    conn: Connection, page: Sequence[SearchCandidate], evidence: SearchEvidence, where: SearchFilter
-) -> list[Hit]:
+def _hits(tx: Transaction, page: Sequence[SearchCandidate], evidence: SearchEvidence, where: SearchFilter) -> list[Hit]:
     """Return the most informative item of each candidate as a hit."""
-    texts = search.list_turn_documents(conn, [candidate.group for candidate in page], where)
+    texts = tx.search.list_turn_documents([candidate.group for candidate in page], where)
     document_scores: dict[int, float] = {}
     for passage, match in evidence.words.matches.items():
-        document = passage // search.PASSAGES_PER_DOCUMENT
+        document = passage // PASSAGES_PER_DOCUMENT
         document_scores[document] = max(match.score, document_scores.get(document, 0.0))
     max_score = max(document_scores.values(), default=0.0) or 1.0
     selected: list[tuple[SearchCandidate, int]] = []
@@ -357,7 +365,7 @@ def _hits(
                 key=lambda pair: (document_scores.get(pair[0], 0.0) / max_score + KIND_BONUS[pair[1]], -pair[0]),
             )
             selected.append((candidate, best[0]))
-    rows = search.load_hits(conn, [document_id for _, document_id in selected])
+    rows = tx.search.load_hits([document_id for _, document_id in selected])
     now = ids.now_ms()
     hits = [
         _hit(candidate, rows[document_id], now, terms=evidence.words.matched_terms(candidate.term_bits))
@@ -367,7 +375,7 @@ def _hits(
     return sorted(hits, key=lambda hit: -hit.score)
 
 
-def _hit(candidate: SearchCandidate, row: Row, now: int, *, terms: Sequence[str] = ()) -> Hit:
+def _hit(candidate: SearchCandidate, row: MemoryItem, now: int, *, terms: Sequence[str] = ()) -> Hit:
     recency = RECENCY_BONUS * 0.5 ** (max(0, now - row["created_at"]) / HALF_LIFE_MS)
     confirmed = CONFIRMED_BONUS if row["trust"] == "user" else 0.0
     explanation = {
@@ -384,7 +392,7 @@ def _hit(candidate: SearchCandidate, row: Row, now: int, *, terms: Sequence[str]
     return Hit(row["id"], row["kind"], hit_title(row), score, row, explanation)
 
 
-def hit_title(row: Row) -> str:
+def hit_title(row: MemoryItem) -> str:
     """Return the title under which a hit is shown."""
     return shorten(row["title"] or row["body"] or "Untitled", 140)
 
@@ -393,9 +401,11 @@ async def _newest(db: Database, question: SearchQuery) -> list[Hit]:
     """List by date, for a query without words."""
     oldest = question.order == "date_asc"
     document_ids = await db.read(
-        search.list_documents_by_date, question.where, limit=question.limit, offset=question.offset, oldest_first=oldest
+        lambda tx: tx.search.list_documents_by_date(
+            question.where, limit=question.limit, offset=question.offset, oldest_first=oldest
+        )
     )
-    rows = await db.read(search.load_hits, document_ids)
+    rows = await db.read(lambda tx: tx.search.load_hits(document_ids))
     return [
         _hit(SearchCandidate(0), rows[document_id], ids.now_ms()) for document_id in document_ids if document_id in rows
     ]
@@ -415,13 +425,11 @@ async def find_likely_files(
     """Return the repository files that a prompt probably concerns, likeliest first, without those it names."""
     if max((candidate.evidence for candidate in ranked), default=0.0) < FILES_FLOOR:
         return []
-    touches = await db.read(search.list_touched_files, where, most_turns=FILES_MEMORY)
+    touches = await db.read(lambda tx: tx.search.list_touched_files(where, most_turns=FILES_MEMORY))
     return await asyncio.to_thread(_rank_files, prompt[:MAX_PROMPT_CHARS], ranked, touches, limit)
 
 
-def _rank_files(
-    prompt: str, ranked: Sequence[SearchCandidate], touches: Sequence[search.FileTouch], limit: int
-) -> list[str]:
+def _rank_files(prompt: str, ranked: Sequence[SearchCandidate], touches: Sequence[FileTouch], limit: int) -> list[str]:
     scores = score_files(prompt, ranked, touches)
     prompt_paths = words.find_paths(prompt)
     named_paths = [path for path in scores if any(path == name or path.endswith("/" + name) for name in prompt_paths)]
@@ -440,9 +448,7 @@ async def find_for_prompt(
     return hits, await find_likely_files(db, text, ranked, where, limit=files)
 
 
-def score_files(
-    prompt: str, ranked: Sequence[SearchCandidate], touches: Sequence[search.FileTouch]
-) -> dict[str, float]:
+def score_files(prompt: str, ranked: Sequence[SearchCandidate], touches: Sequence[FileTouch]) -> dict[str, float]:
     """Score files by the sum of four views: files of similar sessions, files of similar turns, files of turns with the
     same words, and paths with the prompt's words. Frequency and recency of work on a file are not used: they made the
     list worse (data sets in bench/results/recall.md)."""
@@ -467,7 +473,7 @@ def _relative(scores: Mapping[Key, float]) -> dict[Key, float]:
     return {key: score / max_score for key, score in scores.items()}
 
 
-def _by_session(touches: Sequence[search.FileTouch]) -> dict[int, dict[str, float]]:
+def _by_session(touches: Sequence[FileTouch]) -> dict[int, dict[str, float]]:
     """Return the weight of each file by session; sessions in the order of their last work."""
     files: dict[int, dict[str, float]] = {}
     edits: defaultdict[tuple[int, str], int] = defaultdict(int)
@@ -481,7 +487,7 @@ def _by_session(touches: Sequence[search.FileTouch]) -> dict[int, dict[str, floa
     return files
 
 
-def _files_of_turns(close: Mapping[int, float], touches: Sequence[search.FileTouch]) -> dict[str, float]:
+def _files_of_turns(close: Mapping[int, float], touches: Sequence[FileTouch]) -> dict[str, float]:
     best = set(sorted(close, key=lambda turn: -close[turn])[:FILES_TURNS])
     totals: defaultdict[str, float] = defaultdict(float)
     for row in touches:
@@ -491,7 +497,7 @@ def _files_of_turns(close: Mapping[int, float], touches: Sequence[search.FileTou
 
 
 def _files_of_sessions(
-    close: Mapping[int, float], touches: Sequence[search.FileTouch], files: Mapping[int, Mapping[str, float]]
+    close: Mapping[int, float], touches: Sequence[FileTouch], files: Mapping[int, Mapping[str, float]]
 ) -> dict[str, float]:
     """Score the files of the nearest sessions. Whole sessions predict better than turns, because a first prompt rarely
     names what the session will touch."""
@@ -505,7 +511,7 @@ def _files_of_sessions(
     return totals
 
 
-def _files_by_words(word_scores: Mapping[int, float], touches: Sequence[search.FileTouch]) -> dict[str, float]:
+def _files_by_words(word_scores: Mapping[int, float], touches: Sequence[FileTouch]) -> dict[str, float]:
     turns: defaultdict[str, list[float]] = defaultdict(list)
     for row in touches:
         turns[row.value].append(word_scores.get(row.turn_id, 0.0) * (1.0 if row.kind == "edited" else READ_SHARE))

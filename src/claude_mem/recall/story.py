@@ -37,10 +37,8 @@ from claude_mem.domain.session_reports import (
 )
 from claude_mem.domain.text import shorten
 from claude_mem.recall.documents import FRAGMENT
-from claude_mem.storage.sqlite.engine import Connection
-from claude_mem.storage.sqlite.journal.injections import SessionInjection, list_session_injections
-from claude_mem.storage.sqlite.memory import stories
-from claude_mem.storage.sqlite.memory.stories import NamedItem, StoryHeader, TurnSummary
+from claude_mem.storage.base import Transaction
+from claude_mem.storage.journal_records import MAX_STORY_EVENTS, NamedItem, SessionInjection, StoryHeader, TurnSummary
 
 MAX_LATER_TURNS = 5  # turns beyond the page that are searched for a command that passed in the end
 COMMAND_CHARS = 300
@@ -60,21 +58,21 @@ class TurnEvidence:
 
     @property
     def whole(self) -> bool:
-        return self.events <= stories.MAX_STORY_EVENTS
+        return self.events <= MAX_STORY_EVENTS
 
 
 PassedCommand = tuple[tuple[int, int], TurnEvidence, Command]  # (time, event), the turn, the command
 
 
-def build_story(conn: Connection, session_id: int, *, start: int, limit: int) -> Story:
+def build_story(tx: Transaction, session_id: int, *, start: int, limit: int) -> Story:
     """Return the session and `limit` of its turns, beginning with turn `start`."""
-    session = stories.get_story_header(conn, session_id)
-    turns = stories.list_story_turns(conn, session_id)
+    session = tx.journal.get_story_header(session_id)
+    turns = tx.journal.list_story_turns(session_id)
     page = turns[start : start + limit]
-    evidence_by_turn = {turn.id: _load_turn(conn, session, turn) for turn in page if not turn.private}
-    injections = _injections_by_turn(conn, session, turns, page, evidence_by_turn, first=start == 0)
+    evidence_by_turn = {turn.id: _load_turn(tx, session, turn) for turn in page if not turn.private}
+    injections = _injections_by_turn(tx, session, turns, page, evidence_by_turn, first=start == 0)
     visible_turns = [turn for turn in page if not turn.private]
-    details = _describe_turns(conn, visible_turns, evidence_by_turn, _failures(conn, session, turns, evidence_by_turn))
+    details = _describe_turns(tx, visible_turns, evidence_by_turn, _failures(tx, session, turns, evidence_by_turn))
     return Story(
         session=StorySession(**{name: getattr(session, name) for name in StorySession.__struct_fields__}),
         told_at_start=injections.get(0, []),
@@ -82,14 +80,14 @@ def build_story(conn: Connection, session_id: int, *, start: int, limit: int) ->
         from_=start,
         limit=limit,
         has_more=len(turns) > start + limit,
-        outline=stories.list_story_outline(conn, session_id) if start == 0 else UNSET,
+        outline=tx.journal.list_story_outline(session_id) if start == 0 else UNSET,
     )
 
 
-def _load_turn(conn: Connection, session: StoryHeader, turn: StoryTurnRow) -> TurnEvidence:
-    turn_input, times = stories.load_turn_evidence(conn, session, turn)
+def _load_turn(tx: Transaction, session: StoryHeader, turn: StoryTurnRow) -> TurnEvidence:
+    turn_input, times = tx.journal.load_turn_evidence(session, turn)
     return TurnEvidence(
-        turn, evidence.gather_evidence(turn_input, symbols=False), times, stories.count_turn_events(conn, turn.id)
+        turn, evidence.gather_evidence(turn_input, symbols=False), times, tx.journal.count_turn_events(turn.id)
     )
 
 
@@ -130,15 +128,15 @@ def _turn(turn: StoryTurnRow, injections: list[StoryInjection], details: TurnDet
 
 
 def _describe_turns(
-    conn: Connection,
+    tx: Transaction,
     turns: Sequence[StoryTurnRow],
     evidence_by_turn: Mapping[int, TurnEvidence],
     failures: Mapping[int, list[StoryFailure]],
 ) -> dict[int, TurnDetails]:
     """Return the details of turns that are not private, by turn id."""
     ids = [turn.id for turn in turns]
-    prompts, summaries = stories.load_turn_prompts(conn, ids), stories.load_turn_summaries(conn, ids)
-    observations, costs = stories.load_turn_observations(conn, ids), stories.load_turn_usage(conn, ids)
+    prompts, summaries = tx.journal.load_turn_prompts(ids), tx.journal.load_turn_summaries(ids)
+    observations, costs = tx.journal.load_turn_observations(ids), tx.journal.load_turn_usage(ids)
     return {
         turn_id: {
             "prompt": prompts.get(turn_id),
@@ -186,9 +184,9 @@ def _commits(turn_evidence: Evidence, observations: Sequence[StoryObservation]) 
 
 
 def _failures(
-    conn: Connection, session: StoryHeader, turns: Sequence[StoryTurnRow], evidence_by_turn: Mapping[int, TurnEvidence]
+    tx: Transaction, session: StoryHeader, turns: Sequence[StoryTurnRow], evidence_by_turn: Mapping[int, TurnEvidence]
 ) -> dict[int, list[StoryFailure]]:
-    passes = _passes_by_command(conn, session, turns, evidence_by_turn)
+    passes = _passes_by_command(tx, session, turns, evidence_by_turn)
     failures_by_turn: dict[int, list[StoryFailure]] = {}
     for turn in evidence_by_turn.values():
         items = [_failure(turn, fix.failed, turn, fix.passed) for fix in turn.evidence.fixes]
@@ -222,13 +220,13 @@ def _failure(
 
 
 def _passes_by_command(
-    conn: Connection, session: StoryHeader, turns: Sequence[StoryTurnRow], evidence_by_turn: Mapping[int, TurnEvidence]
+    tx: Transaction, session: StoryHeader, turns: Sequence[StoryTurnRow], evidence_by_turn: Mapping[int, TurnEvidence]
 ) -> dict[str, list[PassedCommand]]:
     """Return, in order, when and where each command passed that was still failing at the end of its turn."""
     failing_keys = {command.key for turn in evidence_by_turn.values() for command in turn.evidence.unsolved}
     passed: defaultdict[str, list[PassedCommand]] = defaultdict(list)
     for turn in (
-        [*evidence_by_turn.values(), *_turns_beyond_page(conn, session, turns, evidence_by_turn, failing_keys)]
+        [*evidence_by_turn.values(), *_turns_beyond_page(tx, session, turns, evidence_by_turn, failing_keys)]
         if failing_keys
         else []
     ):
@@ -239,7 +237,7 @@ def _passes_by_command(
 
 
 def _turns_beyond_page(
-    conn: Connection,
+    tx: Transaction,
     session: StoryHeader,
     turns: Sequence[StoryTurnRow],
     evidence_by_turn: Mapping[int, TurnEvidence],
@@ -247,18 +245,18 @@ def _turns_beyond_page(
 ) -> Iterator[TurnEvidence]:
     """Return the next turns beyond the page in which one of these commands was run again."""
     newest_opened_at = max(evidence.turn.opened_at for evidence in evidence_by_turn.values())
-    rerun_ids = stories.find_turns_running(
-        conn, session.id, [command[:FRAGMENT] for command in commands], after=newest_opened_at
+    rerun_ids = tx.journal.find_turns_running(
+        session.id, [command[:FRAGMENT] for command in commands], after=newest_opened_at
     )
     beyond = [turn for turn in turns if turn.id in rerun_ids and turn.id not in evidence_by_turn and not turn.private]
-    return (_load_turn(conn, session, turn) for turn in beyond[:MAX_LATER_TURNS])
+    return (_load_turn(tx, session, turn) for turn in beyond[:MAX_LATER_TURNS])
 
 
 # --- what was injected, and whether it was used ----------------------------------------------------------------------
 
 
 def _injections_by_turn(
-    conn: Connection,
+    tx: Transaction,
     session: StoryHeader,
     turns: Sequence[StoryTurnRow],
     page: Sequence[StoryTurnRow],
@@ -270,14 +268,14 @@ def _injections_by_turn(
     turn_ids = {turn.id for turn in page if not turn.private} | ({0} if first else set())
     injections = [
         (turn_id, injection)
-        for injection in list_session_injections(conn, session.id)
+        for injection in tx.journal.list_session_injections(session.id)
         if (turn_id := _turn_of(injection, turns)) in turn_ids
     ]
     if not injections:
         return {}
-    rows_by_name = stories.load_named_items(conn, {name for _, injection in injections for name in injection.names})
+    rows_by_name = tx.journal.load_named_items({name for _, injection in injections for name in injection.names})
     uses = ItemUses.of(
-        conn,
+        tx,
         session,
         turns,
         evidence_by_turn,
@@ -323,7 +321,7 @@ class ItemUses:
     @classmethod
     def of(
         cls,
-        conn: Connection,
+        tx: Transaction,
         session: StoryHeader,
         turns: Sequence[StoryTurnRow],
         evidence_by_turn: Mapping[int, TurnEvidence],
@@ -335,12 +333,12 @@ class ItemUses:
         since = injections[0].at
         files = {path for row in rows for path in row.files}
         files |= {name.removeprefix("file:") for injection in injections for name in injection.names}
-        touched_at = stories.find_last_touched(conn, session.id, sorted(files), after=since)
-        last_action_at = stories.find_last_work(conn, session.id)
+        touched_at = tx.journal.find_last_touched(session.id, sorted(files), after=since)
+        last_action_at = tx.journal.find_last_work(session.id)
         for at, path in (item for turn in evidence_by_turn.values() for item in _file_uses(turn)):
             touched_at[path], last_action_at = max(at, touched_at.get(path, 0)), max(at, last_action_at)
         fetched_at: dict[str, int] = {}
-        for at, body in stories.list_recalls(conn, session.id, after=since):
+        for at, body in tx.journal.list_recalls(session.id, after=since):
             fetched_at |= {name: max(at, fetched_at.get(name, 0)) for name in fetched_names(body)}
         return cls(
             touched_at,

@@ -261,3 +261,11 @@ def normalize_remote(url: str) -> str:
     url = re.sub(r"^[^/]*@", "", url)
     host, separator, path = re.sub(r"^([^/:]+):(?:\d+(?=/))?/?", r"\1/", url).partition("/")
     return f"{host.lower()}/{path}" if separator else url
+
+
+def is_existing_folder(path: str) -> bool:
+    """Return whether this is an existing absolute folder. Imported text may not be a path at all."""
+    try:
+        return path.startswith("/") and Path(path).is_dir()
+    except (OSError, ValueError):
+        return False

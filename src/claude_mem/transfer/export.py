@@ -10,10 +10,8 @@ from claude_mem.domain.errors import NotFound
 from claude_mem.domain.export_format import FORMAT, ExportEnd, ExportHeader
 from claude_mem.recall import rank
 from claude_mem.recall.matrix import Indexer
-from claude_mem.storage.sqlite.engine import Database
-from claude_mem.storage.sqlite.export import ExportScope, build_export_scope, find_items_of_turns, read_export_page
-from claude_mem.storage.sqlite.memory import projects
-from claude_mem.storage.sqlite.memory.search import SearchFilter
+from claude_mem.storage.base import Database
+from claude_mem.storage.records import ExportScope, SearchFilter
 
 PAGE = 500
 MAX_HITS = 1_000
@@ -23,7 +21,7 @@ async def resolve_scope(
     db: Database, indexer: Indexer, *, project: str, query: str, since: int | None, until: int | None
 ) -> ExportScope:
     """Return the rows to export. With a query, these are the rows that a search finds."""
-    project_ids = tuple(await db.read(projects.list_project_ids_by_name, project)) if project else None
+    project_ids = tuple(await db.read(lambda tx: tx.memory.list_project_ids_by_name(project))) if project else None
     if project_ids == ():
         raise NotFound(f"there is no project {project!r}", hint="`claude-mem list projects` shows all projects")
     item_ids = None
@@ -31,13 +29,15 @@ async def resolve_scope(
         await indexer.catch_up()
         where = SearchFilter(project_ids=project_ids, since=since, until=until)
         item_ids = await _matching_row_ids(db, indexer, rank.SearchQuery(text=query, where=where, limit=MAX_HITS))
-    return await db.read(build_export_scope, project_ids=project_ids, since=since, until=until, item_ids=item_ids)
+    return await db.read(
+        lambda tx: tx.memory.build_export_scope(project_ids=project_ids, since=since, until=until, item_ids=item_ids)
+    )
 
 
 async def _matching_row_ids(db: Database, indexer: Indexer, question: rank.SearchQuery) -> dict[str, tuple[int, ...]]:
     """Return the ids of the rows a search finds, by kind. A turn stands for everything remembered about it."""
     hits = await rank.find_hits(db, indexer, question)
-    row_ids = await db.read(find_items_of_turns, [hit.id for hit in hits if hit.kind == "turn"])
+    row_ids = await db.read(lambda tx: tx.memory.find_items_of_turns([hit.id for hit in hits if hit.kind == "turn"]))
     for hit in hits:
         if hit.kind in row_ids:
             row_ids[hit.kind].append(hit.id)
@@ -50,7 +50,11 @@ async def export_lines(db: Database, export_scope: ExportScope) -> AsyncIterator
     count = 0
     for kind in export_format.RECORD_TYPES:
         last_id = 0
-        while page := await db.read(read_export_page, kind, export_scope, after=last_id, limit=PAGE):
+        while page := await db.read(
+            lambda tx, kind, last_id: tx.memory.read_export_page(kind, export_scope, after=last_id, limit=PAGE),
+            kind,
+            last_id,
+        ):
             yield b"".join(export_format.encode_line(record) for _, record in page)
             last_id, count = page[-1][0], count + len(page)
     yield export_format.encode_line(ExportEnd(records=count))

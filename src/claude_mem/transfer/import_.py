@@ -17,7 +17,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import apsw
 import msgspec
 
 from claude_mem.config import Config
@@ -33,26 +32,19 @@ from claude_mem.domain.export_format import (
     ProjectRecord,
     PromptRecord,
     SummaryRecord,
+    project_from_identity,
 )
 from claude_mem.domain.records import Job, StreamEvent
 from claude_mem.domain.text import CLOSING_CHARS, clip, make_storable
 from claude_mem.privacy import injection_rules, tags
 from claude_mem.privacy.secrets import redact, redact_lines
 from claude_mem.privacy.trust import SUSPECT, TRUSTED
-from claude_mem.storage.base import Commit, write_nothing
+from claude_mem.storage.base import Commit, Database, Transaction, write_nothing
+from claude_mem.storage.journal_records import ImportRun
 from claude_mem.storage.sqlite import external_db
-from claude_mem.storage.sqlite.engine import Connection, Database, savepoint
-from claude_mem.storage.sqlite.export import (
-    find_project_folders,
-    import_record,
-    is_existing_folder,
-    project_from_identity,
-)
-from claude_mem.storage.sqlite.journal import imports, jobs
-from claude_mem.storage.sqlite.journal.imports import ImportRun
-from claude_mem.storage.sqlite.memory import projects
+from claude_mem.storage.sqlite.journal import imports
 from claude_mem.system.failpoints import failpoint
-from claude_mem.system.project_folders import identify_project
+from claude_mem.system.project_folders import identify_project, is_existing_folder
 from claude_mem.transfer import legacy
 
 log = logging.getLogger(__name__)
@@ -62,7 +54,6 @@ BATCH_LINES = 100  # per batch; small, because captured events wait for one batc
 BATCH_BYTES = 16 << 20
 MAX_LINE_BYTES = 8 << 20  # the longest line
 MAX_PROJECTS, MAX_PROJECT_BYTES = 10_000, 32 << 20  # limits for the projects an export may name
-_RECORD_ERRORS = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, ValueError, OverflowError, TypeError)
 
 
 def detect_source(path: Path) -> str:
@@ -104,7 +95,7 @@ def _recognise_database(path: Path) -> str:
 
 async def import_batch(job: Job, *, db: Database, config: Config) -> Commit:
     """Read the next batch of an import and return the transaction that stores it."""
-    import_run = await db.read(imports.get_import, int(job.subject.partition(".")[0]))
+    import_run = await db.read(lambda tx: tx.journal.get_import(int(job.subject.partition(".")[0])))
     if import_run.ended_at is not None:
         return write_nothing
     try:
@@ -162,7 +153,7 @@ async def _drop_disabled_projects(batch: ImportBatch, import_run: ImportRun, *, 
     referenced_projects = [
         lines_by_ref.get(ref) or project_from_identity(ref) for ref in {record.project for record in batch.records}
     ]
-    local_folders = await db.read(find_project_folders, referenced_projects)
+    local_folders = await db.read(lambda tx: tx.memory.find_project_folders(referenced_projects))
     disabled_refs = await asyncio.to_thread(_disabled_refs, referenced_projects, local_folders, config)
     batch.aside.update(
         ("project switched off", export_format.record_kind(item))
@@ -186,26 +177,22 @@ def _is_disabled(folder: str, config: Config) -> bool:
     return is_existing_folder(folder) and not identify_project(folder, excluded=config.excluded_projects).enabled
 
 
-def _fail(conn: Connection, *, import_run: ImportRun, error: str) -> Sequence[StreamEvent]:
+def _fail(tx: Transaction, *, import_run: ImportRun, error: str) -> Sequence[StreamEvent]:
     external_db.drop_database_copy(Path(import_run.path))
-    imports.fail_import(conn, import_run.id, error, now=ids.now_ms())
+    tx.journal.fail_import(import_run.id, error, now=ids.now_ms())
     return ()
 
 
-def _write(conn: Connection, *, import_run: ImportRun, batch: ImportBatch) -> Sequence[StreamEvent]:
+def _write(tx: Transaction, *, import_run: ImportRun, batch: ImportBatch) -> Sequence[StreamEvent]:
     now, counts, notes = ids.now_ms(), Counter(batch.aside), list(batch.notes)
-    conn.execute("savepoint batch")
-    for record in batch.records:
-        counts[_store_record(conn, record, notes, now=now), export_format.record_kind(record)] += 1
-    if import_run.dry_run:
-        conn.execute("rollback to batch")
-    conn.execute("release batch")
+    with tx.savepoint(undo=import_run.dry_run):
+        for record in batch.records:
+            counts[_store_record(tx, record, notes, now=now), export_format.record_kind(record)] += 1
     failpoint("import.batch")
     if batch.position is None and not import_run.dry_run:  # at the end: render the start contexts on disk again
-        for project_id in projects.list_projects_with_folders(conn):
-            jobs.enqueue_job(conn, "render", f"{project_id}.import.{import_run.id}", now=now)
-    imports.advance_import(
-        conn,
+        for project_id in tx.memory.list_projects_with_folders():
+            tx.journal.enqueue_job("render", f"{project_id}.import.{import_run.id}", now=now)
+    tx.journal.advance_import(
         import_run,
         position=batch.position,
         done_count=batch.progress,
@@ -217,13 +204,13 @@ def _write(conn: Connection, *, import_run: ImportRun, batch: ImportBatch) -> Se
     return ()
 
 
-def _store_record(conn: Connection, record: ContentRecord, notes: list[str], *, now: int) -> str:
+def _store_record(tx: Transaction, record: ContentRecord, notes: list[str], *, now: int) -> str:
     """Store one record and return its outcome. If that fails, undo its partial writes and add a note."""
     outcome = "can't be stored"
     try:
-        with savepoint(conn):
-            outcome = import_record(conn, record, now=now)
-    except _RECORD_ERRORS as error:
+        with tx.savepoint():
+            outcome = tx.memory.import_record(record, now=now)
+    except tx.rejections as error:
         notes.append(f"a {export_format.record_kind(record)} can't be stored: {error}")
     return outcome
 

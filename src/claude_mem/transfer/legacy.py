@@ -77,8 +77,8 @@ def read_batch(path: Path, position: str, *, project: str, config: Config) -> Im
 
 
 def _read(path: Path, position: str, *, project: str, config: Config) -> ImportBatch:
-    with external_db.open_read_only(path) as conn:
-        reader = LegacyReader(LegacyDatabase(conn), project, config, changed=int(path.stat().st_mtime * 1000))
+    with external_db.open_legacy(path) as legacy:
+        reader = LegacyReader(legacy, project, config, changed=int(path.stat().st_mtime * 1000))
         if position.startswith("orphans:"):
             return reader.orphans(position.removeprefix("orphans:") or None)
         if position.startswith("orphan+"):

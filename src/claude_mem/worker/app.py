@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from claude_mem.capture import drain, timeouts, turns
-from claude_mem.capture.backfill import backfill
+from claude_mem.capture.backfill import backfill, stat_transcripts
 from claude_mem.capture.transcripts import UnfinishedReads, reconcile
 from claude_mem.config import Config
 from claude_mem.curate import erasure, saving
@@ -44,13 +44,22 @@ from claude_mem.privacy import secret_rules, secrets
 from claude_mem.recall import models
 from claude_mem.recall.embed import Embedder
 from claude_mem.recall.matrix import Indexer
+from claude_mem.storage.base import Transaction
+from claude_mem.storage.journal_records import (
+    ANCHOR_JOB,
+    BACKFILL_JOB,
+    DIGEST_BACKFILLED_JOB,
+    IMPORT_JOB,
+    REFINE_JOB,
+    REPROCESS_JOB,
+    ClaimOrder,
+    ReprocessFilter,
+)
+from claude_mem.storage.records import PERSON, DeletionScope
 from claude_mem.storage.sqlite import backup, damage, external_db
+from claude_mem.storage.sqlite.database import Database
 from claude_mem.storage.sqlite.deletion import tombstones
-from claude_mem.storage.sqlite.deletion.scopes import DeletionScope
-from claude_mem.storage.sqlite.engine import Connection, Database, resolve_database_path
-from claude_mem.storage.sqlite.journal import accounting, backfills, events, jobs, notices, reprocessing
-from claude_mem.storage.sqlite.journal.jobs import ClaimOrder
-from claude_mem.storage.sqlite.memory import edits, projects, sessions
+from claude_mem.storage.sqlite.engine import resolve_database_path
 from claude_mem.system import data_directory, process
 from claude_mem.system.failpoints import failpoint
 from claude_mem.system.project_folders import ResolvedProject
@@ -147,13 +156,13 @@ class Service:
         digest = partial(compress, db=self.db, compressor=compressor, refining=self.refiner.is_available)
         stages = {
             "reconcile": partial(reconcile, db=self.db, config=self.config, unfinished=UnfinishedReads()),
-            jobs.IMPORT_JOB: partial(import_batch, db=self.db, config=self.config),
+            IMPORT_JOB: partial(import_batch, db=self.db, config=self.config),
             "compress": digest,
             "render": partial(render, db=self.db, config=self.config, icons=self.icons),
         }
         self.runner = Runner(self.db, stages, self.publish)
         # A separate runner: a slow model must not delay new memories. Newest first: they are the likeliest to be read.
-        slow = {jobs.REFINE_JOB: self.refiner.refine}
+        slow = {REFINE_JOB: self.refiner.refine}
         self.refine_runner = Runner(self.db, slow, self.publish, seconds=REFINE_SECONDS, order=ClaimOrder.NEWEST)
         # Back-fill yields to current work. It handles one part or turn at a time and in order, since a turn is digested
         # with the memories of the turns before it. Reading and digesting run side by side.
@@ -166,8 +175,8 @@ class Service:
                 gate=self._yield_to_current_work,
             )
             for kind, stage in (
-                (jobs.BACKFILL_JOB, partial(backfill, db=self.db, config=self.config)),
-                (jobs.DIGEST_BACKFILLED_JOB, partial(digest, past=True)),
+                (BACKFILL_JOB, partial(backfill, db=self.db, config=self.config)),
+                (DIGEST_BACKFILLED_JOB, partial(digest, past=True)),
             )
         )
         transcripts = TranscriptReader(self.config)
@@ -176,7 +185,7 @@ class Service:
         # Never during a deletion: the rows that are deleted must be the rows that were selected.
         self.reprocess_runner = Runner(
             self.db,
-            {jobs.REPROCESS_JOB: reprocess, jobs.ANCHOR_JOB: anchor},
+            {REPROCESS_JOB: reprocess, ANCHOR_JOB: anchor},
             self._publish_backfill,
             order=ClaimOrder.SUBJECT,
             gate=self._yield_to_all_work,
@@ -267,7 +276,7 @@ class Service:
         """Recover at start: release all leases, delete partial spool files, reconcile transcripts that have grown."""
         now = ids.now_ms()
         await self.deletion_service.recover()
-        await self.db.write(jobs.release_all_leases, now=now)
+        await self.db.write(lambda tx: tx.journal.release_all_leases(now=now))
         self.spool.sweep(older_than_seconds=STALE_TEMP_SECONDS, now=time.time())
         await self.close_orphaned_turns()  # first: the turn of a dead agent is over, and its closing message counts
         await self.db.write(timeouts.enqueue_grown_transcripts, now=now)
@@ -288,7 +297,7 @@ class Service:
         """Wait until no current work is pending, for at most `YIELD_SECONDS`."""
         deadline = time.monotonic() + YIELD_SECONDS
         while time.monotonic() < deadline:
-            if not self.spool.pending(1) and not await self.db.read(jobs.count_urgent_jobs):
+            if not self.spool.pending(1) and not await self.db.read(lambda tx: tx.journal.count_urgent_jobs()):
                 return
             await asyncio.sleep(YIELD_POLL_SECONDS)
 
@@ -349,10 +358,12 @@ class Service:
         silence_ms = self.config.silence_minutes * 60_000
         closed_count = await self.db.write(timeouts.close_silent_turns, now=now, silence_ms=silence_ms)
         closed_count += await self.close_orphaned_turns()
-        await self.db.write(sessions.interrupt_idle_sessions, before=now - self.config.session_hours * 3_600_000)
+        await self.db.write(
+            lambda tx: tx.journal.interrupt_idle_sessions(before=now - self.config.session_hours * 3_600_000)
+        )
         await self._erase_expired(now)
-        if await self.db.read(reprocessing.has_outdated_turns):
-            await self.db.write(reprocessing.enqueue_next_outdated_turns, now=now)
+        if await self.db.read(lambda tx: tx.journal.has_outdated_turns()):
+            await self.db.write(lambda tx: tx.journal.enqueue_next_outdated_turns(now=now))
             self.reprocess_runner.wake.set()
         await self.self_check.run()
         failpoint("sweep.stale")
@@ -361,8 +372,8 @@ class Service:
 
     async def _erase_expired(self, now: int) -> None:
         """Erase deleted content, from files as well, once it can no longer be restored."""
-        if await self.db.read(edits.has_expired_deletions, now=now):
-            await self.db.write(edits.erase_expired_deletions, now=now)
+        if await self.db.read(lambda tx: tx.memory.has_expired_deletions(now=now)):
+            await self.db.write(lambda tx: tx.memory.erase_expired_deletions(now=now))
             await self.db.truncate_wal()
         await self.deletion_service.expire(now)
         if self.db.has_untruncated_wal:
@@ -370,7 +381,7 @@ class Service:
 
     async def close_orphaned_turns(self) -> int:
         """Close turns whose agent process has exited, without waiting for the silence timeout. Return how many."""
-        unfinished = await self.db.read(sessions.list_unfinished_sessions)
+        unfinished = await self.db.read(lambda tx: tx.journal.list_unfinished_sessions())
         session_ids = [session.id for session in unfinished if timeouts.has_agent_exited(session)]
         if not session_ids:
             return 0
@@ -409,7 +420,7 @@ class Service:
         """Wait up to `seconds` until everything captured so far is digested. Return whether it is."""
         deadline = time.monotonic() + seconds
         self.wake.set()
-        while self.spool.pending(1) or await self.db.read(jobs.count_urgent_jobs) > 0:
+        while self.spool.pending(1) or await self.db.read(lambda tx: tx.journal.count_urgent_jobs()) > 0:
             if time.monotonic() > deadline:
                 return False
             await asyncio.sleep(SETTLE_POLL_SECONDS)
@@ -423,7 +434,9 @@ class Service:
     async def wait_for_receipt(self, event_id: str, seconds: float) -> Receipt | None:
         """Return the receipt of an event as soon as there is one, or None after `seconds`."""
         deadline = time.monotonic() + seconds
-        while (receipt := await self.db.read(events.find_receipt, event_id)) is None and time.monotonic() < deadline:
+        while (
+            receipt := await self.db.read(lambda tx: tx.journal.find_receipt(event_id))
+        ) is None and time.monotonic() < deadline:
             await asyncio.sleep(SETTLE_POLL_SECONDS)
         return receipt
 
@@ -454,18 +467,22 @@ class Service:
         await self.enqueue_renders(sorted(saved.project_ids))
         return saved.id, saved.pending_reason
 
-    async def forget(self, row_id: int, *, by: str = edits.PERSON) -> int:
+    async def forget(self, row_id: int, *, by: str = PERSON) -> int:
         """Delete an observation so that it is neither injected nor found. Return until when that can be undone."""
         until = await self.deletion_service.forget_one(row_id, by=by)
-        await self.publish_correction(await self.db.read(edits.get_observation_project_id, row_id), row_id=row_id)
+        await self.publish_correction(
+            await self.db.read(lambda tx: tx.memory.get_observation_project_id(row_id)), row_id=row_id
+        )
         await self.recorder.record("forgotten", ids=[row_id], by=by)
         return until
 
     async def erase(self, row_id: int) -> list[int]:
         """Erase an observation irreversibly from every file. Return the ids of all observations erased with it."""
-        erased_ids = await self.db.read(edits.list_ids_to_erase, row_id)
+        erased_ids = await self.db.read(lambda tx: tx.memory.list_ids_to_erase(row_id))
         await self.deletion_service.forget(DeletionScope(ids=tuple(erased_ids)), DeletionProgress(erased=True))
-        await self.publish_correction(await self.db.read(edits.get_observation_project_id, row_id), row_id=row_id)
+        await self.publish_correction(
+            await self.db.read(lambda tx: tx.memory.get_observation_project_id(row_id)), row_id=row_id
+        )
         return erased_ids
 
     async def _after_deletion(self, project_ids: Sequence[int]) -> None:
@@ -478,7 +495,9 @@ class Service:
         """Remove deleted content from the index, from memory and from the transcripts of the model's own sessions."""
         while await self.indexer.catch_up():
             pass
-        await self.chain.tidy(keep=await self.db.read(sessions.list_resumable_memory_sessions, self.refiner.runtime))
+        await self.chain.tidy(
+            keep=await self.db.read(lambda tx: tx.journal.list_resumable_memory_sessions(self.refiner.runtime))
+        )
 
     async def publish_correction(self, project_id: int, *, kind: str = "observation", row_id: int = 0) -> None:
         """Publish that a memory was corrected, and refresh the index and the start context."""
@@ -488,7 +507,7 @@ class Service:
 
     async def merge_projects(self, source: int, target: int) -> MergePreview:
         """Merge two projects in the database, the index and the start contexts on disk."""
-        result = await self.db.write(projects.merge_project_into, source, target)
+        result = await self.db.write(lambda tx: tx.memory.merge_project_into(source, target))
         await self.indexer.moved(source, target)
         self.index_wake.set()
         await self.enqueue_renders([target])
@@ -497,34 +516,38 @@ class Service:
     async def enqueue_renders(self, project_ids: Sequence[int]) -> None:
         """Render start contexts on disk again: they must not show deleted or outdated content, nor miss new content."""
         for project_id in project_ids:
-            await self.db.write(jobs.enqueue_render, project_id, now=ids.now_ms())
+            await self.db.write(
+                lambda tx, project_id: tx.journal.enqueue_render(project_id, now=ids.now_ms()), project_id
+            )
         self.runner.wake.set()
 
     # --- back-fill, reprocessing and status --------------------------------------------------------------------------
 
     async def backfill(self, paths: Sequence[Path]) -> BackfillRequested:
         """Enqueue old transcripts for reading, except those that were read before and have not changed."""
-        files = await asyncio.to_thread(lambda: list(backfills.stat_transcripts(paths)))
+        files = await asyncio.to_thread(lambda: list(stat_transcripts(paths)))
         result = BackfillRequested(backfill=None, unchanged=0)
         for start in range(0, len(files), BACKFILL_BATCH_FILES):
             batch = files[start : start + BACKFILL_BATCH_FILES]
-            enqueued = await self.db.write(backfills.enqueue_transcripts, batch, now=ids.now_ms())
+            enqueued = await self.db.write(
+                lambda tx, batch: tx.journal.enqueue_transcripts(batch, now=ids.now_ms()), batch
+            )
             unchanged = result.unchanged + enqueued.unchanged
             result = BackfillRequested(backfill=enqueued.backfill, unchanged=unchanged)
         for runner in self.backfill_runners:
             runner.wake.set()
         return result
 
-    async def reprocess(self, selection: reprocessing.ReprocessFilter) -> tuple[ReprocessCounts, int]:
+    async def reprocess(self, selection: ReprocessFilter) -> tuple[ReprocessCounts, int]:
         """Enqueue memories of earlier versions for reprocessing. Return the counts and the number of jobs."""
         counts = await count_reprocessable(self.db, selection)
-        enqueued = await self.db.write(reprocessing.enqueue_reprocessing, selection, now=ids.now_ms())
+        enqueued = await self.db.write(lambda tx: tx.journal.enqueue_reprocessing(selection, now=ids.now_ms()))
         self.reprocess_runner.wake.set()
         return counts, enqueued
 
     async def event_account(self) -> EventAccount:
         """Return how many events were captured, and how many of them are in each state."""
-        return await self.db.read(accounting.count_event_account, in_spool=len(self.spool.pending()))
+        return await self.db.read(lambda tx: tx.journal.count_event_account(in_spool=len(self.spool.pending())))
 
     def write_activity_flag(self, active: bool, project: str) -> None:
         """Write the activity file, which status lines read without asking the worker."""
@@ -533,15 +556,15 @@ class Service:
             write_private(self.config.data_dir / "activity.flag", msgspec.json.encode(flag))
 
 
-def _repair_own_files(conn: Connection, folder: Path) -> None:
+def _repair_own_files(tx: Transaction, folder: Path) -> None:
     """Repair the tombstone files, and put up notices about own files that were damaged or lost."""
     now = ids.now_ms()
-    if problem := tombstones.complete_tombstone_file(conn, folder):
+    if problem := tx.deletions.complete_tombstone_file(folder):
         log.error("%s", problem)
-        notices.add_notice(conn, f"file:{now}", f"claude-mem: {problem}.", now=now)
+        tx.journal.add_notice(f"file:{now}", f"claude-mem: {problem}.", now=now)
     tombstones.replace_lost_key(folder)
-    if problem := tombstones.insert_match_all_tombstone(conn, folder, now=now):
-        notices.add_notice(conn, f"file:{problem}", f"claude-mem: {problem}.", now=now)
+    if problem := tx.deletions.insert_match_all_tombstone(folder, now=now):
+        tx.journal.add_notice(f"file:{problem}", f"claude-mem: {problem}.", now=now)
     for moved in data_directory.recently_quarantined(folder, now=now):
         text = f"claude-mem: its file {moved}. It was created again if it is needed."
-        notices.add_notice(conn, f"file:{moved.at}:{moved.name}", text, now=now)
+        tx.journal.add_notice(f"file:{moved.at}:{moved.name}", text, now=now)

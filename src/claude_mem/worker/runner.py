@@ -9,11 +9,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from claude_mem.domain import ids
 from claude_mem.domain.errors import LeaseLost
 from claude_mem.domain.records import Job, StreamEvent
-from claude_mem.storage.base import Commit, Stage
+from claude_mem.storage.base import Commit, Database, Stage, Transaction
+from claude_mem.storage.journal_records import ClaimOrder
 from claude_mem.storage.sqlite import damage
-from claude_mem.storage.sqlite.engine import Connection, Database
-from claude_mem.storage.sqlite.journal import jobs
-from claude_mem.storage.sqlite.journal.jobs import ClaimOrder
 from claude_mem.system.failpoints import failpoint
 
 log = logging.getLogger(__name__)
@@ -66,7 +64,7 @@ class Runner:
 
     async def _wait_seconds(self) -> float:
         """Return the seconds until the next job is due, at most `POLL_SECONDS`."""
-        due = await self.db.read(jobs.get_next_due_time, list(self.stages))
+        due = await self.db.read(lambda tx: tx.journal.get_next_due_time(list(self.stages)))
         return POLL_SECONDS if due is None else min(max((due - ids.now_ms()) / 1000, 0.01), POLL_SECONDS)
 
     async def step(self) -> bool:
@@ -79,7 +77,9 @@ class Runner:
 
     async def _step(self) -> bool:
         kinds = list(self.stages)
-        job = await self.db.write(jobs.claim_job, kinds, now=ids.now_ms(), lease=self.lease, order=self.order)
+        job = await self.db.write(
+            lambda tx: tx.journal.claim_job(kinds, now=ids.now_ms(), lease=self.lease, order=self.order)
+        )
         if job is None:
             return False
         failpoint("jobs.claimed")
@@ -104,7 +104,7 @@ class Runner:
         while True:
             await asyncio.sleep(DISK_RETRY_SECONDS)
             try:
-                return await self.db.write(jobs.unclaim_job, job, now=ids.now_ms())
+                return await self.db.write(lambda tx: tx.journal.unclaim_job(job, now=ids.now_ms()))
             except Exception as again:
                 if not damage.is_transient_disk_error(again):
                     raise
@@ -113,14 +113,14 @@ class Runner:
         """Schedule another attempt, or make the job a dead letter."""
         log.exception("%s %s failed, attempt %d", job.kind, job.subject, job.attempts)
         reason = f"{type(error).__name__}: {error}"
-        if await self.db.write(jobs.release_failed_job, job, error=reason, now=ids.now_ms()):
+        if await self.db.write(lambda tx: tx.journal.release_failed_job(job, error=reason, now=ids.now_ms())):
             log.error("%s %s failed too often and is a dead letter now: %s", job.kind, job.subject, reason)
 
 
-def _finish(conn: Connection, job: Job, commit: Commit) -> Sequence[StreamEvent]:
+def _finish(tx: Transaction, job: Job, commit: Commit) -> Sequence[StreamEvent]:
     """Finish the job first: if its lease was lost, nothing is written."""
-    jobs.finish_job(conn, job)
-    return commit(conn)
+    tx.journal.finish_job(job)
+    return commit(tx)
 
 
 async def wait_any(*events: asyncio.Event, seconds: float) -> None:

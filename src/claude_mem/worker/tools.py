@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from claude_mem.curate.saving import sanitize_user_text
 from claude_mem.domain.errors import InvalidRequest, NotFound
+from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.text import clip, estimate_tokens, first_sentence, local_time, make_storable, parse_time, shorten
 from claude_mem.inject import brief
 from claude_mem.inject.brief import fenced
@@ -25,9 +26,8 @@ from claude_mem.privacy import display
 from claude_mem.privacy.display import safe_line, trust_suffix, with_external_note
 from claude_mem.privacy.trust import held_closing_origin
 from claude_mem.recall import line_history, rank, timeline
-from claude_mem.storage.sqlite.engine import Connection, Row
-from claude_mem.storage.sqlite.memory import anchors, browse, observations, projects, search
-from claude_mem.storage.sqlite.memory.search import SearchFilter
+from claude_mem.storage.base import Transaction
+from claude_mem.storage.records import ID_PREFIXES, SearchFilter, TimelinePoint
 from claude_mem.system import project_folders
 from claude_mem.system.project_folders import ResolvedProject
 from claude_mem.worker.app import Service
@@ -36,7 +36,7 @@ MAX_RESULT_CHARS = 60_000  # of one result: agents cut it at about 25,000 tokens
 MAX_CLOSING_CHARS = 40_000  # of one closing message; `claude-mem show` prints the whole message
 MAX_TURN_PASSAGES = 20  # of one turn's text
 MAX_QUERY_CHARS = 20_000
-ID_PREFIXES = {**browse.ID_PREFIXES, "turn": "T"}
+ID_PREFIXES = {**ID_PREFIXES, "turn": "T"}
 _KINDS = {"": "observation", "#": "observation", "S": "summary", "P": "prompt", "T": "turn"}
 _SUMMARY_FIELDS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
 
@@ -221,7 +221,7 @@ class Tools:
                 self.service.db, self.service.indexer, anchor=anchor, query=query, project_ids=project_ids
             )
         depth = {"before": args.depth_before, "after": args.depth_after}
-        rows = await read(browse.list_timeline, center, **depth, project_ids=project_ids)
+        rows = await read(lambda tx: tx.memory.list_timeline(center, **depth, project_ids=project_ids))
         return with_external_note(fenced([brief.format_timeline(rows, center, self.service.icons).rstrip("\n")]), rows)
 
     async def get_observations(self, args: GetObservations) -> str:
@@ -290,21 +290,21 @@ class Tools:
         )
 
 
-def _find_project_ids(conn: Connection, name: str) -> list[int]:
-    if project_ids := projects.list_project_ids_by_name(conn, name.strip()):
+def _find_project_ids(tx: Transaction, name: str) -> list[int]:
+    if project_ids := tx.memory.list_project_ids_by_name(name.strip()):
         return project_ids
-    names = ", ".join(safe_line(shorten(row.name, 60)) for row in projects.list_projects_with_counts(conn)[:20])
+    names = ", ".join(safe_line(shorten(row.name, 60)) for row in tx.memory.list_projects_with_counts()[:20])
     raise NotFound(f"there is no project {name!r}", hint=f"projects: {names or 'none yet'}")
 
 
-def _select_project_ids(conn: Connection, name: str, place: ResolvedProject | None) -> list[int]:
+def _select_project_ids(tx: Transaction, name: str, place: ResolvedProject | None) -> list[int]:
     """Return the projects of that name, else the folder's project, else the one last worked in."""
     if name:
-        return _find_project_ids(conn, name)
+        return _find_project_ids(tx, name)
     if place:
-        project_id = projects.find_project_id(conn, place)
+        project_id = tx.memory.find_project_id(place)
         return [project_id] if project_id else []
-    return [row.id for row in projects.list_projects_with_counts(conn)[:1]]
+    return [row.id for row in tx.memory.list_projects_with_counts()[:1]]
 
 
 def _date(name: str, text: str, *, end: bool = False) -> int | None:
@@ -328,36 +328,36 @@ def _name(kind: str, row_id: int) -> str:
     return f"{ID_PREFIXES[kind]}{row_id}"
 
 
-def _turn_anchor(conn: Connection, turn_id: int) -> browse.TimelinePoint:
+def _turn_anchor(tx: Transaction, turn_id: int) -> TimelinePoint:
     """Return the timeline position of a turn's first record, since a turn itself has none."""
-    for row in _turn_documents(conn, turn_id):
-        if row["kind"] in browse.ID_PREFIXES:
-            return browse.get_timeline_point(conn, row["kind"], row["id"])
+    for row in _turn_documents(tx, turn_id):
+        if row["kind"] in ID_PREFIXES:
+            return tx.memory.get_timeline_point(row["kind"], row["id"])
     raise NotFound(f"there is no turn {turn_id}", hint="`search` lists IDs")
 
 
-def _turn_documents(conn: Connection, turn_id: int) -> list[Row]:
-    siblings = search.list_turn_documents(conn, [turn_id], SearchFilter()).get(turn_id, [])
-    return list(search.load_hits(conn, [document_id for document_id, _ in siblings]).values())
+def _turn_documents(tx: Transaction, turn_id: int) -> list[MemoryItem]:
+    siblings = tx.search.list_turn_documents([turn_id], SearchFilter()).get(turn_id, [])
+    return list(tx.search.load_hits([document_id for document_id, _ in siblings]).values())
 
 
-def _read_records(conn: Connection, identities: Sequence[tuple[str, int]]) -> dict[str, dict[str, object]]:
+def _read_records(tx: Transaction, identities: Sequence[tuple[str, int]]) -> dict[str, MemoryItem]:
     """Return the records that exist, by ID."""
-    records: dict[str, Row] = {}
+    records: dict[str, MemoryItem] = {}
     for kind, row_id in identities:
         try:
-            row = _turn(conn, row_id) if kind == "turn" else observations.get_memory(conn, kind, row_id)
+            row = _turn(tx, row_id) if kind == "turn" else tx.memory.get_memory(kind, row_id)
         except NotFound:
             continue
-        records[_name(kind, row_id)] = anchors.add_states(conn, [row])[0] if kind == "observation" else row
+        records[_name(kind, row_id)] = tx.memory.add_states([row])[0] if kind == "observation" else row
     return records
 
 
-def _turn(conn: Connection, turn_id: int) -> dict[str, object]:
-    row = next((row for row in _turn_documents(conn, turn_id) if row["kind"] == "turn"), None)
+def _turn(tx: Transaction, turn_id: int) -> MemoryItem:
+    row = next((row for row in _turn_documents(tx, turn_id) if row["kind"] == "turn"), None)
     if row is None:
         raise NotFound(f"there is no turn {turn_id}")
-    parts = (search.get_passage_text(conn, row["document_id"], part) for part in range(MAX_TURN_PASSAGES))
+    parts = (tx.search.get_passage_text(row["document_id"], part) for part in range(MAX_TURN_PASSAGES))
     return {**row, "id": turn_id, "text": "\n".join(part[1] for part in parts if part)}
 
 
@@ -395,46 +395,47 @@ def _group_lines(groups: Sequence[rank.HitGroup], icons: Mapping[str, str], *, m
     yield "There are more: narrow the query or raise the limit." if more else "No more."
 
 
-def _explained_lines(row: Row, icons: Mapping[str, str]) -> Iterator[str]:
+def _explained_lines(row: MemoryItem, icons: Mapping[str, str]) -> Iterator[str]:
     yield from _record_lines(row, icons)
     if row["prompt"]:
         yield f"asked: {safe_line(shorten(row['prompt'], 300))}"
 
 
-def _record_lines(row: Row, icons: Mapping[str, str]) -> Iterator[str]:
+def _record_lines(row: MemoryItem, icons: Mapping[str, str]) -> Iterator[str]:
     kind = safe_line(row.get("type") or row["kind"])
     title = safe_line(row.get("title") or "") if row["kind"] in ("observation", "turn") else ""
     title = (f": {title}" if title else "") + trust_suffix(row)
     yield f"## {_name(row['kind'], row['id'])} {icons.get(kind, '·')} {kind}{title}"
     yield f"{local_time(row['created_at']):%Y-%m-%d %H:%M}, project {safe_line(row['project'])}" + _origin(row)
+    fields: Mapping[str, Any] = row
     for field in ("subtitle", "narrative", "text"):
-        if row.get(field):
-            yield _lines(row[field])
+        if fields.get(field):
+            yield _lines(fields[field])
     yield from (f"- {safe_line(fact)}" for fact in row.get("facts") or ())
-    yield from (f"{field.replace('_', ' ')}: {_lines(row[field])}" for field in _SUMMARY_FIELDS if row.get(field))
+    yield from (f"{field.replace('_', ' ')}: {_lines(fields[field])}" for field in _SUMMARY_FIELDS if fields.get(field))
     for field in ("concepts", "files_modified", "files_edited", "files_read"):
-        if row.get(field):
-            yield f"{field.replace('_', ' ')}: {safe_line(', '.join(row[field]))}"
-    if row.get("commit_id"):
-        yield f"commit: {safe_line(row['commit_id'])}"
+        if fields.get(field):
+            yield f"{field.replace('_', ' ')}: {safe_line(', '.join(fields[field]))}"
+    if commit_id := row.get("commit_id"):
+        yield f"commit: {safe_line(commit_id)}"
     if row["kind"] == "observation" and (state := line_history.describe_state(row)):
         yield safe_line(state)
     if row.get("outcome"):
         yield f"outcome: {safe_line(row['outcome'])}"
-    if row.get("summary_id"):
-        yield f"the agent's closing message: {_name('summary', row['summary_id'])}"
+    if summary_id := row.get("summary_id"):
+        yield f"the agent's closing message: {_name('summary', summary_id)}"
     yield from _closing(row)
 
 
-def _closing(row: Row) -> Iterator[str]:
+def _closing(row: MemoryItem) -> Iterator[str]:
     """Yield the closing message verbatim, under a heading that names its trust level."""
-    if row.get("closing"):
+    if closing := row.get("closing"):
         trust = held_closing_origin(row)
         yield f"the agent's closing message{f' ⟨{safe_line(trust)}⟩' if trust else ''}:"
-        yield _lines(clip(row["closing"], MAX_CLOSING_CHARS))
+        yield _lines(clip(closing, MAX_CLOSING_CHARS))
 
 
-def _origin(row: Row) -> str:
+def _origin(row: Mapping[str, Any]) -> str:
     """Return the verdict, trust, prompt and session of a record for its heading."""
     formats = {
         "verdict": "marked {} by the user",

@@ -31,7 +31,7 @@ from claude_mem.storage.sqlite import checksums, damage, engine, export, externa
 from claude_mem.storage.sqlite.deletion import tombstones
 from claude_mem.storage.sqlite.engine import (
     Connection,
-    Database,
+    Engine,
     fetch_all,
     fetch_value,
     has_table,
@@ -120,6 +120,12 @@ def digest_memory(conn: Connection) -> str:
 
 
 # --- checking --------------------------------------------------------------------------------------------------------
+
+
+def digest_file(path: Path) -> str:
+    """Return the digest of the memory in a database file."""
+    with closing(open_reader(path)) as conn:
+        return digest_memory(conn)
 
 
 def examine_backup(path: Path, *, should_stop: StopCheck = never_stop) -> BackupCheck:
@@ -385,7 +391,7 @@ def prepare_restore(source: Path, parent: Path, *, should_stop: StopCheck = neve
             conn.set_progress_handler(should_stop, PROGRESS_STEPS)
             _check_pages(conn, source)
         _copy_backup_rows(source, path, should_stop=should_stop)
-        db = Database(path, backups=folder)
+        db = Engine(path, backups=folder, connection_type=Connection)
         try:
             db.write_now(enqueue_start_renders)
             db.write_now(_check_index, should_stop)
@@ -463,7 +469,7 @@ def _keep(database: Path, backups: Path) -> Path:
         if (file := side_file(database, side)).exists():
             _link(file, side_file(target, side))
     try:
-        Database(database, backups=backups).close()
+        Engine(database, backups=backups, connection_type=Connection).close()
     except (OperationFailed, apsw.Error):
         pass  # damaged: a later repair needs the WAL too
     else:

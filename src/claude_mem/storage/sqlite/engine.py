@@ -1,7 +1,7 @@
 """The open database: connections, transactions, migrations and copies.
 
 One thread writes; readers use read-only connections. The functions of `storage/` take a connection and never commit:
-the caller of `Database.write` owns the transaction, which is committed completely or not at all. Migrations are applied
+the caller of `Engine.write` owns the transaction, which is committed completely or not at all. Migrations are applied
 when the database is opened, each in the same transaction as its version number.
 """
 
@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import apsw
 
@@ -36,6 +36,7 @@ Connection = apsw.Connection
 Row = external_db.Row
 P = ParamSpec("P")
 T = TypeVar("T")
+C = TypeVar("C", bound=Connection)
 
 MIN_SQLITE_VERSION = (3, 51, 3)  # older ones can corrupt a WAL database when a checkpoint meets a reset
 READER_THREADS = 2
@@ -48,11 +49,12 @@ PARTIAL_SUFFIX = ".part"  # suffix of an unfinished copy
 SECOND_DATABASE_NAME = "memory.db"
 
 
-class Database:
-    """The open database. `write` and `read` run functions of `storage/` in its threads."""
+class Engine(Generic[C]):
+    """The writing and the reading connections of the open database, each with its thread."""
 
-    def __init__(self, path: Path, *, backups: Path) -> None:
+    def __init__(self, path: Path, *, backups: Path, connection_type: type[C]) -> None:
         _check_sqlite()
+        self._connection_type = connection_type
         hook.make_private_dir(str(path.parent))
         self.is_new = not path.exists()
         if self.is_new:
@@ -65,22 +67,22 @@ class Database:
         self._writing = ThreadPoolExecutor(1, "writer")
         self._reading = ThreadPoolExecutor(READER_THREADS, "reader")
         self._local = threading.local()
-        self._readers: list[Connection] = []
+        self._readers: list[C] = []
         try:
             self._writer = self._writing.submit(self._open_writer, backups).result()
         except BaseException:
             self._writing.shutdown()
             raise
 
-    def _open_writer(self, backups: Path) -> Connection:
+    def _open_writer(self, backups: Path) -> C:
         if is_foreign_database(self.path):  # checked before opening: closing it would checkpoint its owner's WAL
             raise _foreign_database_error(self.path)
         if not self.is_new:
             damage.check_before_opening(self.path, backups=backups)
         claimed_frames = damage.read_claimed_wal_frames(self.path)
-        conn = _connect(self.path, apsw.SQLITE_OPEN_READWRITE)
+        conn = _connect(self.path, apsw.SQLITE_OPEN_READWRITE, self._connection_type)
         try:
-            return self._set_up(conn, claimed_frames, backups)
+            self._set_up(conn, claimed_frames, backups)
         except BaseException as error:
             conn.close()  # leaves the file unchanged for the repair
             if isinstance(error, damage.DAMAGE_ERRORS):
@@ -88,8 +90,9 @@ class Database:
                     f"{self.path} is damaged: {error}", hint="the worker restores a backup"
                 ) from error
             raise
+        return conn
 
-    def _set_up(self, conn: Connection, claimed_frames: int, backups: Path) -> Connection:
+    def _set_up(self, conn: Connection, claimed_frames: int, backups: Path) -> None:
         # Checked before anything is changed in the file.
         if not conn.pragma("user_version") and external_db.identify_tables(conn) in ("older", "other"):
             raise _foreign_database_error(self.path)
@@ -106,22 +109,21 @@ class Database:
         conn.pragma("temp_store_directory", _path_for_sql(self.path.parent))
         migrate_database(conn, backups=backups)
         keyed_hash.register_keyed_hash(conn, self.path.parent)
-        return conn
 
-    def _reader(self) -> Connection:
+    def _reader(self) -> C:
         if not hasattr(self._local, "conn"):
-            self._local.conn = open_reader(self.path)
+            self._local.conn = _connect(self.path, apsw.SQLITE_OPEN_READONLY, self._connection_type)
             keyed_hash.register_keyed_hash(self._local.conn, self.path.parent)
             self._local.conn.pragma("cache_size", -READER_CACHE_KB)
             self._readers.append(self._local.conn)
-        conn: Connection = self._local.conn
+        conn: C = self._local.conn
         return conn
 
-    def write_now(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def write_now(self, fn: Callable[Concatenate[C, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `fn` in a transaction on the writer thread and wait for the result."""
         return self._writing.submit(self._write, fn, args, kwargs).result()
 
-    async def write(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def write(self, fn: Callable[Concatenate[C, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `fn` in a transaction on the writer thread."""
         return await asyncio.wrap_future(self._writing.submit(self._write, fn, args, kwargs))
 
@@ -143,17 +145,15 @@ class Database:
             self.on_damage(error)
             raise
 
-    def read_now(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def read_now(self, fn: Callable[Concatenate[C, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `fn` on a reader thread and wait for the result."""
         return self._reading.submit(self._read, fn, args, kwargs).result()
 
-    async def read(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def read(self, fn: Callable[Concatenate[C, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `fn` on a reader thread, with a connection that cannot write."""
         return await asyncio.wrap_future(self._reading.submit(self._read, fn, args, kwargs))
 
-    def write_without_fk_checks(
-        self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    def write_without_fk_checks(self, fn: Callable[Concatenate[C, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `fn` in a transaction with foreign-key checks off. The caller must leave no dangling references."""
 
         def run() -> T:
@@ -212,8 +212,8 @@ def _in_transaction(conn: Connection, fn: Callable[..., T], args: Any, kwargs: A
 
 
 @contextmanager
-def savepoint(conn: apsw.Connection) -> Iterator[None]:
-    """Run the block in a savepoint and roll the savepoint back if the block fails.
+def savepoint(conn: apsw.Connection, *, undo: bool = False) -> Iterator[None]:
+    """Run the block in a savepoint and roll the savepoint back if the block fails, or in any case if `undo`.
 
     apsw's own `with conn` is not used: when the disk fails, SQLite rolls back the whole transaction and the savepoint
     with it, and apsw then hides the disk failure behind an error about the missing savepoint.
@@ -221,6 +221,8 @@ def savepoint(conn: apsw.Connection) -> Iterator[None]:
     conn.execute("savepoint part")
     try:
         yield
+        if undo:
+            conn.execute("rollback to part")
         conn.execute("release part")
     except BaseException:
         if conn.in_transaction:
@@ -268,19 +270,19 @@ def is_foreign_database(path: Path) -> bool:
 
 def open_reader(path: Path) -> Connection:
     """Open a read-only connection to our database."""
-    return _connect(path, apsw.SQLITE_OPEN_READONLY)
+    return _connect(path, apsw.SQLITE_OPEN_READONLY, Connection)
 
 
 def open_writer(path: Path) -> Connection:
     """Open a writing connection to a copy that no other process uses."""
-    return _connect(path, apsw.SQLITE_OPEN_READWRITE)
+    return _connect(path, apsw.SQLITE_OPEN_READWRITE, Connection)
 
 
-def _connect(path: Path, flags: int) -> Connection:
+def _connect(path: Path, flags: int, connection_type: type[C]) -> C:
     try:
         # The folder may be reached through a link; the file itself may not be one.
         file_name = external_db.sqlite_file_name(path.parent.resolve() / path.name)
-        conn = Connection(file_name, flags=flags | apsw.SQLITE_OPEN_NOFOLLOW | apsw.SQLITE_OPEN_URI)
+        conn = connection_type(file_name, flags=flags | apsw.SQLITE_OPEN_NOFOLLOW | apsw.SQLITE_OPEN_URI)
         conn.set_busy_timeout(BUSY_TIMEOUT_MS)
         conn.row_trace = external_db.row_to_dict
         conn.pragma("user_version")  # opening reads nothing, so check now that the file can be read

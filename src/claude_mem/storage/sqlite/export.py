@@ -8,9 +8,7 @@ added to a turn that was captured here, because the local record is better than 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,14 +20,17 @@ from claude_mem.domain.export_format import (
     PromptRecord,
     SessionRecord,
     SummaryRecord,
+    project_from_identity,
 )
 from claude_mem.domain.records import ObservationType, Status
 from claude_mem.domain.text import MAX_TIME_MS, shorten, strip_invisible
+from claude_mem.privacy import trust
+from claude_mem.storage.records import ExportScope
 from claude_mem.storage.sqlite.deletion import tombstones
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
 from claude_mem.storage.sqlite.memory import observations, projects, sessions
 from claude_mem.storage.sqlite.memory.observations import SUMMARY_FIELDS, encode_json
-from claude_mem.system.project_folders import LEGACY_PREFIX, ResolvedProject
+from claude_mem.system.project_folders import LEGACY_PREFIX, ResolvedProject, is_existing_folder
 
 # An imported record belongs to a captured turn if its time falls into that turn; records may be written a while later.
 EARLY_MS, LATE_MS = 2_000, 600_000
@@ -68,18 +69,6 @@ _UPDATE_OBSERVATION = (
 
 
 # --- what to export --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportScope:
-    """What to export, and up to which row of each table. Sessions and projects are exported if an item needs them."""
-
-    upto: Mapping[str, int]
-    project_ids: tuple[int, ...] | None = None
-    since: int | None = None
-    until: int | None = None
-    item_ids: Mapping[str, tuple[int, ...]] | None = None  # row ids by kind; None: all
-    whole: bool = True  # no condition is set
 
 
 def build_export_scope(
@@ -371,14 +360,6 @@ def _identities(record: ProjectRecord) -> tuple[str, ...]:
     return tuple(dict.fromkeys((record.project, *record.identities)))
 
 
-def is_existing_folder(path: str) -> bool:
-    """Return whether this is an existing absolute folder. Imported text may not be a path at all."""
-    try:
-        return path.startswith("/") and Path(path).is_dir()
-    except (OSError, ValueError):
-        return False
-
-
 def _is_used(conn: Connection, table: str, name: str) -> bool:
     column = {"project_aliases": "identity", "project_dirs": "dir"}[table]
     return bool(fetch_value(conn, f"select 1 from {table} where {column} = ?", (name,)))
@@ -419,12 +400,6 @@ def _project_id(conn: Connection, ref: str, *, now: int) -> int:
     if project_id := fetch_value(conn, "select project_id from project_aliases where identity = ?", (ref,)):
         return int(project_id)
     return _find_or_add_project(conn, project_from_identity(ref), now=now)[0]
-
-
-def project_from_identity(ref: str) -> ProjectRecord:
-    """Return a project record derived from an identity alone."""
-    name = ref.partition(":")[2].removesuffix("/.git").rstrip("/").rpartition("/")[2] or ref
-    return ProjectRecord(project=ref, name=name, created_at=0)
 
 
 def find_project_folders(conn: Connection, records: Sequence[ProjectRecord]) -> dict[str, str]:
@@ -640,9 +615,9 @@ def _should_replace(record: ObservationRecord | SummaryRecord, existing: Row) ->
     The later version wins, but the user's words are not replaced by a program's, and untrusted text replaces nothing.
     """
     standing = _standing(record)
-    if not observations.is_trusted_or_approved(standing):
+    if not trust.is_trusted_or_approved(standing):
         return False
-    if not observations.is_trusted_or_approved(existing) and not _is_decided_by_user(existing):
+    if not trust.is_trusted_or_approved(existing) and not _is_decided_by_user(existing):
         return True
     return bool(existing["updated_at"] < record.updated_at) and (
         _is_decided_by_user(standing) or not _is_decided_by_user(existing)
@@ -684,7 +659,7 @@ def _make_way_for(conn: Connection, turn_id: int, record: ObservationRecord) -> 
     if record.provider == "local":
         return not observations.is_turn_refined(conn, turn_id)
     drafts = f"from observations where turn_id = ? and provider = 'local' and {observations.MACHINE_OWNED}"
-    if not observations.is_trusted_or_approved(_standing(record)):
+    if not trust.is_trusted_or_approved(_standing(record)):
         return not fetch_value(conn, f"select 1 {drafts}", (turn_id,))
     conn.execute(f"delete {drafts}", (turn_id,))
     return True

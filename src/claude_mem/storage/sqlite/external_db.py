@@ -453,3 +453,10 @@ class LegacyDatabase:
             limit,
         )
         return [value for row in file_rows for value in row.values()]
+
+
+@contextmanager
+def open_legacy(path: Path) -> Iterator[LegacyDatabase]:
+    """Open a database of the older claude-mem to read it."""
+    with open_read_only(path) as conn:
+        yield LegacyDatabase(conn)

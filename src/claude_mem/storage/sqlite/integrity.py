@@ -55,6 +55,11 @@ def check_closed_database(path: Path) -> list[str]:
         raise
 
 
+def count_free_bytes(conn: Connection) -> int:
+    """Return the size of the pages of the file that hold no data."""
+    return int(conn.pragma("freelist_count")) * int(conn.pragma("page_size"))
+
+
 def is_index_intact(conn: Connection, should_stop: StopCheck) -> bool:
     """Return whether the full-text index matches its content table. Must run on the writer connection."""
     conn.set_progress_handler(should_stop, PROGRESS_STEPS)

@@ -25,9 +25,11 @@ import msgspec
 from claude_mem import hook
 from claude_mem.domain import ids
 from claude_mem.domain.errors import ClaudeMemError
+from claude_mem.storage.journal_records import DIGEST_BACKFILLED_JOB
+from claude_mem.storage.records import Tombstone
 from claude_mem.storage.sqlite import backup, checksums, damage, external_db, former_names
 from claude_mem.storage.sqlite.deletion import tombstones
-from claude_mem.storage.sqlite.engine import Connection, Database, Row, fetch_all, fetch_value, open_reader
+from claude_mem.storage.sqlite.engine import Connection, Engine, Row, fetch_all, fetch_value, open_reader
 from claude_mem.storage.sqlite.journal import jobs, notices
 from claude_mem.system.failpoints import failpoint
 from claude_mem.system.spool import modified_at, sync_directory, write_private
@@ -194,7 +196,7 @@ def _replace(database: Path, quarantined: Path, *, backups: Path, record: Repair
         _open_replacement(quarantined, damaged, backups, data_dir=database.parent) as (restored, name),
     ):
         record.backup = name
-        db = Database(restored, backups=restored.parent)
+        db = Engine(restored, backups=restored.parent, connection_type=Connection)
         try:
             if damaged is not None and _is_same_history(damaged, restored):
                 salvage = db.write_without_fk_checks(lambda conn: _salvage_rows(damaged, conn, now=ids.now_ms()))
@@ -246,7 +248,7 @@ def _open_replacement(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _lacks_tombstones(path: Path, expected: list[tombstones.Tombstone]) -> bool:
+def _lacks_tombstones(path: Path, expected: list[Tombstone]) -> bool:
     conn = open_reader(path)
     try:
         return bool(tombstones.find_missing_tombstones(conn, expected))
@@ -634,4 +636,4 @@ def _enqueue_recovery(into: Connection, offsets: dict[int, int], *, now: int) ->
         jobs.enqueue_job(into, "compress", f"{row['id']}.{row['seq']}", now=now)
     for row in fetch_all(into, _TURNS_WITHOUT_SUMMARY):
         into.execute("update turns set digested_at = null where id = ?", (row["id"],))
-        jobs.enqueue_job(into, jobs.DIGEST_BACKFILLED_JOB, f"{row['id']}.{row['seq']}", now=now)
+        jobs.enqueue_job(into, DIGEST_BACKFILLED_JOB, f"{row['id']}.{row['seq']}", now=now)

@@ -5,15 +5,14 @@ The quick checks use indexes and run regularly; the thorough checks read every r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import apsw
 
-from claude_mem.domain.reports import Finding
+from claude_mem.storage.journal_records import MAX_REFINE_ATTEMPTS, UNSEEN_VERDICTS, CheckResult
+from claude_mem.storage.records import Tombstone
 from claude_mem.storage.sqlite import backup
-from claude_mem.storage.sqlite.deletion import deletions, tombstones
+from claude_mem.storage.sqlite.deletion import deletions
 from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_one, fetch_value, savepoint
-from claude_mem.storage.sqlite.journal import accounting, ledger
+from claude_mem.storage.sqlite.journal import accounting
 from claude_mem.storage.sqlite.memory import search
 from claude_mem.storage.sqlite.memory.observations import hash_observation
 from claude_mem.system.audit_log import ChainHead
@@ -24,20 +23,6 @@ _INDEXED_TABLES = {
     "observation": "observations", "prompt": "user_prompts", "summary": "session_summaries", "turn": "turns",
 }  # fmt: skip
 _REINDEX_HINT = "run `claude-mem reindex` to rebuild the index, and please report this"
-
-
-@dataclass(frozen=True, slots=True)
-class CheckResult:
-    """The result of one self-check, for the user."""
-
-    name: str
-    ok: bool
-    detail: str
-    hint: str = ""
-
-    def as_finding(self) -> Finding:
-        """Return the result as the API shows it."""
-        return Finding(name=self.name, ok=self.ok, found=self.detail, hint=self.hint)
 
 
 # --- quick checks ----------------------------------------------------------------------------------------------------
@@ -80,7 +65,7 @@ def _check_turns(conn: Connection) -> CheckResult:
 
 
 def _check_attempts(conn: Connection) -> CheckResult:
-    unseen = ", ".join(f"'{verdict}'" for verdict in ledger.UNSEEN_VERDICTS)
+    unseen = ", ".join(f"'{verdict}'" for verdict in UNSEEN_VERDICTS)
     most = fetch_value(
         conn,
         f"""
@@ -89,9 +74,7 @@ def _check_attempts(conn: Connection) -> CheckResult:
          group by turn_id)
         """,
     )
-    return CheckResult(
-        "attempts", most <= ledger.MAX_REFINE_ATTEMPTS, f"at most {most} of {ledger.MAX_REFINE_ATTEMPTS} for one turn"
-    )
+    return CheckResult("attempts", most <= MAX_REFINE_ATTEMPTS, f"at most {most} of {MAX_REFINE_ATTEMPTS} for one turn")
 
 
 def _check_forgotten(conn: Connection) -> CheckResult:
@@ -182,7 +165,7 @@ def _check_pages(conn: Connection) -> CheckResult:
 def _check_tombstones(conn: Connection) -> CheckResult:
     """Check that nothing forgotten has come back."""
     all_tombstones = [
-        tombstones.Tombstone(row["deletion_id"], row["keyed_hash"], row["since"], row["until"])
+        Tombstone(row["deletion_id"], row["keyed_hash"], row["since"], row["until"])
         for row in fetch_all(conn, "select * from tombstones")
     ]
     row_count = deletions.find_tombstoned_rows(conn, all_tombstones).size() if all_tombstones else 0

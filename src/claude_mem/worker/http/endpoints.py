@@ -23,7 +23,7 @@ from msgspec import UNSET, Meta
 from msgspec import inspect as types
 
 from claude_mem.domain.errors import InvalidRequest
-from claude_mem.domain.text import make_storable, map_strings, parse_time
+from claude_mem.domain.text import make_storable, parse_time
 
 Place = Literal["path", "query", "body", "whole body"]
 Q = TypeVar("Q", bound=msgspec.Struct)
@@ -266,10 +266,6 @@ def _read_paths(value: object) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(path, str) and path.startswith("/") for path in value):
         raise ValueError(value)
     return [make_storable(path)[:4096] for path in value]
-
-
-def _read_storable(value: object) -> object:
-    return map_strings(value, make_storable)
 
 
 MAX_ID = (1 << 62) - 1

@@ -11,22 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
 from claude_mem.domain.errors import NotFound, OperationFailed
+from claude_mem.domain.memory_items import UndoneChange
 from claude_mem.domain.reports import Restored
 from claude_mem.domain.text import first_sentence, shorten
 from claude_mem.domain.text_pattern import TextPattern
+from claude_mem.storage.journal_records import ANCHOR_JOB, FORGOTTEN_RULE
+from claude_mem.storage.records import UNDO_WINDOW_MS, AffectedRows, DeletionScope, Tombstone
 from claude_mem.storage.sqlite import external_db, former_names
 from claude_mem.storage.sqlite.deletion import tombstones
-from claude_mem.storage.sqlite.deletion.scopes import (
-    AffectedRows,
-    DeletionScope,
-    add_derived_rows,
-    find_affected_rows,
-)
+from claude_mem.storage.sqlite.deletion.scopes import add_derived_rows, find_affected_rows
 from claude_mem.storage.sqlite.deletion.tombstones import (
     ITEM_AND_SESSION_HASH_SQL,
     ITEM_HASH_SQL,
@@ -35,17 +33,14 @@ from claude_mem.storage.sqlite.deletion.tombstones import (
     ITEM_TIME_COLUMNS,
     SESSION_HASH_SQL,
     SESSION_TEXT_COLUMNS,
-    Tombstone,
     item_from_clause,
 )
-from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
+from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_records, fetch_value
 from claude_mem.storage.sqlite.journal import jobs, notices
 from claude_mem.storage.sqlite.memory import edits, observations
-from claude_mem.storage.sqlite.memory.edits import UNDO_WINDOW_MS
 from claude_mem.storage.sqlite.memory.observations import MACHINE_OWNED, encode_json
 from claude_mem.system.failpoints import failpoint
 
-FORGOTTEN_RULE = "forgotten"  # the filter rule in the receipts of forgotten events
 # Columns that may quote erased content: table, key column, column, and the SQL of its empty value.
 _MESSAGE_COLUMNS = (
     ("ledger", "id", "message", "null"),
@@ -153,11 +148,11 @@ def build_tombstones(
         if scope.by_time and name != "observation":
             continue
         without_session = " and i.session_id is null" if scope.by_time else ""
-        for row in _item_hashes(conn, name, row_ids, without_session):
-            by_hash[row["mark"]] = Tombstone(deletion_id, row["mark"], 0, max(now, row["at"]), erased, now)
+        for item in _item_hashes(conn, name, row_ids, without_session):
+            by_hash[item["mark"]] = Tombstone(deletion_id, item["mark"], 0, max(now, item["at"]), erased, now)
     if not scope.by_time:
-        for row in _restorable_hashes(conn, scope, affected):
-            by_hash[row["mark"]] = Tombstone(deletion_id, row["mark"], 0, max(now, row["at"]), erased, now)
+        for item in _restorable_hashes(conn, scope, affected):
+            by_hash[item["mark"]] = Tombstone(deletion_id, item["mark"], 0, max(now, item["at"]), erased, now)
     return list(by_hash.values())
 
 
@@ -173,9 +168,14 @@ def _title_hashes(conn: Connection, scope: DeletionScope, affected: AffectedRows
                 yield row["mark"]
 
 
+class _ItemHash(TypedDict):
+    mark: str
+    at: int
+
+
 def _item_hashes(
     conn: Connection, name: str, row_ids: Sequence[int], condition: str = "", *, with_clause: str = "", **params: str
-) -> Iterator[Row]:
+) -> Iterator[_ItemHash]:
     sql = " union all ".join(
         f"select {hash_sql} as mark, i.{ITEM_TIME_COLUMNS[name]} as at {item_from_clause(name)}"
         f" where i.{ITEM_ID_COLUMNS[name]} in (select value from json_each(:numbers)){condition}"
@@ -183,12 +183,12 @@ def _item_hashes(
     )
     yield from (
         row
-        for row in fetch_all(conn, f"{with_clause} {sql}", {**params, "numbers": encode_json(row_ids)})
+        for row in fetch_records(conn, _ItemHash, f"{with_clause} {sql}", {**params, "numbers": encode_json(row_ids)})
         if row["mark"]
     )
 
 
-def _restorable_hashes(conn: Connection, scope: DeletionScope, affected: AffectedRows) -> Iterator[Row]:
+def _restorable_hashes(conn: Connection, scope: DeletionScope, affected: AffectedRows) -> Iterator[_ItemHash]:
     """Yield hashes of rows that an earlier deletion keeps for undo.
 
     These rows need tombstones of this deletion, because undoing the earlier one lifts its own.
@@ -215,9 +215,7 @@ def _restorable_hashes(conn: Connection, scope: DeletionScope, affected: Affecte
     yield from _restorable_title_hashes(conn, scope, affected)
 
 
-def _restorable_title_hashes(
-    conn: Connection, scope: DeletionScope, affected: AffectedRows
-) -> Iterator[dict[str, object]]:
+def _restorable_title_hashes(conn: Connection, scope: DeletionScope, affected: AffectedRows) -> Iterator[_ItemHash]:
     pattern = TextPattern(scope.matching) if scope.matching else None
     params = {"restorable": encode_json([item for item in affected.restorable if item[0] == "session"])}
     for name in SESSION_TEXT_COLUMNS:
@@ -228,7 +226,7 @@ def _restorable_title_hashes(
         """
         for row in fetch_all(conn, sql, params):
             if row["text"] and (pattern is None or pattern.is_in(row["text"])):
-                yield row
+                yield {"mark": row["mark"], "at": row["at"]}
 
 
 # --- rows that tombstones cover --------------------------------------------------------------------------------------
@@ -757,7 +755,7 @@ def restore_deletion(conn: Connection, deletion_id: int, *, now: int) -> Restore
     turns = {content["turn_id"] for item in items if (content := _decode_content(item)).get("turn_id")}
     _queue_reindex(conn, sorted(turns))
     for turn_id in sorted(turns):
-        jobs.enqueue_job(conn, jobs.ANCHOR_JOB, str(turn_id), now=now)
+        jobs.enqueue_job(conn, ANCHOR_JOB, str(turn_id), now=now)
     conn.execute("update sdk_sessions set forgotten = 0 where forgotten = ?", (deletion_id,))
     conn.execute("delete from deleted_rows where deletion_id = ?", (deletion_id,))
     conn.execute("update deletions set undone_at = ? where id = ?", (now, deletion_id))
@@ -848,7 +846,7 @@ def build_tombstone_revocations(conn: Connection, row_id: int) -> list[Tombstone
 
 def undo_observation_change(
     conn: Connection, row_id: int, revocations: Sequence[Tombstone], *, now: int, by: str
-) -> dict[str, object]:
+) -> UndoneChange:
     """Undo the last change to an observation. If that was a deletion, remove its tombstones too."""
     result = edits.undo_last_change(conn, row_id, now=now, by=by)
     if result["undone"] == "forgotten":

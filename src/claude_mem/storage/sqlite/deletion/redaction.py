@@ -6,7 +6,7 @@ have an older schema; tables and columns that it lacks are skipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ import msgspec
 
 from claude_mem.domain import ids
 from claude_mem.domain.text import map_strings
+from claude_mem.storage.records import RedactionStep, RowKey, TextCleaner
 from claude_mem.storage.sqlite import former_names
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_value, has_table
 from claude_mem.storage.sqlite.memory.observations import (
@@ -24,19 +25,6 @@ from claude_mem.storage.sqlite.memory.observations import (
 )
 
 REDACTION_BATCH = 100
-RowKey = int | str
-
-
-@dataclass(frozen=True, slots=True)
-class TextCleaner:
-    """Functions that remove secrets and private parts.
-
-    They clean a text, the body of an event (JSON), and the texts of a list.
-    """
-
-    text: Callable[[str], str]
-    body: Callable[[str], str]
-    texts: Callable[[list[str]], list[str]] | None = None  # None: apply `text` to each
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +74,6 @@ TEXT_TABLES = (
     TextTable("passages", "id", plain=("title", "body", "hints", "around")),
     TextTable("signals", "document_id", plain=("value",)),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class RedactionStep:
-    """The key to continue after (None at the end), the number of rows read, and the number of rows changed."""
-
-    after: RowKey | None
-    rows_read: int
-    rows_changed: int
 
 
 def count_text_rows(conn: Connection, texts: TextTable) -> int:
@@ -147,7 +126,7 @@ def _next_batch(conn: Connection, texts: TextTable, after: RowKey | None) -> lis
     return rest + fetch_all(conn, f"select * from {texts.table} where {texts.key} = ?", (last,))
 
 
-def _clean_row(row: Row, texts: TextTable, clean: TextCleaner) -> Row:
+def _clean_row(row: Row, texts: TextTable, clean: TextCleaner) -> dict[str, str]:
     new = {name: clean.text(row[name]) for name in texts.plain if row.get(name)}
     new |= {name: _clean_list(row[name], clean) for name in texts.lists if row.get(name)}
     new |= {name: _clean_record(row[name], clean) for name in texts.columns if row.get(name)}

@@ -6,12 +6,13 @@ A row is covered if it meets all conditions of the scope. A copy may lack column
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from typing import Any
 
 from claude_mem.domain.errors import InvalidRequest, NotFound
 from claude_mem.domain.reports import AffectedSummary, AffectedTitle
 from claude_mem.domain.text_pattern import MIN_CHARS, TextPattern
+from claude_mem.storage.records import AffectedRows, DeletionScope
 from claude_mem.storage.sqlite import external_db, former_names
 from claude_mem.storage.sqlite.deletion.tombstones import (
     ITEM_ID_COLUMNS,
@@ -25,7 +26,6 @@ from claude_mem.storage.sqlite.memory import projects, sessions
 from claude_mem.storage.sqlite.memory.observations import MACHINE_OWNED, TRUSTED, encode_json
 
 EXTERNAL, IMPORT = "external", "import"
-BATCH_SIZE = 500
 _TEXT_COLUMNS = {
     "event": ("body",),
     "prompt": ("text",),
@@ -53,30 +53,8 @@ _IN_PROJECTS = """{} in (select project_id from project_aliases
 # --- scopes ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeletionScope:
-    """What a deletion covers.
-
-    Sessions and projects are identified by names that are the same in every copy of the database; their row ids may
-    differ between copies.
-    """
-
-    ids: tuple[int, ...] = ()
-    sessions: tuple[tuple[str, str], ...] = ()
-    projects: tuple[str, ...] = ()
-    after: int | None = None
-    before: int | None = None
-    source: str = ""
-    matching: str = ""
-
-    @property
-    def by_time(self) -> bool:
-        """Whether the scope covers everything in some sessions within some period, whatever the content."""
-        return not self.ids and not self.matching and not self.source
-
-
 def resolve_deletion_scope(
-    conn: Connection, *, session: str = "", project: str = "", source: str = "", matching: str = "", **rest: Any
+    conn: Connection, /, *, session: str = "", project: str = "", source: str = "", matching: str = "", **rest: Any
 ) -> DeletionScope:
     """Build the scope from the names a user gives. Raise an error if it covers nothing or cannot be applied."""
     scope = DeletionScope(
@@ -109,46 +87,6 @@ def _project_identities(conn: Connection, name: str) -> tuple[str, ...]:
 
 
 # --- affected rows ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AffectedRows:
-    """Ids of the rows that a deletion affects.
-
-    `derived_*`: rows composed from deleted rows. They are deleted too, and composed again for the turns that keep some
-    events (`turns_to_redigest`). `indexed_turns`: turns whose search index contains the text. `whole_sessions`:
-    sessions of which nothing remains. `restorable`: rows of earlier deletions that can still be restored, as (kind,
-    row id, deletion id).
-    """
-
-    events: list[int] = field(default_factory=list)
-    prompts: list[int] = field(default_factory=list)
-    summaries: list[int] = field(default_factory=list)
-    observations: list[int] = field(default_factory=list)
-    derived_observations: list[int] = field(default_factory=list)
-    derived_summaries: list[int] = field(default_factory=list)
-    injections: list[int] = field(default_factory=list)
-    turns: list[int] = field(default_factory=list)
-    indexed_turns: list[int] = field(default_factory=list)
-    turns_to_redigest: list[int] = field(default_factory=list)
-    sessions: list[int] = field(default_factory=list)
-    whole_sessions: list[int] = field(default_factory=list)
-    restorable: list[tuple[str, int, int]] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return any(getattr(self, item.name) for item in fields(self))
-
-    def size(self) -> int:
-        """Return the number of affected rows."""
-        return sum(len(getattr(self, item.name)) for item in fields(self))
-
-    def batches(self) -> Iterator[AffectedRows]:
-        """Split into batches, sessions last. Each is small enough for a transaction that delays no other writer."""
-        for name in ("derived_observations", "derived_summaries", "observations", "summaries", "prompts", "events",
-                     "injections", "turns", "indexed_turns", "restorable", "sessions", "whole_sessions"):  # fmt: skip
-            row_ids = getattr(self, name)
-            for start in range(0, len(row_ids), BATCH_SIZE):
-                yield replace(AffectedRows(), **{name: row_ids[start : start + BATCH_SIZE]})
 
 
 def find_affected_rows(conn: Connection, scope: DeletionScope, *, erase: bool) -> AffectedRows:

@@ -17,6 +17,7 @@ import msgspec
 from claude_mem.domain import ids
 from claude_mem.domain.records import Event, body_kind
 from claude_mem.domain.text import local_time
+from claude_mem.storage.records import Tombstone
 from claude_mem.storage.sqlite import damage, former_names
 from claude_mem.storage.sqlite.deletion import keyed_hash
 from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_value
@@ -67,22 +68,6 @@ ITEM_HASH_SQL = {
     ),
 }  # fmt: skip
 ITEM_AND_SESSION_HASH_SQL = {name: (*expressions, SESSION_HASH_SQL) for name, expressions in ITEM_HASH_SQL.items()}
-
-
-class Tombstone(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line of the file.
-
-    `n` is the id of the deletion. A line with `back` revokes earlier lines: all of deletion `n`, or only those with
-    this `mark`.
-    """
-
-    n: int
-    mark: str = ""
-    since: int = 0
-    until: int = 0
-    erased: bool = False
-    at: int = 0
-    back: bool = False
 
 
 def item_from_clause(kind: str) -> str:

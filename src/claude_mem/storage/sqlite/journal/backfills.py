@@ -5,13 +5,15 @@ A file that was read and has not changed since is not read again, unless there w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from claude_mem.domain.reports import BackfillFileProblem, BackfillProgress, BackfillRequested, BackfillRows
+from claude_mem.storage.journal_records import BACKFILL_JOB, DIGEST_BACKFILLED_JOB, BackfillFile, TranscriptFile
+from claude_mem.storage.sqlite import external_db
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_records, fetch_value
 from claude_mem.storage.sqlite.journal import jobs
 
@@ -24,42 +26,12 @@ _ID_COLUMNS = {
 MAX_LISTED_PROBLEMS = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriptFile:
-    """A transcript file as it is on disk now."""
-
-    path: str
-    size: int
-    changed_at: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackfillFile:
-    """A part of a transcript that is to be read."""
-
-    id: int
-    path: str
-    host: str
-    size: int
-    session_id: int | None
-    opened: bool
-    parts: int
-    agent: str
-    mark: str
-
-
-def stat_transcripts(paths: Iterable[Path]) -> Iterator[TranscriptFile]:
-    """Yield the current state of each file.
-
-    A file that cannot be examined is included: reading it will report the problem.
-    """
-    for path in paths:
-        try:
-            status = path.stat()
-        except (OSError, ValueError):
-            yield TranscriptFile(str(path), 0, 0)
-        else:
-            yield TranscriptFile(str(path), status.st_size, status.st_mtime_ns)
+def list_unchanged_in_file(path: Path, files: Iterable[TranscriptFile]) -> list[str]:
+    """Return the paths of the transcripts that are unchanged according to a database file that no worker has open."""
+    with external_db.open_read_only(path) as conn:
+        if "backfill_files" not in external_db.read_table_columns(conn):  # before the migration
+            return []
+        return list_unchanged_transcripts(conn, files)
 
 
 def enqueue_transcripts(conn: Connection, files: Iterable[TranscriptFile], *, now: int) -> BackfillRequested:
@@ -67,7 +39,7 @@ def enqueue_transcripts(conn: Connection, files: Iterable[TranscriptFile], *, no
     backfill_id, unchanged_count = 0, 0
     conn.execute(  # the user asked again: retry digests that are dead letters
         "update jobs set dead = 0, attempts = 0, due_at = ?, error = null where dead and kind = ?",
-        (now, jobs.DIGEST_BACKFILLED_JOB),
+        (now, DIGEST_BACKFILLED_JOB),
     )
     for file in files:
         file_row = fetch_one(conn, "select * from backfill_files where path = ?", (file.path,))
@@ -105,8 +77,7 @@ def _is_busy(conn: Connection, backfill_id: int) -> bool:
         " where f.backfill_id = ? and f.state = 'waiting' and not j.dead limit 1"
     )
     return (
-        bool(fetch_value(conn, query, (jobs.BACKFILL_JOB, backfill_id)))
-        or jobs.count_jobs(conn, jobs.DIGEST_BACKFILLED_JOB) > 0
+        bool(fetch_value(conn, query, (BACKFILL_JOB, backfill_id))) or jobs.count_jobs(conn, DIGEST_BACKFILLED_JOB) > 0
     )
 
 
@@ -125,8 +96,8 @@ def _start_reading(conn: Connection, file: TranscriptFile, backfill_id: int, *, 
         (backfill_id, file.path, file.size, file.changed_at),
     )
     assert file_row is not None
-    conn.execute("delete from jobs where kind = ? and subject like ?", (jobs.BACKFILL_JOB, f"{file_row['id']}.%"))
-    jobs.enqueue_job(conn, jobs.BACKFILL_JOB, _job_subject(file_row["id"], file_row["parts"]), now=now)
+    conn.execute("delete from jobs where kind = ? and subject like ?", (BACKFILL_JOB, f"{file_row['id']}.%"))
+    jobs.enqueue_job(conn, BACKFILL_JOB, _job_subject(file_row["id"], file_row["parts"]), now=now)
 
 
 def _job_subject(file_id: int, parts: int) -> str:
@@ -141,8 +112,8 @@ def _continue_reading(conn: Connection, file_row: Row, backfill_id: int, *, now:
     """Move a waiting file to this back-fill. If its job is a dead letter, asking again means another attempt."""
     subject = _job_subject(file_row["id"], file_row["parts"])
     conn.execute("update backfill_files set backfill_id = ? where id = ?", (backfill_id, file_row["id"]))
-    conn.execute("delete from jobs where kind = ? and subject = ? and dead", (jobs.BACKFILL_JOB, subject))
-    jobs.enqueue_job(conn, jobs.BACKFILL_JOB, subject, now=now)
+    conn.execute("delete from jobs where kind = ? and subject = ? and dead", (BACKFILL_JOB, subject))
+    jobs.enqueue_job(conn, BACKFILL_JOB, subject, now=now)
 
 
 def find_backfill_file(conn: Connection, subject: str) -> BackfillFile | None:
@@ -177,7 +148,7 @@ def enqueue_next_part(
         """,
         (host, agent, mark, offset, bad_lines, file.id),
     )
-    jobs.enqueue_job(conn, jobs.BACKFILL_JOB, _job_subject(file.id, file.parts + 1), now=now)
+    jobs.enqueue_job(conn, BACKFILL_JOB, _job_subject(file.id, file.parts + 1), now=now)
 
 
 def finish_backfill_file(
@@ -211,7 +182,7 @@ def cancel_unread_transcripts(conn: Connection) -> int:
     conn.execute(
         "delete from jobs where kind = ?1 and not exists"
         " (select 1 from backfill_files f where jobs.subject = f.id || '.' || f.parts and f.state = 'waiting')",
-        (jobs.BACKFILL_JOB,),
+        (BACKFILL_JOB,),
     )
     return dropped
 
@@ -246,7 +217,7 @@ def get_backfill_progress(conn: Connection) -> BackfillProgress:
     assert files is not None
     dead = _dead_file_jobs(conn)
     waiting = files["files"] - files["read"] - files["skipped"] - sum(job.backfill_id == run["id"] for job in dead)
-    digesting = jobs.count_jobs(conn, jobs.DIGEST_BACKFILLED_JOB)
+    digesting = jobs.count_jobs(conn, DIGEST_BACKFILLED_JOB)
     return BackfillProgress(
         backfill=run["id"] or None,
         asked_at=run["requested_at"],
@@ -296,7 +267,7 @@ def _dead_file_jobs(conn: Connection) -> list[_DeadFileJob]:
         select f.backfill_id, f.path, j.error from jobs j join backfill_files f on j.subject = f.id || '.' || f.parts
          where j.kind = ? and j.dead order by f.path
         """,
-        (jobs.BACKFILL_JOB,),
+        (BACKFILL_JOB,),
     )
 
 

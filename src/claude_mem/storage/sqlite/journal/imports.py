@@ -4,40 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from claude_mem.domain.errors import NotFound
+from claude_mem.storage.journal_records import IMPORT_JOB, ImportCounts, ImportRun
 from claude_mem.storage.sqlite.engine import Connection, fetch_one
 from claude_mem.storage.sqlite.journal import jobs
 
 MAX_IMPORT_NOTES = 20
-
-ImportCounts = dict[str, dict[str, int]]  # outcome or reason → kind → count
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportRun:
-    """An import and its progress."""
-
-    id: int
-    path: str
-    mark: str
-    source: str  # export | older
-    project: str
-    untrusted: bool
-    dry_run: bool
-    position: str
-    done: int
-    total: int
-    counts: ImportCounts
-    notes: list[str]
-    error: str | None
-    started_at: int
-    ended_at: int | None
 
 
 def get_file_signature(path: Path) -> str:
@@ -66,7 +43,7 @@ def create_import(
 
 def enqueue_import_batch(conn: Connection, import_id: int, position: str, *, now: int) -> None:
     """Enqueue the batch that begins at `position`."""
-    jobs.enqueue_job(conn, jobs.IMPORT_JOB, f"{import_id}.{position}", now=now)
+    jobs.enqueue_job(conn, IMPORT_JOB, f"{import_id}.{position}", now=now)
 
 
 def get_import(conn: Connection, import_id: int) -> ImportRun:
@@ -84,7 +61,7 @@ def find_import_error(conn: Connection, import_id: int) -> str | None:
     row = fetch_one(
         conn,
         "select error from jobs where kind = ? and dead and subject like ? || '.%'",
-        (jobs.IMPORT_JOB, str(import_id)),
+        (IMPORT_JOB, str(import_id)),
     )
     return row["error"] or "it failed" if row else None
 

@@ -7,11 +7,11 @@ injected, and names the items in it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 import msgspec
 
+from claude_mem.storage.journal_records import InjectionRecord, SessionInjection
 from claude_mem.storage.sqlite.engine import Connection, fetch_all
 
 # Names of observations, summaries and files. Other names, such as `start`, only prevent a second injection.
@@ -48,17 +48,6 @@ def clear_injected_items(conn: Connection, host: str, content_session_id: str) -
 # --- records ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InjectionRecord:
-    """One injection. Only names of items are stored, not their text."""
-
-    trigger: str  # start | prompt | file | failure | command
-    at: int
-    tokens: int
-    names: Sequence[str] = ()
-    about: str = ""
-
-
 def add_injection_record(conn: Connection, host: str, content_session_id: str, injection: InjectionRecord) -> None:
     """Record an injection. A trigger in the database drops the record if the turn is private."""
     names = [name for name in injection.names if _RECORDED_NAME.match(name)]
@@ -77,18 +66,6 @@ def add_injection_record(conn: Connection, host: str, content_session_id: str, i
             msgspec.json.encode(names).decode(),
         ),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class SessionInjection:
-    """One injection into a session, with the names of its items."""
-
-    id: int
-    moment: str
-    about: str
-    at: int
-    tokens: int
-    names: list[str]
 
 
 def list_session_injections(conn: Connection, session_id: int) -> list[SessionInjection]:

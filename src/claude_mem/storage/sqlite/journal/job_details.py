@@ -10,6 +10,14 @@ from collections.abc import Callable
 
 from claude_mem.domain.errors import InvalidRequest, NotFound
 from claude_mem.domain.reports import DescribedJob, JobStates, QueuedJob
+from claude_mem.storage.journal_records import (
+    ANCHOR_JOB,
+    BACKFILL_JOB,
+    DIGEST_BACKFILLED_JOB,
+    IMPORT_JOB,
+    REFINE_JOB,
+    REPROCESS_JOB,
+)
 from claude_mem.storage.sqlite.engine import Connection, fetch_one, fetch_record, fetch_value
 from claude_mem.storage.sqlite.journal import imports, jobs, reprocessing, turns
 
@@ -20,13 +28,13 @@ _UNDIGESTED = "No memory is made of this turn. Its events stay stored and are co
 # between other parts and is retried with the whole file.
 DROP_CONSEQUENCES = {
     "compress": _UNDIGESTED,
-    jobs.DIGEST_BACKFILLED_JOB: _UNDIGESTED,
+    DIGEST_BACKFILLED_JOB: _UNDIGESTED,
     "reconcile": "The transcript is not read. The session's turns are digested from what the hooks reported.",
     "render": "The cached brief stays as it is until something changes in that project.",
-    jobs.REFINE_JOB: "The memory keeps its current wording.",
-    jobs.REPROCESS_JOB: "The memory keeps its current wording.",
-    jobs.ANCHOR_JOB: "It stays unknown whether the code of these memories still stands.",
-    jobs.IMPORT_JOB: "The import ends here. What it has imported so far stays.",
+    REFINE_JOB: "The memory keeps its current wording.",
+    REPROCESS_JOB: "The memory keeps its current wording.",
+    ANCHOR_JOB: "It stays unknown whether the code of these memories still stands.",
+    IMPORT_JOB: "The import ends here. What it has imported so far stays.",
 }
 
 
@@ -128,14 +136,14 @@ def _describe_unknown(_: Connection, number: int) -> JobDescription:
 
 _DESCRIBERS: dict[str, Callable[[Connection, int], JobDescription]] = {
     "compress": _describe_turn("digest"),
-    jobs.DIGEST_BACKFILLED_JOB: _describe_turn("digest"),
-    jobs.REFINE_JOB: _describe_turn("refine"),
-    jobs.REPROCESS_JOB: _describe_turn("reprocess"),
-    jobs.ANCHOR_JOB: _describe_turn("find the code of"),
+    DIGEST_BACKFILLED_JOB: _describe_turn("digest"),
+    REFINE_JOB: _describe_turn("refine"),
+    REPROCESS_JOB: _describe_turn("reprocess"),
+    ANCHOR_JOB: _describe_turn("find the code of"),
     "reconcile": _describe_session,
     "render": _describe_project,
-    jobs.IMPORT_JOB: _describe_import,
-    jobs.BACKFILL_JOB: _describe_file,
+    IMPORT_JOB: _describe_import,
+    BACKFILL_JOB: _describe_file,
 }
 
 
@@ -155,14 +163,14 @@ def drop_dead_job(conn: Connection, job_id: int, *, now: int) -> str:
         raise InvalidRequest(f"a job of kind {job.kind} cannot be dropped", hint="retry it, or leave it")
     conn.execute("delete from jobs where id = ?", (job_id,))
     number = _subject_number(job.subject)
-    if job.kind in ("compress", jobs.DIGEST_BACKFILLED_JOB):
+    if job.kind in ("compress", DIGEST_BACKFILLED_JOB):
         turns.mark_turn_skipped(conn, number, now=now)
-    elif job.kind == jobs.REPROCESS_JOB:
+    elif job.kind == REPROCESS_JOB:
         reprocessing.mark_turn_reprocessed(conn, number)
     elif job.kind == "reconcile":
         for turn_id, seq in turns.list_undigested_turns(conn, number):
             jobs.enqueue_job(conn, "compress", f"{turn_id}.{seq}", now=now)
-    elif job.kind == jobs.IMPORT_JOB:
+    elif job.kind == IMPORT_JOB:
         imports.fail_import(conn, number, f"dropped: {job.error or 'it failed'}", now=now)
     return DROP_CONSEQUENCES[job.kind]
 

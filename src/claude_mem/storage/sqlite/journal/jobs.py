@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 
 import msgspec
 
@@ -11,6 +10,15 @@ from claude_mem.domain import ids
 from claude_mem.domain.errors import LeaseLost
 from claude_mem.domain.records import Job
 from claude_mem.domain.reports import QueuedJob
+from claude_mem.storage.journal_records import (
+    ANCHOR_JOB,
+    BACKFILL_JOB,
+    DIGEST_BACKFILLED_JOB,
+    IMPORT_JOB,
+    REFINE_JOB,
+    REPROCESS_JOB,
+    ClaimOrder,
+)
 from claude_mem.storage.sqlite.engine import (
     Connection,
     fetch_one,
@@ -21,22 +29,9 @@ from claude_mem.storage.sqlite.engine import (
 from claude_mem.system.failpoints import failpoint
 
 MAX_JOB_ATTEMPTS = 3
-REFINE_JOB = "refine"  # the ledger counts its attempts
-IMPORT_JOB = "import"
-BACKFILL_JOB, DIGEST_BACKFILLED_JOB = "backfill", "past"  # read a part of an old transcript; digest a turn of one
-REPROCESS_JOB = "rewrite"  # reprocess a turn that an earlier version of the writer digested
-ANCHOR_JOB = "anchor"  # find the anchors of a turn's observations that have none
 TURN_JOBS = ("compress", DIGEST_BACKFILLED_JOB, REFINE_JOB, REPROCESS_JOB, ANCHOR_JOB)  # whose subject is a turn
 # No active session waits for these.
 BACKGROUND_JOB_KINDS = (REFINE_JOB, IMPORT_JOB, BACKFILL_JOB, DIGEST_BACKFILLED_JOB, REPROCESS_JOB, ANCHOR_JOB)
-
-
-class ClaimOrder(StrEnum):
-    """Which due job comes first: the one due for longest, the newest, or the one with the lowest number as subject."""
-
-    DUE = "due_at, id"
-    NEWEST = "id desc"
-    SUBJECT = "cast(subject as integer), id"
 
 
 def enqueue_job(conn: Connection, kind: str, subject: str, *, now: int, due: int | None = None) -> None:

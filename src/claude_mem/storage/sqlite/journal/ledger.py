@@ -6,37 +6,9 @@ failing request.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from claude_mem.domain.reports import DailyUsage, LedgerGroup, LedgerLine, PausedProvider
+from claude_mem.storage.journal_records import UNSEEN_VERDICTS, Breaker, LedgerEntry, RefineAttempts, Spending
 from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_one, fetch_records
-
-MAX_REFINE_ATTEMPTS = 3
-# Verdicts before a model saw the request: no cost, and no attempt counted.
-UNSEEN_VERDICTS = ("auth", "quota", "rate_limited")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spending:
-    """Input plus output tokens, and the cost in millionths of a dollar."""
-
-    tokens: int
-    cost: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerEntry:
-    """A request about to be sent, with the maximum it may cost."""
-
-    purpose: str
-    session_id: int | None
-    turn_id: int | None
-    project_id: int | None
-    provider: str
-    model: str
-    input_tokens: int
-    output_tokens: int
-    cost: int
 
 
 def open_ledger_entry(conn: Connection, entry: LedgerEntry, *, now: int) -> int:
@@ -105,24 +77,6 @@ def get_spending_since(conn: Connection, *, since: int) -> Spending:
     return Spending(tokens=row["tokens"], cost=row["cost"])
 
 
-@dataclass(frozen=True, slots=True)
-class RefineAttempts:
-    """The attempts to refine a turn that a model may have seen: their verdicts ('' without a reply) and the last
-    provider."""
-
-    verdicts: tuple[str, ...] = ()
-    last_provider: str = ""
-
-    @property
-    def may_retry(self) -> bool:
-        """Whether another attempt is allowed.
-
-        At most three in total, at most one retry with less text after `too_long`, and none after `refused`.
-        """
-        verdicts = self.verdicts
-        return len(verdicts) < MAX_REFINE_ATTEMPTS and verdicts.count("too_long") < 2 and "refused" not in verdicts
-
-
 def get_refine_attempts(conn: Connection, turn_id: int) -> RefineAttempts:
     """Return the attempts to refine a turn that a model may have seen."""
     attempt_rows = fetch_all(
@@ -148,11 +102,10 @@ _GROUP_SQL = {
     "session": "coalesce(l.session_id, 0)",
     "verdict": "coalesce(l.verdict, 'no answer')",
 }
-LEDGER_GROUPINGS = tuple(_GROUP_SQL)
 
 
 def summarize_ledger(conn: Connection, *, by: str, since: int) -> list[LedgerGroup]:
-    """Return totals grouped by one of `LEDGER_GROUPINGS`."""
+    """Return totals grouped by one of the names in `_GROUP_SQL`."""
     return fetch_records(
         conn,
         LedgerGroup,
@@ -209,18 +162,6 @@ def list_ledger_entries(conn: Connection, *, limit: int, offset: int, project: s
 
 
 # --- circuit breakers ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Breaker:
-    """The circuit breaker of a provider: its failures in a row, and until when and why it is paused."""
-
-    provider: str
-    failures: int = 0
-    until: int = 0
-    verdict: str = ""
-    message: str = ""
-    settings: str = ""
 
 
 def get_breaker(conn: Connection, provider: str) -> Breaker:

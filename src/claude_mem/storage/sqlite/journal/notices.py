@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from claude_mem.domain.reports import CheckRecord, Drill
+from claude_mem.storage.journal_records import DRILL_PREFIX, GREETING
 from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_record, fetch_value
-
-GREETING = "greeting"  # the key of the daily greeting
-DRILL_PREFIX = "drill:"  # of the check that records the restore drill of a backup
 
 
 def add_notice(conn: Connection, key: str, text: str, *, now: int) -> None:

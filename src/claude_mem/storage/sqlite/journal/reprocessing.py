@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from claude_mem.domain.records import WRITER_VERSION, Draft
 from claude_mem.domain.reports import FailedTurn, ReprocessCounts, ReprocessProgress
 from claude_mem.domain.text import clip_closing
+from claude_mem.storage.journal_records import (
+    OWNED_BY_MODEL,
+    OWNED_BY_PERSON,
+    REPROCESS_JOB,
+    ReprocessFilter,
+    TranscriptSource,
+)
 from claude_mem.storage.sqlite.engine import (
     Connection,
     fetch_all,
@@ -22,7 +28,6 @@ from claude_mem.storage.sqlite.memory.observations import MACHINE_OWNED, encode_
 REPROCESS_BATCH_SIZE = 50  # turns enqueued at a time without a request from the user
 MAX_LISTED_FAILURES = 100
 
-OWNED_BY_PERSON, OWNED_BY_MODEL = "person", "model"
 
 # Only existing memory is reprocessed: a turn without a summary was dropped or deleted by a person.
 _BEHIND = f"""t.writer < {WRITER_VERSION} and t.digested_at is not null and not t.private
@@ -49,24 +54,6 @@ _TRANSCRIPT = """coalesce(nullif(s.transcript_path, ''),
     (select f.path from backfill_files f where f.session_id = s.id order by f.id desc limit 1), '')"""
 _MAY_READ_TRANSCRIPT = """(t.prompt_id is not null and exists (
     select 1 from documents d where d.kind = 'turn' and d.row_id = t.id and d.trust = ''))"""
-
-
-@dataclass(frozen=True, slots=True)
-class TranscriptSource:
-    """The transcript of a session."""
-
-    path: str
-    host: str
-    content_session_id: str
-    cwd: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReprocessFilter:
-    """Which turns to reprocess: those of these projects (None: all) that ended at or after `since`."""
-
-    project_ids: tuple[int, ...] | None = None
-    since: int | None = None
 
 
 ALL_TURNS = ReprocessFilter()
@@ -156,7 +143,7 @@ def count_outdated_turns(conn: Connection, turn_filter: ReprocessFilter = ALL_TU
     """Count the turns still to be processed, without those whose job is a dead letter."""
     where, params = _filter_sql(turn_filter)
     sql = f"select count(*) from turns t where {where} and t.id not in ({_DEAD_JOB_TURNS})"
-    return int(fetch_value(conn, sql, {**params, "kind": jobs.REPROCESS_JOB}))
+    return int(fetch_value(conn, sql, {**params, "kind": REPROCESS_JOB}))
 
 
 def get_reprocess_progress(conn: Connection, turn_filter: ReprocessFilter = ALL_TURNS) -> ReprocessProgress:
@@ -169,7 +156,7 @@ def get_reprocess_progress(conn: Connection, turn_filter: ReprocessFilter = ALL_
         select t.id as turn, j.error from jobs j join turns t on t.id = cast(j.subject as integer)
          where j.kind = :kind and j.dead and {where} order by t.id limit {MAX_LISTED_FAILURES}
         """,
-        {**params, "kind": jobs.REPROCESS_JOB},
+        {**params, "kind": REPROCESS_JOB},
     )
     return ReprocessProgress(left=count_outdated_turns(conn, turn_filter), failed=failed)
 
@@ -182,25 +169,25 @@ def enqueue_reprocessing(conn: Connection, turn_filter: ReprocessFilter, *, now:
     where, params = _filter_sql(turn_filter)
     conn.execute(
         "update jobs set dead = 0, attempts = 0, due_at = :now, error = null where dead and kind = :kind",
-        {"now": now, "kind": jobs.REPROCESS_JOB},
+        {"now": now, "kind": REPROCESS_JOB},
     )
     subject_rows = fetch_all(conn, f"{_SUBJECTS} where {where}", params)
     for row in subject_rows:
-        jobs.enqueue_job(conn, jobs.REPROCESS_JOB, row["subject"], now=now)
+        jobs.enqueue_job(conn, REPROCESS_JOB, row["subject"], now=now)
     return len(subject_rows)
 
 
 def enqueue_next_outdated_turns(conn: Connection, *, now: int) -> int:
     """Enqueue the next few turns unless some are queued already. Return how many. Dead letters are left alone."""
-    if jobs.count_jobs(conn, jobs.REPROCESS_JOB):
+    if jobs.count_jobs(conn, REPROCESS_JOB):
         return 0
     subject_rows = fetch_all(
         conn,
         f"{_SUBJECTS} where {_OUTDATED} and t.id not in ({_DEAD_JOB_TURNS}) order by t.writer, t.id limit :few",
-        {"kind": jobs.REPROCESS_JOB, "few": REPROCESS_BATCH_SIZE},
+        {"kind": REPROCESS_JOB, "few": REPROCESS_BATCH_SIZE},
     )
     for row in subject_rows:
-        jobs.enqueue_job(conn, jobs.REPROCESS_JOB, row["subject"], now=now)
+        jobs.enqueue_job(conn, REPROCESS_JOB, row["subject"], now=now)
     return len(subject_rows)
 
 

@@ -14,15 +14,18 @@ from typing import Any, NamedTuple
 import msgspec
 
 from claude_mem.domain.records import WRITER_VERSION
+from claude_mem.storage.journal_records import DIGEST_BACKFILLED_JOB, REFINE_JOB
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_value
-from claude_mem.storage.sqlite.journal import job_details, jobs
+from claude_mem.storage.sqlite.journal import job_details
 from claude_mem.system.failpoints import failpoint
 
 RETENTION_BATCH = 50
 SAME_CALL_WINDOW_MS = 2_000  # hook and transcript may report the same call this far apart
 EXPIRED_RULE = "expired"  # the filter rule under which set-aside events are counted after their retention period
 
-_TURNS_WITH_JOBS = f"select cast(subject as integer) from jobs where kind in ('compress', '{jobs.DIGEST_BACKFILLED_JOB}', '{jobs.REFINE_JOB}')"
+_TURNS_WITH_JOBS = (
+    f"select cast(subject as integer) from jobs where kind in ('compress', '{DIGEST_BACKFILLED_JOB}', '{REFINE_JOB}')"
+)
 
 _NEEDS_REPROCESSING = (
     f"(abs(t.writer) < {WRITER_VERSION} and exists (select 1 from session_summaries y where y.turn_id = t.id))"

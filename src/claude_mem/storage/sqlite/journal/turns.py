@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import msgspec
@@ -12,9 +11,10 @@ from claude_mem.domain.records import WRITER_VERSION, Body, EarlierReads, Event,
 from claude_mem.domain.session_reports import OpenTurn, TurnRecord
 from claude_mem.domain.text import normalize_title
 from claude_mem.privacy import external, trust
+from claude_mem.storage.journal_records import DIGEST_BACKFILLED_JOB, REPROCESS_JOB, TurnState
 from claude_mem.storage.sqlite.deletion import tombstones
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_records, fetch_value
-from claude_mem.storage.sqlite.journal import arrival_order, jobs
+from claude_mem.storage.sqlite.journal import arrival_order
 from claude_mem.storage.sqlite.memory import sessions
 from claude_mem.storage.sqlite.memory.trusted_sources import (
     get_project_place,
@@ -31,18 +31,6 @@ MAX_CARRIED_EVENTS, MAX_CARRIED_CHARS = 150, 60_000  # events of earlier turns, 
 _TRUSTED_OR_APPROVED = f"(o.trust in {trust.TRUSTED} or o.verdict = 'approved')"
 _CARRIED_KINDS = {"": "own", external.BUILD: "built"}
 _DECODE = msgspec.json.Decoder(Body)
-
-
-@dataclass(frozen=True, slots=True)
-class TurnState:
-    """The part of a turn that is needed to decide where an event belongs."""
-
-    id: int
-    number: int
-    private: bool
-    closed: bool
-    prompt_id: str | None
-    events_purged: bool = False  # its events were purged: it is complete and not digested again
 
 
 def _turn_state(row: Row | None) -> TurnState | None:
@@ -180,7 +168,7 @@ def has_more_old_turns(conn: Connection, project_id: int) -> bool:
               join sdk_sessions s on s.id = t.session_id
              where j.kind in (?, ?) and not j.dead and s.project_id = ? limit 1
             """,
-            (jobs.DIGEST_BACKFILLED_JOB, jobs.REPROCESS_JOB, project_id),
+            (DIGEST_BACKFILLED_JOB, REPROCESS_JOB, project_id),
         )
     )
 

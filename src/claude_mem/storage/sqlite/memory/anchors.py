@@ -4,95 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from claude_mem.domain import anchors
-from claude_mem.domain.anchors import Anchor, Freshness, Outcome, Sighting
-from claude_mem.domain.validity import Validity, judge_validity
+from claude_mem.domain.anchors import Anchor, Freshness, Outcome
+from claude_mem.domain.memory_items import UNKNOWN_STATE, MemoryItem, MemoryState
+from claude_mem.storage.records import Look, Replaced, StoredAnchor, StoredOutcome, apply_looks
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
-from claude_mem.storage.sqlite.memory.observations import INJECTABLE, decode_row, encode_json, load_observations
-
-
-@dataclass(frozen=True, slots=True)
-class StoredAnchor:
-    """An anchor with what the last look at a work tree found. `stamp` is None if nobody has looked.
-
-    `present`, `committed` and `landed` are bit sets of the lines that were there, that some commit has had, and that a
-    commit of the default branch has had.
-    """
-
-    id: int
-    observation_id: int
-    path: str
-    kind: str
-    lines: tuple[bytes, ...]
-    stamp: str | None = None
-    present: int = 0
-    moved_to: str = ""
-    committed: int = 0
-    landed: int = 0
-
-    @property
-    def all_lines(self) -> int:
-        """Return the bit set of all lines."""
-        return (1 << len(self.lines)) - 1
-
-    def sight(self, lines: int) -> Sighting:
-        """Return what the last look found of these lines, a bit set."""
-        return Sighting(lines.bit_count(), (lines & self.present).bit_count(), bool(self.stamp), self.moved_to)
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What a look at a work tree found of one anchor. `present` is a bit set of its lines. `stamp` is None if its file
-    has changed and was not read."""
-
-    anchor_id: int
-    stamp: str | None
-    present: int
-    moved_to: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredOutcome:
-    """What became of the work that an observation describes."""
-
-    observation_id: int
-    outcome: str
-    head: str
-    created_at: int
-    commit_id: str = ""
-    branch: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryState:
-    """The state of an observation, as far as it is known."""
-
-    freshness: Freshness = Freshness.UNKNOWN
-    outcome: Outcome = Outcome.UNKNOWN
-    commit_id: str = ""
-    paths: tuple[str, ...] = ()
-    moved_to: tuple[str, ...] = ()
-    superseded_by: int | None = None
-    is_confirmed: bool = False  # by a person who saw the code as it is
-
-    @property
-    def holds(self) -> bool:
-        """Whether the observation may be shown as something that is true now."""
-        return self.is_confirmed or (self.freshness not in anchors.STALE and self.outcome not in anchors.NOT_DONE)
-
-    @property
-    def validity(self) -> Validity:
-        """The state in one word."""
-        is_superseded = self.superseded_by is not None
-        return judge_validity(self.freshness, self.outcome, is_superseded=is_superseded, is_confirmed=self.is_confirmed)
-
-
-UNKNOWN_STATE = MemoryState()
-STATE_FIELDS = ("validity", "freshness", "work_outcome", "work_commit", "moved_to")  # of a listed observation
-
+from claude_mem.storage.sqlite.memory.observations import INJECTABLE, decode_item, encode_json, load_observations
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
@@ -130,7 +49,7 @@ def replace_anchors(
         conn.execute("delete from outcomes where observation_id = ?", (observation_id,))
 
 
-def list_unanchored(conn: Connection, turn_id: int) -> list[Row]:
+def list_unanchored(conn: Connection, turn_id: int) -> list[MemoryItem]:
     """Return the observations of a turn that have no anchors, with the outcome of the turn."""
     rows = fetch_all(
         conn,
@@ -141,7 +60,7 @@ def list_unanchored(conn: Connection, turn_id: int) -> list[Row]:
         """,
         (turn_id,),
     )
-    return [decode_row(row) for row in rows]
+    return [decode_item(row) for row in rows]
 
 
 def record_committed_lines(conn: Connection, items: Iterable[StoredAnchor]) -> None:
@@ -151,14 +70,6 @@ def record_committed_lines(conn: Connection, items: Iterable[StoredAnchor]) -> N
             "update anchors set committed = committed | ?, landed = landed | ? where id = ?",
             (item.committed, item.landed, item.id),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Replaced:
-    """An observation whose code a later turn replaced, and its text."""
-
-    id: int
-    text: str
 
 
 def find_replaced(
@@ -297,17 +208,6 @@ def list_outcomes(conn: Connection, observation_ids: Sequence[int]) -> list[Stor
     return [StoredOutcome(**row) for row in rows]
 
 
-def apply_looks(items: Sequence[StoredAnchor], looks: Iterable[Look]) -> list[StoredAnchor]:
-    """Return the anchors with what a new look found."""
-    by_id = {look.anchor_id: look for look in looks}
-    return [
-        replace(item, stamp=look.stamp, present=look.present, moved_to=look.moved_to)
-        if (look := by_id.get(item.id))
-        else item
-        for item in items
-    ]
-
-
 def load_states(
     conn: Connection, observation_ids: Sequence[int], root: str, looks: Iterable[Look] = ()
 ) -> dict[int, MemoryState]:
@@ -423,11 +323,6 @@ def lasting_lines(items: Sequence[StoredAnchor]) -> list[int]:
     return []
 
 
-def is_committed(items: Sequence[StoredAnchor]) -> bool:
-    """Return whether commits have had enough of the lines of an observation's anchors."""
-    return _is_enough(items, [item.committed for item in items])
-
-
 def _is_enough(items: Sequence[StoredAnchor], bits: Sequence[int]) -> bool:
     return anchors.is_committed((len(item.lines), lines.bit_count()) for item, lines in zip(items, bits, strict=True))
 
@@ -465,7 +360,7 @@ def find_undone_work(conn: Connection, project_id: int, path: str, added: frozen
     return [row_id for row_id, present in shares if 2 * sum(present) >= len(present) and sum(present) >= 2]
 
 
-def add_states(conn: Connection, rows: Sequence[Row]) -> list[Row]:
+def add_states(conn: Connection, rows: Sequence[MemoryItem]) -> list[MemoryItem]:
     """Return rows, those of observations with their validity, freshness in the project's own work tree, the outcome of
     the work and its commit, and where the code has moved.
 
@@ -480,23 +375,28 @@ def add_states(conn: Connection, rows: Sequence[Row]) -> list[Row]:
     for root, ids in ids_by_root.items():
         states |= load_states(conn, ids, root)
     return [
-        {**row, **_state_fields(states.get(row["id"], UNKNOWN_STATE))} if row["kind"] == "observation" else row
-        for row in rows
+        _with_state(row, states.get(row["id"], UNKNOWN_STATE)) if row["kind"] == "observation" else row for row in rows
     ]
 
 
-def _state_fields(state: MemoryState) -> Row:
-    values = (state.validity, state.freshness, state.outcome, state.commit_id, list(state.moved_to))
-    return dict(zip(STATE_FIELDS, values, strict=True))
+def _with_state(row: MemoryItem, state: MemoryState) -> MemoryItem:
+    return {
+        **row,
+        "validity": state.validity,
+        "freshness": state.freshness,
+        "work_outcome": state.outcome,
+        "work_commit": state.commit_id,
+        "moved_to": list(state.moved_to),
+    }
 
 
-def load_explained(conn: Connection, observation_ids: Sequence[int]) -> list[Row]:
+def load_explained(conn: Connection, observation_ids: Sequence[int]) -> list[MemoryItem]:
     """Return observations with their states and the prompts that asked for the work."""
     rows = add_states(conn, load_observations(conn, list(observation_ids)))
     return [{**row, "prompt": _find_prompt(conn, row)} for row in rows]
 
 
-def _find_prompt(conn: Connection, row: Row) -> str:
+def _find_prompt(conn: Connection, row: MemoryItem) -> str:
     text = fetch_value(
         conn,
         "select text from user_prompts where session_id = ? and prompt_number = ?",

@@ -10,14 +10,14 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import pairwise, takewhile
-from typing import TypedDict
+from typing import TypedDict, cast
 
 import msgspec
 
 from claude_mem.domain.errors import InvalidRequest, NotFound
+from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.project_reports import ActiveDay, AgentSessions, FileEntry, ProjectTotals, SessionLane
 from claude_mem.domain.records import Job
 from claude_mem.domain.session_reports import (
@@ -28,6 +28,8 @@ from claude_mem.domain.session_reports import (
     RetryingJob,
     RunningJob,
 )
+from claude_mem.storage.journal_records import BACKFILL_JOB, DIGEST_BACKFILLED_JOB
+from claude_mem.storage.records import FeedCursor, FeedFilter, TimelinePoint
 from claude_mem.storage.sqlite.engine import (
     Connection,
     Row,
@@ -40,10 +42,8 @@ from claude_mem.storage.sqlite.engine import (
 from claude_mem.storage.sqlite.external_db import fetch_tuples
 from claude_mem.storage.sqlite.journal import jobs
 from claude_mem.storage.sqlite.memory import anchors
-from claude_mem.storage.sqlite.memory.observations import MEMORY_QUERIES, VALIDITY, decode_row, encode_json
+from claude_mem.storage.sqlite.memory.observations import MEMORY_QUERIES, VALIDITY, decode_item, encode_json
 
-# The letter that people and agents write before the id of an item of each kind.
-ID_PREFIXES = {"observation": "", "summary": "S", "prompt": "P"}
 _KIND_BY_PREFIX = {"": "observation", "#": "observation", "S": "summary", "P": "prompt"}
 # One query per kind, each along its own index: a union would have to be sorted completely.
 _TIMELINE_QUERIES = {
@@ -76,52 +76,16 @@ MAX_ACTIVE_SESSIONS, MAX_LISTED_ERRORS = 50, 20
 # --- the feed --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeedFilter:
-    """Which items to list. An empty field means no restriction; only observations have a type, a concept or a
-    validity."""
-
-    project_id: int = 0
-    kind: str = ""
-    type: str = ""
-    concept: str = ""
-    validities: tuple[str, ...] = ()
-    host: str = ""
-    since: int | None = None
-    until: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FeedCursor:
-    """A cursor in the feed. The next page has the items older than this one."""
-
-    at: int
-    kind: str
-    id: int
-
-    @classmethod
-    def parse(cls, text: str) -> FeedCursor:
-        """Parse the text form of a cursor; raise `InvalidRequest` if it is not one."""
-        at, _, rest = text.partition(".")
-        kind, _, row_id = rest.partition(".")
-        if not (at.isascii() and at.isdigit() and len(at) < 16 and row_id.isascii() and row_id.isdigit()):
-            raise InvalidRequest("`before` is not a valid cursor", hint="pass the `next` value of the previous page")
-        return cls(int(at), kind, int(row_id[:15]))
-
-    def __str__(self) -> str:
-        return f"{self.at}.{self.kind}.{self.id}"
-
-
 def load_feed_page(
     conn: Connection, feed_filter: FeedFilter, *, before: FeedCursor | None, limit: int
-) -> tuple[list[Row], FeedCursor | None]:
+) -> tuple[list[MemoryItem], FeedCursor | None]:
     """Return one page and the cursor of the next page. Each kind is one query along its index."""
     candidates = [
         row for kind in _kinds(feed_filter) for row in _fetch_kind(conn, kind, feed_filter, before, limit + 1)
     ]
     ordered = sorted(candidates, key=_sort_key, reverse=True)
     items, has_more = ordered[:limit], len(ordered) > limit
-    return anchors.add_states(conn, [decode_row(row) for row in items]), FeedCursor(
+    return anchors.add_states(conn, [decode_item(row) for row in items]), FeedCursor(
         *_sort_key(items[-1])
     ) if has_more else None
 
@@ -136,7 +100,7 @@ def _kinds(feed_filter: FeedFilter) -> list[str]:
 
 def _fetch_kind(
     conn: Connection, kind: str, feed_filter: FeedFilter, before: FeedCursor | None, limit: int
-) -> list[Row]:
+) -> list[MemoryItem]:
     project = "s.project_id" if kind == "prompt" else "o.project_id"
     # Items of the same millisecond are ordered by kind and id.
     before_cursor = "(o.created_at, :kind, o.id) < (:at, :at_kind, :at_id) and o.created_at <= :at" if before else ""
@@ -153,8 +117,9 @@ def _fetch_kind(
         "o.created_at < :until": feed_filter.until is not None,
     }
     where = " and ".join(["", *(text for text, is_set in conditions.items() if text and is_set)])
-    return fetch_all(
+    return fetch_records(
         conn,
+        MemoryItem,
         f"{MEMORY_QUERIES[kind]} {where} order by o.created_at desc, o.id desc limit :limit",
         {
             "kind": kind,
@@ -173,21 +138,11 @@ def _fetch_kind(
     )
 
 
-def _sort_key(row: Row) -> tuple[int, str, int]:
+def _sort_key(row: MemoryItem) -> tuple[int, str, int]:
     return row["created_at"], row["kind"], row["id"]
 
 
 # --- the timeline ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class TimelinePoint:
-    """A point on the timeline: an item, or only a time."""
-
-    at: int
-    project_id: int | None = None
-    kind: str = ""
-    id: int = 0
 
 
 def parse_timeline_point(conn: Connection, text: str) -> TimelinePoint:
@@ -213,7 +168,7 @@ def get_timeline_point(conn: Connection, kind: str, item_id: int) -> TimelinePoi
 
 def list_timeline(
     conn: Connection, point: TimelinePoint, *, before: int, after: int, project_ids: list[int] | None = None
-) -> list[Row]:
+) -> list[MemoryItem]:
     """Return up to `before` items before the point and `after` items after it, in chronological order.
 
     If the point is an item, it is included.
@@ -228,22 +183,26 @@ def list_timeline(
     earlier = [row for row in ordered if _sort_key(row) < point_key]
     later = [row for row in ordered if _sort_key(row) >= point_key]
     window = [*earlier[len(earlier) - min(before, len(earlier)) :], *later[: after + bool(point.id)]]
-    return [_add_names(conn, row) for row in anchors.add_states(conn, window)]
+    items = anchors.add_states(conn, window)
+    return [_add_names(conn, item) for item in items]
 
 
-def _fetch_side(conn: Connection, at: int, project_ids: list[int] | None, count: int, *, later: bool) -> list[Row]:
+def _fetch_side(
+    conn: Connection, at: int, project_ids: list[int] | None, count: int, *, later: bool
+) -> list[MemoryItem]:
     """Return candidates on one side of the point.
 
     One query per project: only an equality condition lets the index return rows in order.
     """
     sign, order = (">=", "asc") if later else ("<=", "desc")
-    items: list[Row] = []
+    items: list[MemoryItem] = []
     for kind, query in _TIMELINE_QUERIES.items():
         column = "s.project_id" if kind == "prompt" else "a.project_id"
         for project_id in [None] if project_ids is None else project_ids:
             scope = f"and {column} = :project" if project_id is not None else ""
-            items += fetch_all(
+            items += fetch_records(
                 conn,
+                MemoryItem,
                 f"{query} {scope} {_NOT_WRONG.get(kind, '')} and a.created_at {sign} :at"
                 f" order by a.created_at {order} limit :limit",
                 {"project": project_id, "at": at, "limit": count + _TIES},
@@ -251,7 +210,7 @@ def _fetch_side(conn: Connection, at: int, project_ids: list[int] | None, count:
     return items
 
 
-def _add_names(conn: Connection, row: Row) -> Row:
+def _add_names(conn: Connection, row: MemoryItem) -> MemoryItem:
     """Replace the ids of project and session by the project's name and the agent's session id."""
     names = fetch_one(
         conn,
@@ -260,7 +219,8 @@ def _add_names(conn: Connection, row: Row) -> Row:
         (row["session_id"], row["project_id"]),
     )
     fields = {name: item for name, item in row.items() if name not in ("project_id", "session_id", "files")}
-    return {**fields, **(names or {}), "files": msgspec.json.decode(row["files"])}
+    files = msgspec.json.decode(cast(str, row["files"]))  # stored as JSON
+    return cast(MemoryItem, {**fields, **(names or {}), "files": files})
 
 
 # --- overview of a project -------------------------------------------------------------------------------------------
@@ -548,5 +508,5 @@ def get_backfill_activity(conn: Connection) -> BackfillActivity | None:
         """,
         (run,),
     )
-    reading, digesting = jobs.count_jobs(conn, jobs.BACKFILL_JOB), jobs.count_jobs(conn, jobs.DIGEST_BACKFILLED_JOB)
+    reading, digesting = jobs.count_jobs(conn, BACKFILL_JOB), jobs.count_jobs(conn, DIGEST_BACKFILLED_JOB)
     return BackfillActivity(**files, digesting=digesting) if files and (reading or digesting) else None

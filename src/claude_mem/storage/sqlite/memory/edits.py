@@ -9,15 +9,35 @@ stored.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, TypedDict, cast
 
 import msgspec
 
 from claude_mem.domain.errors import InvalidRequest, NotFound, OperationFailed
+from claude_mem.domain.memory_items import (
+    ApprovalCount,
+    Copy,
+    HistoryEntry,
+    IndexEntries,
+    MemoryItem,
+    ObservationEvent,
+    ObservationOrigin,
+    UndoneChange,
+)
 from claude_mem.domain.records import Body, Prompted, Stopped, SubagentStopped, ToolUsed, body_kind
 from claude_mem.domain.text import shorten
 from claude_mem.privacy.trust import least_trusted
-from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
+from claude_mem.storage.journal_records import ANCHOR_JOB
+from claude_mem.storage.records import PERSON, UNDO_WINDOW_MS
+from claude_mem.storage.sqlite.engine import (
+    Connection,
+    Row,
+    fetch_all,
+    fetch_one,
+    fetch_record,
+    fetch_records,
+    fetch_value,
+)
 from claude_mem.storage.sqlite.journal import arrival_order, jobs
 from claude_mem.storage.sqlite.memory import observations
 from claude_mem.storage.sqlite.memory.observations import (
@@ -25,6 +45,7 @@ from claude_mem.storage.sqlite.memory.observations import (
     PENDING_APPROVAL,
     SUMMARY_FIELDS,
     count_observation_tokens,
+    decode_item,
     decode_row,
     encode_json,
     get_memory,
@@ -33,9 +54,7 @@ from claude_mem.storage.sqlite.memory.observations import (
 )
 from claude_mem.system.failpoints import failpoint
 
-UNDO_WINDOW_MS = 30 * 86_400_000
 MAX_MERGED = 20
-PERSON = "user"
 MAX_EVENT_TEXT, MAX_PROMPT_TEXT, MAX_SOURCE_EVENTS = 300, 2_000, 50
 MAX_COPIES = 20
 COPY_THRESHOLD = 0.5  # a row that shares at least this part of the words counts as a copy
@@ -68,7 +87,7 @@ def edit_observation(
     by: str = PERSON,
     trust: str = PERSON,
     why: str = "",
-) -> Row:
+) -> MemoryItem:
     """Edit columns of an observation and return the result.
 
     After a person's edit the observation is the user's own, and no digest changes it. After an agent's edit it gets the
@@ -87,7 +106,7 @@ def edit_observation(
     return get_memory(conn, "observation", row_id)
 
 
-def _lower_trust(old: Row, trust: str, why: str) -> Row:
+def _lower_trust(old: Row, trust: str, why: str) -> dict[str, str]:
     lowest = least_trusted([old["trust"], trust])
     verdict = "" if old["verdict"] == "approved" else old["verdict"]
     return {"trust": lowest, "why": why if lowest == trust else old["why"], "verdict": verdict}
@@ -102,7 +121,7 @@ def _sources_for(old: Row, facts: list[str]) -> str:
     return encode_json([sources_by_fact.get(fact, []) for fact in facts])
 
 
-def set_pinned(conn: Connection, row_id: int, *, pinned: bool, now: int, by: str = PERSON) -> Row:
+def set_pinned(conn: Connection, row_id: int, *, pinned: bool, now: int, by: str = PERSON) -> MemoryItem:
     """Pin or unpin. Pinned observations come first in every brief."""
     if bool(_get_stored_visible(conn, row_id)["pinned"]) != pinned:
         _add_history(conn, row_id, "pinned" if pinned else "unpinned", None, now=now, by=by)
@@ -110,7 +129,7 @@ def set_pinned(conn: Connection, row_id: int, *, pinned: bool, now: int, by: str
     return get_memory(conn, "observation", row_id)
 
 
-def set_verdict(conn: Connection, kind: str, row_id: int, verdict: str, *, now: int, by: str = PERSON) -> Row:
+def set_verdict(conn: Connection, kind: str, row_id: int, verdict: str, *, now: int, by: str = PERSON) -> MemoryItem:
     """Set a person's verdict.
 
     `wrong`: neither injected nor found. `approved`: injected although it is external. `right`: takes `wrong` back and
@@ -133,7 +152,7 @@ def set_verdict(conn: Connection, kind: str, row_id: int, verdict: str, *, now: 
     return get_memory(conn, kind, row_id)
 
 
-def _verdict_before_wrong(conn: Connection, row: Row) -> str:
+def _verdict_before_wrong(conn: Connection, row: MemoryItem) -> str:
     sql = "select before from history where observation_id = ? and what = 'wrong' and not undone order by id desc"
     before = fetch_value(conn, sql, (row["id"],)) if row["kind"] == "observation" else None
     return str(msgspec.json.decode(before)["verdict"]) if before else ""
@@ -142,7 +161,9 @@ def _verdict_before_wrong(conn: Connection, row: Row) -> str:
 # --- merging ---------------------------------------------------------------------------------------------------------
 
 
-def merge_observations(conn: Connection, row_id: int, other_ids: list[int], *, now: int, by: str = PERSON) -> Row:
+def merge_observations(
+    conn: Connection, row_id: int, other_ids: list[int], *, now: int, by: str = PERSON
+) -> MemoryItem:
     """Merge other observations into one and delete them. The result is the user's own, like an edited observation."""
     other_ids = list(dict.fromkeys(other_ids))
     if not other_ids or len(other_ids) > MAX_MERGED or row_id in other_ids:
@@ -168,7 +189,7 @@ def merge_observations(conn: Connection, row_id: int, other_ids: list[int], *, n
     return get_memory(conn, "observation", row_id)
 
 
-def _combine_content(observations: list[Row]) -> Row:
+def _combine_content(observations: list[Row]) -> dict[str, object]:
     facts: dict[str, list[int]] = {}
     for row in observations:
         fact_texts, sources = msgspec.json.decode(row["facts"]), msgspec.json.decode(row["sources"])
@@ -313,7 +334,7 @@ def erase_expired_deletions(conn: Connection, *, now: int, limit: int = 500) -> 
 # --- undoing ---------------------------------------------------------------------------------------------------------
 
 
-def undo_last_change(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> Row:
+def undo_last_change(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> UndoneChange:
     """Undo the last undoable change.
 
     Return `{undone, ids}`: what was undone, and the ids of all restored observations.
@@ -348,9 +369,17 @@ def undo_last_change(conn: Connection, row_id: int, *, now: int, by: str = PERSO
     return {"undone": entry["what"], "ids": restored_ids}
 
 
-def _last_undoable(conn: Connection, row_id: int) -> Row | None:
-    return fetch_one(
+class _UndoableChange(TypedDict):
+    id: int
+    what: str
+    before: str
+    by: str
+
+
+def _last_undoable(conn: Connection, row_id: int) -> _UndoableChange | None:
+    return fetch_record(
         conn,
+        _UndoableChange,
         f"""
         select id, what, before, by from history
          where observation_id = ? and what in {_UNDOABLE} and not undone and before is not null
@@ -374,7 +403,7 @@ def _restore_content(conn: Connection, row_id: int, *, now: int) -> None:
     _update_columns(conn, row_id, {**msgspec.json.decode(saved_row["content"]), "forgotten": 0, "updated_at": now})
     conn.execute("delete from deleted_observations where observation_id = ?", (row_id,))
     if turn_id := fetch_value(conn, "select turn_id from observations where id = ?", (row_id,)):
-        jobs.enqueue_job(conn, jobs.ANCHOR_JOB, str(turn_id), now=now)
+        jobs.enqueue_job(conn, ANCHOR_JOB, str(turn_id), now=now)
 
 
 def _mark_undone(conn: Connection, row_id: int, action: str) -> None:
@@ -384,7 +413,7 @@ def _mark_undone(conn: Connection, row_id: int, action: str) -> None:
 # --- history and deleted content -------------------------------------------------------------------------------------
 
 
-def list_observation_history(conn: Connection, row_id: int) -> list[Row]:
+def list_observation_history(conn: Connection, row_id: int) -> list[HistoryEntry]:
     """Return an observation's history, newest first. `undo` is true for the entry that undoing would revert."""
     _get_stored(conn, row_id)
     last_undoable = _last_undoable(conn, row_id)
@@ -396,10 +425,10 @@ def list_observation_history(conn: Connection, row_id: int) -> list[Row]:
     for row in entries:
         row["before"] = decode_row(msgspec.json.decode(row["before"])) if row["before"] else None
         row["undone"], row["undo"] = bool(row["undone"]), last_undoable is not None and last_undoable["id"] == row["id"]
-    return entries
+    return cast(list[HistoryEntry], entries)
 
 
-def find_deleted_observation(conn: Connection, row_id: int) -> Row | None:
+def find_deleted_observation(conn: Connection, row_id: int) -> MemoryItem | None:
     """Return what is still known about a deleted observation, or None if it is not deleted."""
     row = fetch_one(
         conn,
@@ -415,31 +444,33 @@ def find_deleted_observation(conn: Connection, row_id: int) -> Row | None:
     if row is None:
         return None
     at = row.pop("at")
-    return {**row, "forgotten": True, "undo_until": at + UNDO_WINDOW_MS if at is not None else None}
+    undo_until = at + UNDO_WINDOW_MS if at is not None else None
+    return cast(MemoryItem, {**row, "forgotten": True, "undo_until": undo_until})
 
 
-def find_deleted_content(conn: Connection, row_id: int) -> Row | None:
+def find_deleted_content(conn: Connection, row_id: int) -> MemoryItem | None:
     """Return the content of a deleted observation, while the deletion can be undone."""
     content = fetch_value(conn, "select content from deleted_observations where observation_id = ?", (row_id,))
-    return None if content is None else decode_row(msgspec.json.decode(content))
+    return None if content is None else decode_item(msgspec.json.decode(content))
 
 
 # --- the approval queue ----------------------------------------------------------------------------------------------
 
 
-def list_approval_queue(conn: Connection, *, limit: int, offset: int) -> list[Row]:
+def list_approval_queue(conn: Connection, *, limit: int, offset: int) -> list[MemoryItem]:
     """List the approval queue, newest first. Each kind is read along its own index."""
     selects = [f"select o.created_at, o.id, '{kind}' as kind from {where}" for kind, where in _PENDING_FROM.items()]
     query = f"{' union all '.join(selects)} order by 1 desc, 2 desc limit ? offset ?"
     return [get_memory(conn, row["kind"], row["id"]) for row in fetch_all(conn, query, (limit, offset))]
 
 
-def count_approval_queue(conn: Connection) -> list[Row]:
+def count_approval_queue(conn: Connection) -> list[ApprovalCount]:
     """Count the approval queue by trust and project."""
     count_sql = "select o.trust, o.project_id, count(*) as n from {} group by o.trust, o.project_id"
     selects = [count_sql.format(where) for where in _PENDING_FROM.values()]
-    return fetch_all(
+    return fetch_records(
         conn,
+        ApprovalCount,
         f"""
         select h.trust, h.project_id, p.name as project, sum(n) as count
           from ({" union all ".join(selects)}) h join projects p on p.id = h.project_id
@@ -464,7 +495,7 @@ def list_approval_queue_ids(conn: Connection, *, trust: str, project_id: int, li
 # --- where an observation comes from ---------------------------------------------------------------------------------
 
 
-def get_observation_origin(conn: Connection, row_id: int) -> Row:
+def get_observation_origin(conn: Connection, row_id: int) -> ObservationOrigin:
     """Return the observation's project, session, turn and prompt, and the events its facts come from."""
     row = fetch_one(
         conn,
@@ -499,30 +530,33 @@ def get_observation_project_id(conn: Connection, row_id: int) -> int:
     return int(fetch_value(conn, "select project_id from observations where id = ?", (row_id,)))
 
 
-def _events(conn: Connection, seqs: list[int], *, root: str) -> list[Row]:
+def _events(conn: Connection, seqs: list[int], *, root: str) -> list[ObservationEvent]:
     query = (
         f"select {arrival_order.ORDER_COLUMNS}, kind, body from events where seq in (select value from json_each(?))"
     )
     event_rows = arrival_order.order_events(fetch_all(conn, query, (encode_json(seqs),)))
-    return [
-        {"seq": row["seq"], "kind": row["kind"], "at": row["at"], **_event_line(row["body"], root)}
-        for row in event_rows
-    ]
+    events: list[ObservationEvent] = []
+    for row in event_rows:
+        tool, failed, text = _event_line(row["body"], root)
+        events.append(
+            {"seq": row["seq"], "kind": row["kind"], "at": row["at"], "tool": tool, "failed": failed, "text": text}
+        )
+    return events
 
 
-def _event_line(raw: str, root: str) -> Row:
-    """Return an event in one line, with file paths relative to the project's root."""
+def _event_line(raw: str, root: str) -> tuple[str | None, bool, str]:
+    """Return the tool of an event, whether it failed, and the event in one line, with paths relative to the root."""
     try:
         body = _BODY_DECODER.decode(raw)
     except msgspec.MsgspecError:  # written by another version
-        return {"tool": None, "failed": False, "text": ""}
+        return None, False, ""
     if isinstance(body, ToolUsed):
         argument = _main_argument(body)
         text = argument.removeprefix(f"{root.rstrip('/')}/") if root else argument
-        return {"tool": body.name, "failed": body.failed, "text": shorten(text, MAX_EVENT_TEXT)}
+        return body.name, body.failed, shorten(text, MAX_EVENT_TEXT)
     text = body.text if isinstance(body, Prompted) else ""
     text = body.message if isinstance(body, Stopped | SubagentStopped) else text
-    return {"tool": None, "failed": False, "text": shorten(text or body_kind(body).replace("_", " "), MAX_EVENT_TEXT)}
+    return None, False, shorten(text or body_kind(body).replace("_", " "), MAX_EVENT_TEXT)
 
 
 def _main_argument(tool: ToolUsed) -> str:
@@ -536,7 +570,7 @@ def _main_argument(tool: ToolUsed) -> str:
 # --- related observations and copies ---------------------------------------------------------------------------------
 
 
-def list_observations_sharing_files(conn: Connection, row_id: int, *, limit: int) -> list[Row]:
+def list_observations_sharing_files(conn: Connection, row_id: int, *, limit: int) -> list[MemoryItem]:
     """Return observations of the project about the same files, those that share the most files first."""
     shared_rows = fetch_all(
         conn,
@@ -553,18 +587,23 @@ def list_observations_sharing_files(conn: Connection, row_id: int, *, limit: int
     return load_observations(conn, [row["id"] for row in shared_rows])
 
 
-def count_index_entries(conn: Connection, row_id: int) -> Row:
+def count_index_entries(conn: Connection, row_id: int) -> IndexEntries:
     """Count the index rows of an observation, which are removed together with it."""
     document = fetch_one(conn, "select id from documents where kind = 'observation' and row_id = ?", (row_id,))
     document_id = document["id"] if document else 0
-    counts = {
-        table: int(fetch_value(conn, f"select count(*) from {table} where document_id = ?", (document_id,)))
-        for table in ("passages", "signals", "vectors")
+
+    def count(table: str) -> int:
+        return int(fetch_value(conn, f"select count(*) from {table} where document_id = ?", (document_id,)))
+
+    return {
+        "documents": int(document_id > 0),
+        "passages": count("passages"),
+        "signals": count("signals"),
+        "vectors": count("vectors"),
     }
-    return {"documents": int(document_id > 0), **counts}
 
 
-def find_copies(conn: Connection, row: Row, *, turn_id: int | None, exclude_ids: list[int]) -> list[Row]:
+def find_copies(conn: Connection, row: MemoryItem, *, turn_id: int | None, exclude_ids: list[int]) -> list[Copy]:
     """Return the rows of the observation's turn that would stay after its deletion, most similar first.
 
     Only rows that share at least half of the observation's words are returned, with the number of shared words.

@@ -9,19 +9,20 @@ current again. What cites code is superseded by what became of the code instead 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import msgspec
 
 from claude_mem.domain import rules
 from claude_mem.domain.errors import NotFound
+from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.records import Author, Draft, ObservationType, Summary, Turn
 from claude_mem.domain.rules import Statement
 from claude_mem.domain.text import clip_closing, estimate_tokens, strip_labels
 from claude_mem.privacy import trust
 from claude_mem.storage.sqlite.deletion import tombstones
-from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
+from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_records, fetch_value
 from claude_mem.system.failpoints import failpoint
 
 # Which trust levels may be injected without being asked for. A person can allow more (`approved`) or less (`wrong`).
@@ -79,16 +80,6 @@ _FULL_QUERIES = {
 }
 
 
-def is_trusted_or_approved(row: Row) -> bool:
-    """Return whether the row's text is trusted, or a person approved it."""
-    return row["trust"] in TRUSTED or row["verdict"] == "approved"
-
-
-def is_injectable(row: Row) -> bool:
-    """Return whether an observation or summary may be injected without being asked for."""
-    return row["verdict"] != "wrong" and is_trusted_or_approved(row) and not row.get("superseded_by")
-
-
 # --- writing observations --------------------------------------------------------------------------------------------
 
 
@@ -142,7 +133,7 @@ def upsert_observation(conn: Connection, turn: Turn, draft: Draft, *, by: Author
     return int(row["id"]) if row else 0
 
 
-def _content(draft: Draft) -> Row:
+def _content(draft: Draft) -> dict[str, str | None]:
     return {
         "type": draft.type,
         "title": draft.title,
@@ -337,7 +328,7 @@ def list_memories(
     project: str = "",
     type_: str = "",
     validities: Sequence[str] = (),
-) -> list[Row]:
+) -> list[MemoryItem]:
     """List items of one kind, newest first. Only observations have a type and a validity."""
     where = ("and p.name = :project " if project else "") + ("and o.type = :type" if type_ else "")
     if validities:
@@ -353,10 +344,10 @@ def list_memories(
             "offset": offset,
         },
     )
-    return [decode_row(row) for row in items]
+    return [decode_item(row) for row in items]
 
 
-def get_memory(conn: Connection, kind: str, row_id: int) -> Row:
+def get_memory(conn: Connection, kind: str, row_id: int) -> MemoryItem:
     """Return one item in full; an observation also has the id of its turn's summary.
 
     Raise `NotFound` if there is none.
@@ -364,7 +355,7 @@ def get_memory(conn: Connection, kind: str, row_id: int) -> Row:
     row = fetch_one(conn, f"{_FULL_QUERIES[kind]} and o.id = ?", (row_id,))
     if row is None:
         raise NotFound(f"there is no {kind} {row_id}", hint=_not_found_hint(conn, kind, row_id))
-    return _add_summary_ids(conn, [decode_row(row)])[0] if kind == "observation" else decode_row(row)
+    return _add_summary_ids(conn, [decode_item(row)])[0] if kind == "observation" else decode_item(row)
 
 
 def _not_found_hint(conn: Connection, kind: str, row_id: int) -> str:
@@ -379,16 +370,16 @@ def _not_found_hint(conn: Connection, kind: str, row_id: int) -> str:
     return undo_hint if is_restorable else "run `claude-mem list` to see the existing ones"
 
 
-def load_observations(conn: Connection, ids: list[int]) -> list[Row]:
+def load_observations(conn: Connection, ids: list[int]) -> list[MemoryItem]:
     """Return observations in the order of `ids`; ids that do not exist are skipped."""
     observation_rows = fetch_all(
         conn, f"{_SELECT_OBSERVATIONS} and o.id in (select value from json_each(?))", (encode_json(ids),)
     )
-    by_id = {row["id"]: row for row in _add_summary_ids(conn, [decode_row(row) for row in observation_rows])}
+    by_id = {row["id"]: row for row in _add_summary_ids(conn, [decode_item(row) for row in observation_rows])}
     return [by_id[observation_id] for observation_id in ids if observation_id in by_id]
 
 
-def _add_summary_ids(conn: Connection, observations: list[Row]) -> list[Row]:
+def _add_summary_ids(conn: Connection, observations: list[MemoryItem]) -> list[MemoryItem]:
     """Return observations, each with the id of the summary that holds its turn's closing message, if one does."""
     summaries = fetch_all(
         conn,
@@ -399,13 +390,15 @@ def _add_summary_ids(conn: Connection, observations: list[Row]) -> list[Row]:
         (encode_json([row["id"] for row in observations]),),
     )
     summary_ids = {row["id"]: row["summary_id"] for row in summaries}
-    return [{**row, "summary_id": summary_ids.get(row["id"])} for row in observations]
+    for row in observations:
+        row["summary_id"] = summary_ids.get(row["id"])
+    return observations
 
 
-def list_session_memories(conn: Connection, kind: str, session_id: int) -> list[Row]:
+def list_session_memories(conn: Connection, kind: str, session_id: int) -> list[MemoryItem]:
     """List a session's items of one kind in full, oldest first."""
     items = fetch_all(conn, f"{_FULL_QUERIES[kind]} and o.session_id = ? order by o.created_at, o.id", (session_id,))
-    return [decode_row(row) for row in items]
+    return [decode_item(row) for row in items]
 
 
 # --- reading what may be injected ------------------------------------------------------------------------------------
@@ -413,7 +406,7 @@ def list_session_memories(conn: Connection, kind: str, session_id: int) -> list[
 
 def list_recent_observations(
     conn: Connection, project_ids: list[int], *, limit: int, after_id: int = 0, exclude_session_id: int = 0
-) -> list[Row]:
+) -> list[MemoryItem]:
     """Return the newest injectable observations of these projects, without pinned ones and rules."""
     return _newest_injectable(
         conn,
@@ -427,7 +420,7 @@ def list_recent_observations(
 
 def list_pinned_observations(
     conn: Connection, project_ids: list[int], *, limit: int, after_id: int = 0, exclude_session_id: int = 0
-) -> list[Row]:
+) -> list[MemoryItem]:
     """Return the newest injectable pinned observations, without rules."""
     return _newest_injectable(
         conn,
@@ -441,7 +434,7 @@ def list_pinned_observations(
 
 def list_injectable_rules(
     conn: Connection, project_ids: list[int], *, limit: int, after_id: int = 0, exclude_session_id: int = 0
-) -> list[Row]:
+) -> list[MemoryItem]:
     """Return the current injectable rules: pinned ones first, then the newest."""
     rule_rows = _newest_injectable(
         conn, project_ids, "o.type = 'rule'", limit=limit, after_id=after_id, exclude_session_id=exclude_session_id
@@ -451,7 +444,7 @@ def list_injectable_rules(
 
 def list_decisions_and_gotchas(
     conn: Connection, project_ids: list[int], *, limit: int, after_id: int = 0, exclude_session_id: int = 0
-) -> list[Row]:
+) -> list[MemoryItem]:
     """Return the newest injectable decisions and gotchas, without pinned ones."""
     condition = f"""not o.pinned and {_KNOWLEDGE} and o.created_at >= coalesce(
         (select created_at from observations where project_id = o.project_id and not forgotten
@@ -463,7 +456,7 @@ def list_decisions_and_gotchas(
 
 def _newest_injectable(
     conn: Connection, project_ids: list[int], condition: str, *, limit: int, after_id: int, exclude_session_id: int
-) -> list[Row]:
+) -> list[MemoryItem]:
     """Return injectable observations that meet the condition, newest first.
 
     One query per project, so that each uses the index.
@@ -477,12 +470,12 @@ def _newest_injectable(
                 order by o.created_at desc, o.id desc limit ?""",
             (project_id, after_id, exclude_session_id, limit),
         )
-    return [decode_row(row) for row in sorted(candidates, key=_age_key, reverse=True)[:limit]]
+    return [decode_item(row) for row in sorted(candidates, key=_age_key, reverse=True)[:limit]]
 
 
 def list_observations_by_file(
     conn: Connection, project_id: int, path: str, *, exclude_content_session_id: str = "", limit: int
-) -> list[Row]:
+) -> list[MemoryItem]:
     """Return injectable observations about a file.
 
     Those that changed the file come before those that only read it, each newest first.
@@ -498,10 +491,10 @@ def list_observations_by_file(
                      o.created_at desc, o.id desc limit :limit""",
         {"project": project_id, "but": exclude_content_session_id or "\0", "path": path, "limit": limit},
     )
-    return [decode_row(row) for row in observations]
+    return [decode_item(row) for row in observations]
 
 
-def list_solutions(conn: Connection, turn_ids: list[int]) -> list[Row]:
+def list_solutions(conn: Connection, turn_ids: list[int]) -> list[MemoryItem]:
     """Return injectable observations that say how an error in one of these turns was solved, newest first."""
     observations = fetch_all(
         conn,
@@ -512,10 +505,10 @@ def list_solutions(conn: Connection, turn_ids: list[int]) -> list[Row]:
             order by o.key like 'fix:%' desc, o.created_at desc, o.id desc""",
         (encode_json(turn_ids),),
     )
-    return [decode_row(row) for row in observations]
+    return [decode_item(row) for row in observations]
 
 
-def find_last_summary(conn: Connection, project_ids: list[int], *, exclude_session_id: int = 0) -> Row | None:
+def find_last_summary(conn: Connection, project_ids: list[int], *, exclude_session_id: int = 0) -> MemoryItem | None:
     """Return the newest injectable summary of these projects."""
     summaries: list[Row] = []
     for project_id in project_ids:  # one query each: only an equality condition lets the index return rows in order
@@ -525,17 +518,20 @@ def find_last_summary(conn: Connection, project_ids: list[int], *, exclude_sessi
                 and {INJECTABLE} order by o.created_at desc, o.id desc limit 1""",
             (project_id, exclude_session_id),
         )
-    return decode_row(max(summaries, key=_age_key)) if summaries else None
+    newest = max(summaries, key=_age_key, default=None)
+    return decode_item(newest) if newest else None
 
 
-def list_last_turns(conn: Connection, project_ids: list[int], *, limit: int, exclude_session_id: int = 0) -> list[Row]:
+def list_last_turns(
+    conn: Connection, project_ids: list[int], *, limit: int, exclude_session_id: int = 0
+) -> list[MemoryItem]:
     """Return request, result and open steps from the newest injectable summaries of these projects, newest first."""
     summaries: list[Row] = []
     for project_id in project_ids:
         summaries += fetch_all(
             conn,
             f"""
-            select o.id, o.session_id, o.prompt_number, o.request, o.completed, o.next_steps, o.notes, o.outcome,
+            select o.id, 'summary' as kind, o.session_id, o.prompt_number, o.request, o.completed, o.next_steps, o.notes, o.outcome,
                    o.files_edited, o.provider, t.writer, o.created_at
               from session_summaries o join turns t on t.id = o.turn_id
              where o.project_id = ? and o.session_id != ? and {INJECTABLE}
@@ -543,7 +539,7 @@ def list_last_turns(conn: Connection, project_ids: list[int], *, limit: int, exc
             """,
             (project_id, exclude_session_id, limit),
         )
-    return [decode_row(row) for row in sorted(summaries, key=_age_key, reverse=True)[:limit]]
+    return [decode_item(row) for row in sorted(summaries, key=_age_key, reverse=True)[:limit]]
 
 
 def list_earlier_titles(conn: Connection, turn: Turn, *, limit: int) -> list[str]:
@@ -635,14 +631,15 @@ def get_newest_observation_id(conn: Connection) -> int:
 # --- rules -----------------------------------------------------------------------------------------------------------
 
 
-def list_current_rules(conn: Connection, project_ids: list[int]) -> list[Row]:
+def list_current_rules(conn: Connection, project_ids: list[int]) -> list[MemoryItem]:
     """Return the current injectable rules, the latest first: id, title, trust and time."""
-    rule_rows: list[Row] = []
+    rule_rows: list[MemoryItem] = []
     for project_id in project_ids:
-        rule_rows += fetch_all(
+        rule_rows += fetch_records(
             conn,
+            MemoryItem,
             f"""
-            select o.id, o.title, o.trust, o.created_at from observations o
+            select o.id, 'observation' as kind, o.title, o.trust, o.created_at from observations o
              where {_IS_RULE_OF_PROJECT} and o.superseded_by is null and {INJECTABLE}
             """,
             (project_id,),
@@ -738,7 +735,12 @@ def encode_json(items: Any) -> str:
     return msgspec.json.encode(items).decode()
 
 
-def decode_row(row: Row) -> Row:
+def decode_item(row: Mapping[str, Any]) -> MemoryItem:
+    """Return the row of an item as it is shown."""
+    return cast(MemoryItem, decode_row(row))
+
+
+def decode_row(row: Mapping[str, Any]) -> Row:
     """Return a row as it is shown.
 
     JSON lists are decoded, and the labels that version 0.1.0 stored in summaries are removed.

@@ -9,19 +9,35 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from dataclasses import replace
+from typing import NamedTuple, cast
 
 import msgspec
 
+from claude_mem.domain.memory_items import DocumentSource, MemoryItem, SavedNeighbour
 from claude_mem.domain.reports import IndexCounts
-from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_records, fetch_value
+from claude_mem.storage.records import (
+    PASSAGES_PER_DOCUMENT,
+    Document,
+    FileTouch,
+    PassageMatch,
+    PendingPassage,
+    SearchFilter,
+    SignalMatch,
+    StoredVector,
+    WordScores,
+)
+from claude_mem.storage.sqlite.engine import (
+    Connection,
+    fetch_all,
+    fetch_one,
+    fetch_record,
+    fetch_records,
+    fetch_value,
+)
 from claude_mem.storage.sqlite.external_db import fetch_tuples
 from claude_mem.storage.sqlite.memory.observations import INJECTABLE, VALIDITY, encode_json
 
-# Most passages per document. A passage's id is its document's id times this, plus its part.
-PASSAGES_PER_DOCUMENT = 1_000
-DOCUMENT_KINDS = ("observation", "summary", "prompt", "turn")
 # BM25 weights of title, body, hints and around. The text around a passage counts least.
 BM25_WEIGHTS = "1.5, 1.0, 0.5, 0.3"
 # Limits per query, the rarest words first: common words say little and cost the most. Passages that are read only to
@@ -57,100 +73,6 @@ _ABOUT_FILES = """
 
 
 # --- records ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Passage:
-    """A part of a document that is indexed and ranked on its own."""
-
-    title: str
-    body: str
-    hints: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
-    """A searchable item, before it has a row."""
-
-    kind: str
-    row_id: int
-    project_id: int
-    session_id: int | None
-    turn_id: int | None
-    created_at: int
-    passages: tuple[Passage, ...]
-    around: str
-    signals: tuple[tuple[str, str, int], ...] = ()  # kind, value, count
-    trust: str = ""  # set for a turn that must not be injected without approval
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchFilter:
-    """Which documents to search. An empty field means no restriction."""
-
-    project_ids: tuple[int, ...] | None = None
-    kinds: tuple[str, ...] = ()
-    types: tuple[str, ...] = ()
-    concepts: tuple[str, ...] = ()
-    validities: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
-    since: int | None = None
-    until: int | None = None
-    host: str = ""
-    session: str = ""  # the agent's own session id
-    exclude_session_id: int = 0  # row id of a session to exclude: a session knows what it did itself
-    injectable_only: bool = False  # only what may be injected without being asked for
-
-    @property
-    def only_projects(self) -> bool:
-        """Whether projects are the only restriction, so that the matrix can apply the filter itself.
-
-        Excluding a session does not matter here: the caller removes its documents from the result.
-        """
-        return self == SearchFilter(
-            project_ids=self.project_ids,
-            exclude_session_id=self.exclude_session_id,
-            injectable_only=self.injectable_only,
-        )
-
-
-@dataclass(slots=True)
-class PassageMatch:
-    """A passage that contains some of the words.
-
-    Its group is its turn (or itself if it has none), its thread is its session.
-    """
-
-    score: float
-    group: int
-    thread: int
-    terms: int  # bit mask: bit n is set if the passage contains word n
-
-
-@dataclass(slots=True)
-class WordScores:
-    """The score of each passage in scope that contains any of the words."""
-
-    matches: dict[int, PassageMatch] = field(default_factory=dict)
-    terms: list[str] = field(default_factory=list)
-    weights: list[float] = field(default_factory=list)  # BM25 weight of each word
-
-    def matched_terms(self, bits: int) -> list[str]:
-        """Return the words whose bits are set."""
-        return [term for number, term in enumerate(self.terms) if bits >> number & 1]
-
-    def weight(self, bits: int) -> float:
-        """Return the share of the query's total weight that these words carry."""
-        matched_weight = sum(weight for number, weight in enumerate(self.weights) if bits >> number & 1)
-        return matched_weight / (sum(self.weights) or 1.0)
-
-    def by_group(self) -> dict[int, float]:
-        """Return the score of the best passage of each group."""
-        best: dict[int, float] = {}
-        for match in self.matches.values():
-            if match.score > best.get(match.group, 0.0):
-                best[match.group] = match.score
-        return best
 
 
 # --- the index queue -------------------------------------------------------------------------------------------------
@@ -311,9 +233,9 @@ def check_word_index(conn: Connection) -> None:
 # --- sources of documents --------------------------------------------------------------------------------------------
 
 
-def get_document_source(conn: Connection, kind: str, row_id: int) -> Row | None:
+def get_document_source(conn: Connection, kind: str, row_id: int) -> DocumentSource | None:
     """Return the row a document is made from, or None if it must not be indexed."""
-    return fetch_one(conn, _SOURCES[kind], (row_id,))
+    return fetch_record(conn, DocumentSource, _SOURCES[kind], (row_id,))
 
 
 def list_neighbour_turns(conn: Connection, turn_id: int) -> list[tuple[int, str, str]]:
@@ -337,12 +259,13 @@ def list_neighbour_turns(conn: Connection, turn_id: int) -> list[tuple[int, str,
     return [(row["id"], row["prompt"], row["said"]) for row in neighbours]
 
 
-def list_neighbour_saves(conn: Connection, row: Row) -> list[Row]:
+def list_neighbour_saves(conn: Connection, row: DocumentSource | SavedNeighbour) -> list[SavedNeighbour]:
     """Return the observations saved by hand directly before and after this one, within ten minutes."""
-    neighbours = []
+    neighbours: list[SavedNeighbour] = []
     for sign, order in (("<", "desc"), (">", "asc")):
-        neighbours += fetch_all(
+        neighbours += fetch_records(
             conn,
+            SavedNeighbour,
             f"""
             select id, project_id, created_at, title, narrative from observations
              where turn_id is null and not forgotten and verdict != 'wrong' and project_id = ? and id {sign} ?
@@ -538,17 +461,6 @@ def complete_last_word(conn: Connection, text: str) -> str:
 # --- looking up signals and documents --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class SignalMatch:
-    """A document that has a signal. `group` is its turn, `thread` its session, negative without one."""
-
-    id: int
-    group: int
-    thread: int
-    kind: str
-    value: str
-
-
 def find_by_signal(
     conn: Connection, search_filter: SearchFilter, *, kinds: Sequence[str], values: Iterable[str]
 ) -> list[SignalMatch]:
@@ -633,17 +545,6 @@ def list_turn_documents(
     return by_turn
 
 
-@dataclass(frozen=True, slots=True)
-class FileTouch:
-    """How often a turn edited or read a file."""
-
-    turn_id: int
-    session_id: int
-    kind: str
-    value: str
-    times: int
-
-
 def list_touched_files(conn: Connection, search_filter: SearchFilter, *, most_turns: int) -> list[FileTouch]:
     """Return which of the newest turns touched which files, oldest first, to predict where work will continue."""
     where, values = _filter_sql(search_filter)
@@ -660,7 +561,7 @@ def list_touched_files(conn: Connection, search_filter: SearchFilter, *, most_tu
     )
 
 
-def load_hits(conn: Connection, document_ids: Sequence[int]) -> dict[int, Row]:
+def load_hits(conn: Connection, document_ids: Sequence[int]) -> dict[int, MemoryItem]:
     """Return what a hit displays, by document id."""
     hits = fetch_all(
         conn,
@@ -683,25 +584,10 @@ def load_hits(conn: Connection, document_ids: Sequence[int]) -> dict[int, Row]:
     )
     for row in hits:
         row["files"] = [*msgspec.json.decode(row.pop("edited")), *msgspec.json.decode(row.pop("read"))]
-    return {row["document_id"]: row for row in hits}
+    return {row["document_id"]: cast(MemoryItem, row) for row in hits}
 
 
 # --- vectors ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class PendingPassage:
-    """A passage that has no vector."""
-
-    id: int
-    part: int
-    kind: str
-    project_id: int
-    session_id: int | None
-    turn_id: int | None
-    created_at: int
-    title: str
-    body: str
 
 
 def list_passages_without_vector(conn: Connection, model: str, *, limit: int) -> list[PendingPassage]:
@@ -758,19 +644,6 @@ def delete_vectors(conn: Connection, keys: Sequence[tuple[int, str, int]]) -> No
 def take_deleted_vectors(conn: Connection) -> list[int]:
     """Return, and clear, the documents whose vectors were deleted since the last call."""
     return [row["document_id"] for row in fetch_all(conn, "delete from deleted_vectors returning document_id")]
-
-
-class StoredVector(NamedTuple):
-    """The vector of a passage. Without a turn or session, `turn` and `session` are negative."""
-
-    document: int
-    part: int
-    project: int
-    turn: int
-    session: int
-    created_at: int
-    length: int
-    vector: bytes
 
 
 def load_vectors(conn: Connection, model: str, *, after: tuple[int, int], limit: int) -> list[StoredVector]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from claude_mem.domain.errors import NotFound
 from claude_mem.domain.records import Session, Status
 from claude_mem.domain.session_reports import SessionDetails
+from claude_mem.storage.records import MemorySession
 from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_one, fetch_record, fetch_records
 
 _COLUMNS = (
@@ -223,17 +222,6 @@ def record_informed_up_to(conn: Connection, session_id: int, observation_id: int
 
 
 # --- memory sessions -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class MemorySession:
-    """A session that a model provider keeps about one agent session."""
-
-    id: str
-    session_id: int
-    provider: str
-    runtime: str
-    created_at: int
 
 
 def record_memory_session(

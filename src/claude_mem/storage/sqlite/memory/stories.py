@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from claude_mem.domain.errors import NotFound
+from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.records import Body, Prompted, Turn
 from claude_mem.domain.session_reports import (
     OutlineLine,
@@ -14,27 +15,20 @@ from claude_mem.domain.session_reports import (
     StoryCounts,
     StoryObservation,
     StoryPrompt,
-    StorySession,
     StorySummary,
     StoryTurnRow,
     TurnUsage,
 )
 from claude_mem.privacy import trust
+from claude_mem.storage.journal_records import MAX_STORY_EVENTS, NamedItem, StoryHeader, TurnSummary
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_records, fetch_value
 from claude_mem.storage.sqlite.journal import arrival_order
 from claude_mem.storage.sqlite.memory import anchors
 from claude_mem.storage.sqlite.memory.observations import encode_json
 
-MAX_STORY_EVENTS = 1_000  # read per turn: an agent may run for days on one prompt
 MAX_OUTLINE_TURNS = 2_000  # turns in the outline
 OUTLINE_CHARS = 80
 _BODY_DECODER = msgspec.json.Decoder(Body)
-
-
-class StoryHeader(StorySession, frozen=True):
-    """A session with its counts and costs, and the root of its project."""
-
-    root: str
 
 
 def get_story_header(conn: Connection, session_id: int) -> StoryHeader:
@@ -127,14 +121,6 @@ def load_turn_summaries(conn: Connection, turn_ids: Sequence[int]) -> dict[int, 
     return {row["turn_id"]: _summary(row) for row in summary_rows}
 
 
-class TurnSummary(msgspec.Struct, frozen=True):
-    """The summary of a turn, and the files that it names."""
-
-    summary: StorySummary
-    files_read: list[str]
-    files_edited: list[str]
-
-
 def _summary(row: Row) -> TurnSummary:
     texts = {name: row[name] for name in row if name not in ("turn_id", "files_read", "files_edited")}
     summary = StorySummary(**texts, closing_held=trust.held_closing_origin(row))
@@ -146,7 +132,7 @@ def load_turn_observations(conn: Connection, turn_ids: Sequence[int]) -> dict[in
     by_turn: dict[int, list[StoryObservation]] = {}
     for turn_id in turn_ids:  # one query each, along the index on (turn_id, key)
         query = "select *, 'observation' as kind from observations where turn_id = ? and not forgotten"
-        rows = anchors.add_states(conn, fetch_all(conn, f"{query} order by created_at, id", (turn_id,)))
+        rows = anchors.add_states(conn, fetch_records(conn, MemoryItem, f"{query} order by created_at, id", (turn_id,)))
         by_turn[turn_id] = [msgspec.convert(row, StoryObservation, strict=False) for row in rows]
     return by_turn
 
@@ -262,16 +248,6 @@ def list_recalls(conn: Connection, session_id: int, *, after: int) -> Iterator[t
 
 
 # --- items of injections ---------------------------------------------------------------------------------------------
-
-
-class NamedItem(msgspec.Struct, frozen=True):
-    """An observation or a summary of an injection."""
-
-    id: int
-    type: str | None
-    title: str | None
-    forgotten: bool
-    files: list[str]
 
 
 def load_named_items(conn: Connection, names: Iterable[str]) -> dict[str, NamedItem]:

@@ -10,9 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from claude_mem.domain.errors import OperationFailed
-from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
+from claude_mem.domain.memory_items import UNKNOWN_STATE, MemoryItem, MemoryState, Successor, ValidityChange
+from claude_mem.storage.sqlite.engine import (
+    Connection,
+    fetch_all,
+    fetch_one,
+    fetch_record,
+    fetch_records,
+    fetch_value,
+)
 from claude_mem.storage.sqlite.memory import anchors
-from claude_mem.storage.sqlite.memory.anchors import UNKNOWN_STATE
 from claude_mem.storage.sqlite.memory.observations import encode_json, get_memory, load_observations
 
 RECORD_BATCH = 500
@@ -59,7 +66,7 @@ def record_changes(conn: Connection, *, now: int) -> int:
         """,
         (ids,),
     )
-    states: dict[int, anchors.MemoryState] = {}
+    states: dict[int, MemoryState] = {}
     for root in {row["root"] for row in rows}:
         states |= anchors.load_states(conn, [row["id"] for row in rows if row["root"] == root], root)
     for row in rows:
@@ -69,7 +76,7 @@ def record_changes(conn: Connection, *, now: int) -> int:
     return len(queued)
 
 
-def _add_change(conn: Connection, row_id: int, state: anchors.MemoryState, *, head: str, now: int) -> None:
+def _add_change(conn: Connection, row_id: int, state: MemoryState, *, head: str, now: int) -> None:
     conn.execute("update validity_changes set latest = 0 where observation_id = ? and latest", (row_id,))
     conn.execute(
         "insert into validity_changes (observation_id, at, validity, superseded_by, head, commit_id)"
@@ -78,10 +85,11 @@ def _add_change(conn: Connection, row_id: int, state: anchors.MemoryState, *, he
     )
 
 
-def list_changes(conn: Connection, row_id: int) -> list[Row]:
+def list_changes(conn: Connection, row_id: int) -> list[ValidityChange]:
     """Return what was seen of an observation, the newest first, each with the title of the one that superseded it."""
-    return fetch_all(
+    return fetch_records(
         conn,
+        ValidityChange,
         """
         select v.at, v.validity, v.superseded_by, v.head, v.commit_id, n.title as successor
           from validity_changes v left join observations n on n.id = v.superseded_by and not n.forgotten
@@ -98,7 +106,7 @@ def list_changes(conn: Connection, row_id: int) -> list[Row]:
 
 def list_changed(
     conn: Connection, project_ids: Sequence[int] | None, validities: Sequence[str], *, limit: int, offset: int
-) -> list[Row]:
+) -> list[MemoryItem]:
     """Return the observations with one of these validities, the last changed first, each with the change (`changed_at`,
     `head`) and its successor. Those that were marked wrong are left out."""
     changes = fetch_all(
@@ -121,12 +129,20 @@ def list_changed(
     )
     rows = anchors.add_states(conn, load_observations(conn, [change["id"] for change in changes]))
     by_id = {change["id"]: change for change in changes}
-    return [{**row, **by_id[row["id"]], "successor": _find_successor(conn, row)} for row in rows]
+    for row in rows:
+        change = by_id[row["id"]]
+        row["changed_at"], row["head"], row["successor"] = (
+            change["changed_at"],
+            change["head"],
+            _find_successor(conn, row),
+        )
+    return rows
 
 
-def _find_successor(conn: Connection, row: Row) -> Row | None:
-    return fetch_one(
+def _find_successor(conn: Connection, row: MemoryItem) -> Successor | None:
+    return fetch_record(
         conn,
+        Successor,
         "select id, type, title, narrative, created_at from observations where id = ? and not forgotten",
         (row["superseded_by"],),
     )
@@ -149,7 +165,7 @@ def count_changed(conn: Connection, project_ids: Sequence[int] | None) -> dict[s
 # --- a person's word -------------------------------------------------------------------------------------------------
 
 
-def confirm(conn: Connection, row_id: int, *, now: int) -> Row:
+def confirm(conn: Connection, row_id: int, *, now: int) -> MemoryItem:
     """Record that a person says that an observation holds, and return it. It is injected again, and its code counts as
     seen: only when that changes again does the confirmation end. What had superseded it does not do so any more."""
     row = get_memory(conn, "observation", row_id)
@@ -171,7 +187,7 @@ def confirm(conn: Connection, row_id: int, *, now: int) -> Row:
     return _after_decision(conn, row_id, now=now)
 
 
-def withdraw_confirmation(conn: Connection, row_id: int, *, now: int) -> Row:
+def withdraw_confirmation(conn: Connection, row_id: int, *, now: int) -> MemoryItem:
     """Take a confirmation back and return the observation, superseded again if it was."""
     get_memory(conn, "observation", row_id)
     confirmation = fetch_one(
@@ -189,7 +205,7 @@ def withdraw_confirmation(conn: Connection, row_id: int, *, now: int) -> Row:
     return _after_decision(conn, row_id, now=now)
 
 
-def _after_decision(conn: Connection, row_id: int, *, now: int) -> Row:
+def _after_decision(conn: Connection, row_id: int, *, now: int) -> MemoryItem:
     queue(conn, [row_id])
     while record_changes(conn, now=now):
         pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import cast
 
 import msgspec
 from starlette.background import BackgroundTask
@@ -16,15 +17,15 @@ from claude_mem.agents import payload
 from claude_mem.agents.registry import get_agent
 from claude_mem.domain import ids
 from claude_mem.domain.errors import InvalidRequest
+from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.project_reports import Project
 from claude_mem.domain.records import SessionStarted
 from claude_mem.domain.text import make_storable
 from claude_mem.inject import brief
 from claude_mem.privacy import display
 from claude_mem.recall import rank, timeline
-from claude_mem.storage.sqlite.engine import Connection
-from claude_mem.storage.sqlite.memory import browse, projects
-from claude_mem.storage.sqlite.memory.search import DOCUMENT_KINDS, SearchFilter, complete_last_word
+from claude_mem.storage.base import Transaction
+from claude_mem.storage.records import DOCUMENT_KINDS, SearchFilter
 from claude_mem.system import project_folders, spool
 from claude_mem.system.failpoints import failpoint
 from claude_mem.worker.app import Service
@@ -40,7 +41,6 @@ from claude_mem.worker.http.schemas.context import (
     SHOW_TIMELINE,
     ContextAt,
     ContextAtQuery,
-    MemoryItem,
     PromptContext,
     PromptQuery,
     SearchQuery,
@@ -83,17 +83,17 @@ async def show_context_at_commit(service: Service, request: ContextAtQuery) -> C
 async def _find_requested_project(service: Service, cwd: str, name: str) -> Project:
     """Return the project of a folder, with the work tree of that folder as its root, or the project of a name."""
     if not cwd:
-        (project_id, *_) = await service.db.read(projects.list_project_ids_by_name, name) or [0]
-        return await service.db.read(projects.get_project, project_id)
+        (project_id, *_) = await service.db.read(lambda tx: tx.memory.list_project_ids_by_name(name)) or [0]
+        return await service.db.read(lambda tx: tx.memory.get_project(project_id))
     place = await project_folders.identify_project_in_thread(cwd, excluded=service.config.excluded_projects)
-    place_id = await service.db.read(projects.find_project_id, place)
-    project = await service.db.read(projects.get_project, place_id or 0)
+    place_id = await service.db.read(lambda tx: tx.memory.find_project_id(place))
+    project = await service.db.read(lambda tx: tx.memory.get_project(place_id or 0))
     return msgspec.structs.replace(project, root=place.root or project.root)
 
 
-def _gather_named(conn: Connection, names: list[str], *, limit: int) -> brief.ProjectMemory | None:
-    project_ids = [project_id for name in names for project_id in projects.list_project_ids_by_name(conn, name)]
-    return brief.gather_memory(conn, project_ids, limit=limit)
+def _gather_named(tx: Transaction, names: list[str], *, limit: int) -> brief.ProjectMemory | None:
+    project_ids = [project_id for name in names for project_id in tx.memory.list_project_ids_by_name(name)]
+    return brief.gather_memory(tx, project_ids, limit=limit)
 
 
 async def inject_at_start(service: Service, request: Request) -> Response:
@@ -179,7 +179,7 @@ async def search(service: Service, request: SearchQuery) -> Page[MemoryItem] | R
     await service.indexer.catch_up()
     text = request.query
     question = rank.SearchQuery(
-        text=await service.db.read(complete_last_word, text) if request.typing else text,
+        text=await service.db.read(lambda tx: tx.search.complete_last_word(text)) if request.typing else text,
         where=await service.db.read(_search_filter, request),
         limit=request.limit + 1,
         offset=request.offset,
@@ -189,8 +189,9 @@ async def search(service: Service, request: SearchQuery) -> Page[MemoryItem] | R
         groups = await rank.find_groups(service.db, service.indexer, question, request.group)
         if request.format == "text":
             return PlainTextResponse(rank.format_groups(groups[: request.limit]))
-        items = [group.as_item(request.group, explain=request.explain) for group in groups]
-        return page(items, offset=request.offset, limit=request.limit)
+        group_items = [group.as_item(request.group, explain=request.explain) for group in groups]
+        # An answer has one type in the OpenAPI document: that of a search that is not grouped.
+        return page(cast(list[MemoryItem], group_items), offset=request.offset, limit=request.limit)
     hits = await rank.find_marked_hits(service.db, service.indexer, question)
     if request.format == "text":
         return PlainTextResponse(rank.format_hits(hits[: request.limit]))
@@ -198,13 +199,13 @@ async def search(service: Service, request: SearchQuery) -> Page[MemoryItem] | R
     return page(items, offset=request.offset, limit=request.limit)
 
 
-def _search_filter(conn: Connection, request: SearchQuery) -> SearchFilter:
+def _search_filter(tx: Transaction, request: SearchQuery) -> SearchFilter:
     """Return the search filter of a request."""
     kinds = [_PLURALS.get(kind, kind) for kind in request.kind]
     if unknown := set(kinds) - set(DOCUMENT_KINDS):
         raise InvalidRequest(f"there is no kind {min(unknown)!r}", hint="use " + ", ".join(DOCUMENT_KINDS))
     return SearchFilter(
-        project_ids=_project_ids(conn, request.project, request.project_id),
+        project_ids=_project_ids(tx, request.project, request.project_id),
         kinds=tuple(kinds),
         types=request.obs_type,
         concepts=request.concepts,
@@ -217,18 +218,18 @@ def _search_filter(conn: Connection, request: SearchQuery) -> SearchFilter:
     )
 
 
-def _project_ids(conn: Connection, name: str, project_id: int) -> tuple[int, ...] | None:
+def _project_ids(tx: Transaction, name: str, project_id: int) -> tuple[int, ...] | None:
     """Return the project by id, or all projects of that name; None if neither is given."""
     if project_id:
         return (project_id,)
-    return tuple(projects.list_project_ids_by_name(conn, name)) if name else None
+    return tuple(tx.memory.list_project_ids_by_name(name)) if name else None
 
 
 async def show_timeline(service: Service, request: TimelineQuery) -> TimelinePage | Response:
     """Records around `anchor` (ID, S12, P12, date) or the best hit of `query`: `depth_before`, `depth_after`,
     `project`, `format`."""
     name = request.project
-    project_ids = await service.db.read(projects.list_project_ids_by_name, name) if name else None
+    project_ids = await service.db.read(lambda tx: tx.memory.list_project_ids_by_name(name)) if name else None
     center = await timeline.find_center(
         service.db,
         service.indexer,
@@ -237,7 +238,7 @@ async def show_timeline(service: Service, request: TimelineQuery) -> TimelinePag
         project_ids=project_ids,
     )
     rows = await service.db.read(
-        browse.list_timeline, center, before=request.before, after=request.after, project_ids=project_ids
+        lambda tx: tx.memory.list_timeline(center, before=request.before, after=request.after, project_ids=project_ids)
     )
     if request.format == "text":
         text = brief.format_timeline(rows, center, service.icons).rstrip("\n")

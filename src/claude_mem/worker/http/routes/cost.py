@@ -10,7 +10,6 @@ from claude_mem.curate import refine_on_demand
 from claude_mem.digest import refine
 from claude_mem.domain import ids
 from claude_mem.domain.reports import LedgerLine, TurnPreview
-from claude_mem.storage.sqlite.journal import ledger
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.endpoints import Page, page
 from claude_mem.worker.http.route import AnyRoute, Route
@@ -32,7 +31,7 @@ async def show_cost(service: Service, request: CostQuery) -> CostReport:
     """Requests to providers and their cost: `by` (day, month, project, model, session, verdict), `days`."""
     now = ids.now_ms()
     since = now - request.days * 86_400_000
-    items = await service.db.read(ledger.summarize_ledger, by=request.by, since=since)
+    items = await service.db.read(lambda tx: tx.journal.summarize_ledger(by=request.by, since=since))
     return CostReport(**asdict(await service.refiner.status(now)), items=items)
 
 
@@ -41,7 +40,7 @@ async def show_daily_cost(service: Service, request: DailyCostQuery) -> DailyCos
     now = ids.now_ms()
     today = refine.day_start(now)
     days = [today - timedelta(days=back) for back in range(request.days - 1, -1, -1)]
-    items = await service.db.read(ledger.list_daily_usage, by=request.by, since=refine.to_ms(days[0]))
+    items = await service.db.read(lambda tx: tx.journal.list_daily_usage(by=request.by, since=refine.to_ms(days[0])))
     state = await service.refiner.status(now)
     return DailyCost(**asdict(state), days=[f"{day:%Y-%m-%d}" for day in days], items=items)
 
@@ -49,7 +48,9 @@ async def show_daily_cost(service: Service, request: DailyCostQuery) -> DailyCos
 async def list_ledger(service: Service, request: LedgerQuery) -> Page[LedgerLine]:
     """`limit` (1–100), `offset`, `project` → `{items, hasMore, offset, limit}`, newest first."""
     rows = await service.db.read(
-        ledger.list_ledger_entries, limit=request.limit + 1, offset=request.offset, project=request.project
+        lambda tx: tx.journal.list_ledger_entries(
+            limit=request.limit + 1, offset=request.offset, project=request.project
+        )
     )
     return page(rows, offset=request.offset, limit=request.limit)
 

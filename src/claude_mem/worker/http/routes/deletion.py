@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from functools import partial
 
 from msgspec.structs import asdict
 
@@ -12,8 +11,7 @@ from claude_mem.curate.redaction import ScrubProgress
 from claude_mem.domain import ids
 from claude_mem.domain.reports import DeletionProgress
 from claude_mem.maintain import audit
-from claude_mem.storage.sqlite.deletion import scopes
-from claude_mem.storage.sqlite.deletion.scopes import DeletionScope
+from claude_mem.storage.records import DeletionScope
 from claude_mem.system import audit_log
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.endpoints import ById, NoFields
@@ -72,17 +70,17 @@ async def undo_deletion(service: Service, request: ById) -> DeletionUndone:
 
 
 async def _resolve_scope(service: Service, request: DeletionRequest) -> DeletionScope:
-    resolve = partial(
-        scopes.resolve_deletion_scope,
-        session=request.session,
-        project=request.project,
-        source=request.source,
-        matching=request.matching,
-        ids=tuple(dict.fromkeys(request.ids)),
-        before=request.before,
-        after=request.after,
+    return await service.db.read(
+        lambda tx: tx.deletions.resolve_deletion_scope(
+            session=request.session,
+            project=request.project,
+            source=request.source,
+            matching=request.matching,
+            ids=tuple(dict.fromkeys(request.ids)),
+            before=request.before,
+            after=request.after,
+        )
     )
-    return await service.db.read(resolve)
 
 
 # --- scrubbing -------------------------------------------------------------------------------------------------------

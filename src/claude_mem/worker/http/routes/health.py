@@ -33,7 +33,6 @@ from claude_mem.domain.errors import NotFound
 from claude_mem.domain.reports import BackupCheck, Finding
 from claude_mem.privacy import secret_rules
 from claude_mem.storage.sqlite import backup, repair
-from claude_mem.storage.sqlite.journal import events, job_details, notices
 from claude_mem.system import data_directory
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.endpoints import ById, NoFields
@@ -98,12 +97,12 @@ async def show_health(service: Service, _: NoFields, caller: Caller) -> HealthPa
         process=_describe_process(service, now),
         account=CheckedAccount(**asdict(account), adds_up=account.adds_up),
         spool=len(service.spool.pending()),
-        queue=await service.db.read(job_details.count_jobs_by_state),
-        jobs=await service.db.read(job_details.list_described_jobs),
+        queue=await service.db.read(lambda tx: tx.journal.count_jobs_by_state()),
+        jobs=await service.db.read(lambda tx: tx.journal.list_described_jobs()),
         aside=await _list_set_aside(service),
         backup=await _summarize_backups(service),
         damage=await asyncio.to_thread(_list_damage, config),
-        checks={name: await service.db.read(notices.find_check, name) for name in _CHECKS},
+        checks=await service.db.read(lambda tx: {name: tx.journal.find_check(name) for name in _CHECKS}),
         disk=await asyncio.to_thread(disk_usage, config, service.db.path),
         times=_summarize_times(service),
         refining=await service.refiner.status(now),
@@ -154,7 +153,7 @@ async def _list_set_aside(service: Service) -> SetAside:
     files = await asyncio.to_thread(lambda: list(_walk(service.spool.aside)))
     entries = [(name, size) for name, size in files if not name.startswith(".")]
     newest = sorted(entries, reverse=True)[:MAX_SET_ASIDE_SHOWN]
-    reasons = await service.db.read(events.get_receipt_rules, [name for name, _ in newest])
+    reasons = await service.db.read(lambda tx: tx.journal.get_receipt_rules([name for name, _ in newest]))
     return SetAside(
         count=len(entries),
         folder=str(service.spool.aside),
@@ -173,8 +172,8 @@ async def _summarize_backups(service: Service) -> BackupsState:
         count=len(files),
         size=sum(stat.st_size for _, stat in files),
         newest=newest and NewestBackup(name=newest[0], made_at=int(newest[1].st_mtime * 1000), size=newest[1].st_size),
-        drills=await service.db.read(notices.list_drills),
-        last=await service.db.read(notices.find_check, "backup"),
+        drills=await service.db.read(lambda tx: tx.journal.list_drills()),
+        last=await service.db.read(lambda tx: tx.journal.find_check("backup")),
     )
 
 
@@ -316,7 +315,7 @@ def _issue(level: Literal["bad", "warn"], text: str, hint: str) -> Issue:
 
 async def retry_job(service: Service, request: ById) -> Retried:
     """Retry one dead letter."""
-    await service.db.write(job_details.retry_dead_job, request.id, now=ids.now_ms())
+    await service.db.write(lambda tx: tx.journal.retry_dead_job(request.id, now=ids.now_ms()))
     await service.publish([])  # wakes every runner
     return Retried(request.id)
 
@@ -324,7 +323,7 @@ async def retry_job(service: Service, request: ById) -> Retried:
 async def drop_job(service: Service, request: ById) -> Dropped:
     """Drop a dead letter → `{dropped, means}`. The events set aside with it count as stored, and no memory is derived
     from them."""
-    means = await service.db.write(job_details.drop_dead_job, request.id, now=ids.now_ms())
+    means = await service.db.write(lambda tx: tx.journal.drop_dead_job(request.id, now=ids.now_ms()))
     await service.publish([])
     return Dropped(request.id, means)
 

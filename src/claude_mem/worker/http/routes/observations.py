@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from functools import partial
 from typing import Any
 
 from msgspec import UNSET, structs
@@ -12,21 +11,19 @@ from msgspec import UNSET, structs
 from claude_mem.curate.saving import classify_trust, sanitize_user_lines, sanitize_user_text
 from claude_mem.domain import ids, rules
 from claude_mem.domain.errors import InvalidRequest, OperationFailed
+from claude_mem.domain.memory_items import HistoryEntry, MemoryItem
 from claude_mem.domain.records import ObservationType
 from claude_mem.domain.text import first_sentence, iter_strings, map_strings
 from claude_mem.inject import brief
 from claude_mem.privacy import trust
 from claude_mem.privacy.trust import USER
 from claude_mem.recall import line_history, rank
-from claude_mem.storage.sqlite.engine import Connection
-from claude_mem.storage.sqlite.journal import events, turns
-from claude_mem.storage.sqlite.memory import anchors, edits, observations, projects, sessions, validity
-from claude_mem.storage.sqlite.memory.search import SearchFilter
+from claude_mem.storage.base import Transaction
+from claude_mem.storage.records import PERSON, SearchFilter
 from claude_mem.system import project_folders
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.endpoints import ById, Items, Page, page
 from claude_mem.worker.http.route import AnyRoute, Caller, Route
-from claude_mem.worker.http.schemas.context import MemoryItem
 from claude_mem.worker.http.schemas.observations import (
     APPROVE,
     APPROVE_SUMMARY,
@@ -120,9 +117,9 @@ async def _list_page(
     return page(rows, offset=request.offset, limit=request.limit)
 
 
-def _list_with_states(conn: Connection, /, *, kind: str, **options: Any) -> list[MemoryItem]:
-    rows = observations.list_memories(conn, kind=kind, **options)
-    return anchors.add_states(conn, rows) if kind == "observation" else rows
+def _list_with_states(tx: Transaction, /, *, kind: str, **options: Any) -> list[MemoryItem]:
+    rows = tx.memory.list_memories(kind=kind, **options)
+    return tx.memory.add_states(rows) if kind == "observation" else rows
 
 
 async def show_observation(service: Service, request: ById) -> MemoryItem:
@@ -140,9 +137,9 @@ async def show_prompt(service: Service, request: ById) -> MemoryItem:
     return await service.db.read(_get_with_state, "prompt", request.id)
 
 
-def _get_with_state(conn: Connection, kind: str, row_id: int) -> MemoryItem:
-    row = observations.get_memory(conn, kind, row_id)
-    return anchors.add_states(conn, [row])[0] if kind == "observation" else row
+def _get_with_state(tx: Transaction, kind: str, row_id: int) -> MemoryItem:
+    row = tx.memory.get_memory(kind, row_id)
+    return tx.memory.add_states([row])[0] if kind == "observation" else row
 
 
 async def show_session(service: Service, request: ById) -> SessionContent:
@@ -150,14 +147,14 @@ async def show_session(service: Service, request: ById) -> SessionContent:
     return await service.db.read(_session_content, request.id)
 
 
-def _session_content(conn: Connection, session_id: int) -> SessionContent:
+def _session_content(tx: Transaction, session_id: int) -> SessionContent:
     content = {
-        **structs.asdict(sessions.get_session_details(conn, session_id)),
-        "turns": turns.list_turns(conn, session_id),
-        "events": events.list_session_events(conn, session_id),
-        "prompts": observations.list_session_memories(conn, "prompt", session_id),
-        "observations": anchors.add_states(conn, observations.list_session_memories(conn, "observation", session_id)),
-        "summaries": observations.list_session_memories(conn, "summary", session_id),
+        **structs.asdict(tx.memory.get_session_details(session_id)),
+        "turns": tx.journal.list_turns(session_id),
+        "events": tx.journal.list_session_events(session_id),
+        "prompts": tx.memory.list_session_memories("prompt", session_id),
+        "observations": tx.memory.add_states(tx.memory.list_session_memories("observation", session_id)),
+        "summaries": tx.memory.list_session_memories("summary", session_id),
     }
     return SessionContent(**content)
 
@@ -167,8 +164,8 @@ async def get_observations(service: Service, request: Ids) -> Items[MemoryItem]:
     return Items(await service.db.read(_load_with_states, request.ids))
 
 
-def _load_with_states(conn: Connection, observation_ids: list[int]) -> list[MemoryItem]:
-    return anchors.add_states(conn, observations.load_observations(conn, observation_ids))
+def _load_with_states(tx: Transaction, observation_ids: list[int]) -> list[MemoryItem]:
+    return tx.memory.add_states(tx.memory.load_observations(observation_ids))
 
 
 async def explain_line(service: Service, request: LineQuery) -> LineHistory:
@@ -183,12 +180,15 @@ async def list_by_file(service: Service, request: ByFileQuery) -> Items[MemoryIt
     if not request.project_id and not name:
         raise InvalidRequest("`project` is missing", hint="/api/observations/by-file?project=NAME&path=src/x.py")
     if not request.project_id:
-        project_ids = await service.db.read(projects.list_project_ids_by_name, name)
+        project_ids = await service.db.read(lambda tx: tx.memory.list_project_ids_by_name(name))
     await service.indexer.catch_up()
     rows: list[MemoryItem] = []
     for project_id in project_ids:
-        rows += await service.db.read(observations.list_observations_by_file, project_id, request.path, limit=limit)
-    return Items(await service.db.read(anchors.add_states, rows[:limit]))
+        rows += await service.db.read(
+            lambda tx, project_id: tx.memory.list_observations_by_file(project_id, request.path, limit=limit),
+            project_id,
+        )
+    return Items(await service.db.read(lambda tx: tx.memory.add_states(rows[:limit])))
 
 
 async def save_memory(service: Service, request: SaveMemory, caller: Caller) -> MemorySaved:
@@ -228,26 +228,26 @@ async def change(service: Service, request: ChangeObservation, caller: Caller) -
     return await _publish_change(service, await service.db.write(_edit, request.id, fields, caller.by))
 
 
-def _edit(conn: Connection, observation_id: int, fields: MemoryItem, by: str) -> MemoryItem:
+def _edit(tx: Transaction, observation_id: int, fields: dict[str, Any], by: str) -> MemoryItem:
     """Apply an edit. An agent's edit is classified like a memory it saves.
 
     The agent's working directory is unknown here, so external text read in any project counts.
     """
     now, words = ids.now_ms(), "\n".join(iter_strings(list(fields.values())))
-    types = (fields.get("type"), observations.get_memory(conn, "observation", observation_id)["type"])
-    if by != edits.PERSON and ObservationType.RULE in types:
+    types = (fields.get("type"), tx.memory.get_memory("observation", observation_id)["type"])
+    if by != PERSON and ObservationType.RULE in types:
         raise OperationFailed("only the user can state or change a rule", hint="use the viewer: `claude-mem open`")
-    trust, why = (by, "") if by == edits.PERSON else classify_trust(conn, None, words, by, now=now)
-    return edits.edit_observation(conn, observation_id, fields, now=now, by=by, trust=trust, why=why)
+    trust, why = (by, "") if by == PERSON else classify_trust(tx, None, words, by, now=now)
+    return tx.memory.edit_observation(observation_id, fields, now=now, by=by, trust=trust, why=why)
 
 
-def _clean_edit(request: ChangeObservation, *, types: Collection[str]) -> MemoryItem:
+def _clean_edit(request: ChangeObservation, *, types: Collection[str]) -> dict[str, Any]:
     """Return the fields to change, without secrets and private parts."""
     values = {name: item for name, item in structs.asdict(request).items() if name != "id" and item is not UNSET}
     if "type" in values and values["type"] not in types:
         raise InvalidRequest(f"there is no type {values['type']!r}", hint="use one of " + ", ".join(types))
-    fields = {name: sanitize_user_lines(item) if isinstance(item, list) else item for name, item in values.items()}
-    fields = dict(map_strings(fields, sanitize_user_text))
+    lines = {name: sanitize_user_lines(item) if isinstance(item, list) else item for name, item in values.items()}
+    fields: dict[str, Any] = map_strings(lines, sanitize_user_text)
     if "title" in fields and not fields["title"].strip():
         raise InvalidRequest("the title is empty", hint="sessions are shown the title, so it needs one")
     return fields
@@ -264,7 +264,9 @@ async def unpin(service: Service, request: ById, caller: Caller) -> MemoryItem:
 
 
 async def _set_pinned(service: Service, request: ById, caller: Caller, *, pinned: bool) -> MemoryItem:
-    row = await service.db.write(edits.set_pinned, request.id, pinned=pinned, now=ids.now_ms(), by=caller.by)
+    row = await service.db.write(
+        lambda tx: tx.memory.set_pinned(request.id, pinned=pinned, now=ids.now_ms(), by=caller.by)
+    )
     return await _publish_change(service, row)
 
 
@@ -273,7 +275,7 @@ def judge(kind: str, verdict: str) -> Callable[[Service, ById, Caller], Awaitabl
 
     async def handler(service: Service, request: ById, caller: Caller) -> MemoryItem:
         caller.require_user()
-        row = await service.db.write(edits.set_verdict, kind, request.id, verdict, now=ids.now_ms())
+        row = await service.db.write(lambda tx: tx.memory.set_verdict(kind, request.id, verdict, now=ids.now_ms()))
         await service.recorder.record("judged", kind=kind, id=row["id"], verdict=verdict)
         return await _publish_change(service, row)
 
@@ -288,7 +290,7 @@ def judge(kind: str, verdict: str) -> Callable[[Service, ById, Caller], Awaitabl
 async def merge(service: Service, request: MergeObservations, caller: Caller) -> MemoryItem:
     """Merge other observations of the same project into this one: `{ids}`. Undo restores all of them."""
     caller.require_user()
-    row = await service.db.write(edits.merge_observations, request.id, request.ids, now=ids.now_ms())
+    row = await service.db.write(lambda tx: tx.memory.merge_observations(request.id, request.ids, now=ids.now_ms()))
     return await _publish_change(service, row)
 
 
@@ -296,7 +298,7 @@ async def undo(service: Service, request: ById, caller: Caller) -> Undone:
     """Undo the last edit, merge, verdict or deletion, within 30 days → `{undone, ids, observation}`."""
     result = await service.deletion_service.undo_one(request.id, by=caller.by)
     await service.recorder.record("undone", deed=result["undone"], ids=result["ids"])
-    row = await service.db.read(observations.get_memory, "observation", request.id)
+    row = await service.db.read(lambda tx: tx.memory.get_memory("observation", request.id))
     return Undone(**result, observation=await _publish_change(service, row))
 
 
@@ -324,32 +326,31 @@ async def preview_deletion(service: Service, request: ById) -> DeletionOfOne:
     return structs.replace(preview, goes=structs.replace(preview.goes, starts=folders), backups=backups)
 
 
-def _read_deletion_preview(conn: Connection, observation_id: int) -> DeletionOfOne:
-    deleted = edits.find_deleted_observation(conn, observation_id)
-    row = edits.find_deleted_content(conn, observation_id) if deleted else None
+def _read_deletion_preview(tx: Transaction, observation_id: int) -> DeletionOfOne:
+    deleted = tx.memory.find_deleted_observation(observation_id)
+    row = tx.memory.find_deleted_content(observation_id) if deleted else None
     if row is None:
-        row = observations.get_memory(conn, "observation", observation_id)
-    merged = edits.list_merged_into(conn, observation_id)
+        row = tx.memory.get_memory("observation", observation_id)
+    merged = tx.memory.list_merged_into(observation_id)
     dates = deleted or row
     return DeletionOfOne(
         id=observation_id,
         title=row["title"],
         forgotten=deleted is not None,
-        type=dates["type"],
+        type=dates["type"] or "",
         created_at=dates["created_at"],
         undo_until=dates.get("undo_until"),
-        project_id=edits.get_observation_project_id(conn, observation_id),
+        project_id=tx.memory.get_observation_project_id(observation_id),
         into=deleted["into_id"] if deleted else None,
         goes=GoesWithIt(
-            index=edits.count_index_entries(conn, observation_id),
-            history=len(edits.list_observation_history(conn, observation_id)),
+            index=tx.search.count_index_entries(observation_id),
+            history=len(tx.memory.list_observation_history(observation_id)),
             merged=merged,
             starts=[],
         ),
-        stays=edits.find_copies(
-            conn,
+        stays=tx.memory.find_copies(
             row,
-            turn_id=edits.find_observation_turn_id(conn, observation_id),
+            turn_id=tx.memory.find_observation_turn_id(observation_id),
             exclude_ids=[observation_id, *merged],
         ),
         backups=0,
@@ -365,15 +366,15 @@ async def _folders_injecting(service: Service, observation_id: int, project_id: 
     start = await asyncio.to_thread(brief.compose_brief, memory, budget_tokens=budget, icons=service.icons)
     if f"o{observation_id}" not in start.item_names:
         return []
-    return await service.db.read(projects.list_project_folders, project_id)
+    return await service.db.read(lambda tx: tx.memory.list_project_folders(project_id))
 
 
 # --- the page of one observation -------------------------------------------------------------------------------------
 
 
-async def show_history(service: Service, request: ById) -> Items[MemoryItem]:
+async def show_history(service: Service, request: ById) -> Items[HistoryEntry]:
     """Its changes, newest first → `{items}`, each with the values before it while they are kept."""
-    return Items(await service.db.read(edits.list_observation_history, request.id))
+    return Items(await service.db.read(lambda tx: tx.memory.list_observation_history(request.id)))
 
 
 async def show_page(service: Service, request: ById) -> ObservationPage:
@@ -383,22 +384,22 @@ async def show_page(service: Service, request: ById) -> ObservationPage:
 
 async def show_related(service: Service, request: ById) -> Items[MemoryItem]:
     """Related observations → `{items}`. A separate request, since a search takes longer than the rest of the page."""
-    observation = await service.db.read(observations.get_memory, "observation", request.id)
+    observation = await service.db.read(lambda tx: tx.memory.get_memory("observation", request.id))
     await service.indexer.catch_up()
     return Items(await _find_related(service, observation))
 
 
-def _read_page(conn: Connection, observation_id: int, *, types: list[str]) -> ObservationPage:
-    deleted = edits.find_deleted_observation(conn, observation_id)
-    row = deleted or _get_with_state(conn, "observation", observation_id)
-    needs_approval = not deleted and not observations.is_trusted_or_approved(row)
+def _read_page(tx: Transaction, observation_id: int, *, types: list[str]) -> ObservationPage:
+    deleted = tx.memory.find_deleted_observation(observation_id)
+    row = deleted or _get_with_state(tx, "observation", observation_id)
+    needs_approval = not deleted and not trust.is_trusted_or_approved(row)
     return ObservationPage(
         observation=row,
-        told=deleted is None and observations.is_injectable(row),
-        held=trust.reason_held(row["trust"], row["why"]) if needs_approval else "",
-        origin=edits.get_observation_origin(conn, observation_id),
-        history=edits.list_observation_history(conn, observation_id),
-        validity=[] if deleted else validity.list_changes(conn, observation_id),
+        told=deleted is None and trust.is_injectable(row),
+        held=trust.reason_held(row["trust"] or "", row["why"] or "") if needs_approval else "",
+        origin=tx.memory.get_observation_origin(observation_id),
+        history=tx.memory.list_observation_history(observation_id),
+        validity=[] if deleted else tx.memory.list_validity_changes(observation_id),
         types=types,
     )
 
@@ -408,10 +409,13 @@ async def _find_related(service: Service, observation: MemoryItem) -> list[Memor
     where = SearchFilter(project_ids=(observation["project_id"],), kinds=("observation",))
     question = rank.SearchQuery(text=observation["title"] or "", where=where, limit=MAX_RELATED + 1)
     hits = await rank.find_marked_hits(service.db, service.indexer, question) if question.text.strip() else []
-    similar = [{**hit.as_item(), "why": "words"} for hit in hits if hit.id != observation["id"]]
-    shared = await service.db.read(edits.list_observations_sharing_files, observation["id"], limit=MAX_RELATED)
-    shared = await service.db.read(anchors.add_states, shared)
-    sharing_files = [{**row, "why": "files"} for row in shared if row["id"] not in {item["id"] for item in similar}]
+    similar: list[MemoryItem] = [{**hit.as_item(), "why": "words"} for hit in hits if hit.id != observation["id"]]
+    shared = await service.db.read(
+        lambda tx: tx.memory.list_observations_sharing_files(observation["id"], limit=MAX_RELATED)
+    )
+    shared = await service.db.read(lambda tx: tx.memory.add_states(shared))
+    similar_ids = {item["id"] for item in similar}
+    sharing_files: list[MemoryItem] = [{**row, "why": "files"} for row in shared if row["id"] not in similar_ids]
     half = MAX_RELATED // 2
     return [*similar[: MAX_RELATED - min(half, len(sharing_files))], *sharing_files][:MAX_RELATED]
 
@@ -422,11 +426,11 @@ async def _find_related(service: Service, observation: MemoryItem) -> list[Memor
 async def show_approval_queue(service: Service, request: QueueQuery) -> ApprovalQueue:
     """The approval queue: `limit`, `offset` → `{items, hasMore, total, …}`."""
     limit, offset = request.limit, request.offset
-    rows = await service.db.read(edits.list_approval_queue, limit=limit + 1, offset=offset)
-    sources = await service.db.read(edits.count_approval_queue)
+    rows = await service.db.read(lambda tx: tx.memory.list_approval_queue(limit=limit + 1, offset=offset))
+    sources = await service.db.read(lambda tx: tx.memory.count_approval_queue())
     return ApprovalQueue(
         items=[
-            {**row, "why": trust.reason_held(row["trust"], row["why"]), "sources": _trustable_sources(row)}
+            {**row, "why": trust.reason_held(row["trust"] or "", row["why"] or ""), "sources": _trustable_sources(row)}
             for row in rows[:limit]
         ],
         has_more=len(rows) > limit,
@@ -439,16 +443,17 @@ async def show_approval_queue(service: Service, request: QueueQuery) -> Approval
 
 def _trustable_sources(row: MemoryItem) -> list[str]:
     """Return the sources the user could trust instead of approving this row; none if its text is suspect."""
-    return sorted(trust.parse_sources(row["why"])) if row["trust"] == trust.EXTERNAL else []
+    return sorted(trust.parse_sources(row["why"] or "")) if row["trust"] == trust.EXTERNAL else []
 
 
 async def judge_source(service: Service, request: JudgeSource, caller: Caller) -> Judged:
     """Approve or mark wrong everything pending from one source in one project: `{trust, project_id, verdict}`."""
     caller.require_user()
     trust, project_id, verdict = request.trust, request.project_id, request.verdict
-    find = partial(edits.list_approval_queue_ids, trust=trust, project_id=project_id, limit=JUDGE_BATCH)
     count = 0
-    while batch := await service.db.read(find):
+    while batch := await service.db.read(
+        lambda tx: tx.memory.list_approval_queue_ids(trust=trust, project_id=project_id, limit=JUDGE_BATCH)
+    ):
         await service.db.write(_judge_all, batch, verdict)
         count += len(batch)
     await service.recorder.record(
@@ -458,9 +463,9 @@ async def judge_source(service: Service, request: JudgeSource, caller: Caller) -
     return Judged(count)
 
 
-def _judge_all(conn: Connection, batch: Sequence[tuple[str, int]], verdict: str) -> None:
+def _judge_all(tx: Transaction, batch: Sequence[tuple[str, int]], verdict: str) -> None:
     for kind, item_id in batch:
-        edits.set_verdict(conn, kind, item_id, verdict, now=ids.now_ms())
+        tx.memory.set_verdict(kind, item_id, verdict, now=ids.now_ms())
 
 
 ROUTES: tuple[AnyRoute, ...] = (

@@ -9,6 +9,7 @@ import glob
 from collections.abc import Sequence
 from pathlib import PurePath
 
+from msgspec import UNSET
 from msgspec.structs import asdict
 
 from claude_mem.config import validate
@@ -18,8 +19,7 @@ from claude_mem.domain.project_reports import Project, TrustedSource
 from claude_mem.domain.text import MAX_TIME_MS, estimate_tokens
 from claude_mem.inject import brief, render
 from claude_mem.privacy import trust
-from claude_mem.storage.sqlite.engine import Connection
-from claude_mem.storage.sqlite.memory import browse, edits, observations, projects, trusted_sources
+from claude_mem.storage.base import Transaction
 from claude_mem.system import project_folders
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.endpoints import ById, Items, NoFields
@@ -82,9 +82,9 @@ _ALIAS_LABELS = {
 async def list_projects(service: Service, request: InFolder) -> ProjectList:
     """All projects with counts of sessions and observations. With a folder `cwd`, `here` is `{id, related}`: its
     project, and other projects with the `same` remote or first commit, each with the `command` that merges them."""
-    items = await service.db.read(projects.list_projects_with_counts)
+    items = await service.db.read(lambda tx: tx.memory.list_projects_with_counts())
     project = await _identify_project(service, request.cwd)
-    here = await service.db.read(projects.describe_project_here, project) if project else None
+    here = await service.db.read(lambda tx: tx.memory.describe_project_here(project)) if project else None
     return ProjectList(items=items, here=here)
 
 
@@ -105,17 +105,17 @@ async def show_project(service: Service, request: ById) -> ProjectPage:
     return ProjectPage(**asdict(project), switch=switch)
 
 
-def _read_project(conn: Connection, project_id: int, *, limit: int) -> ProjectContent:
-    project = projects.get_project(conn, project_id)
-    memory = brief.gather_memory(conn, [project_id], limit=limit)
+def _read_project(tx: Transaction, project_id: int, *, limit: int) -> ProjectContent:
+    project = tx.memory.get_project(project_id)
+    memory = brief.gather_memory(tx, [project_id], limit=limit)
     return ProjectContent(
         **asdict(project),
-        **asdict(browse.get_project_totals(conn, project_id)),
-        aliases=[_describe_alias(identity) for identity in projects.list_project_aliases(conn, project_id)],
-        folders=projects.list_project_folders(conn, project_id),
+        **asdict(tx.memory.get_project_totals(project_id)),
+        aliases=[_describe_alias(identity) for identity in tx.memory.list_project_aliases(project_id)],
+        folders=tx.memory.list_project_folders(project_id),
         open=list(memory.open) if memory else [],
         last_summary=memory.summary if memory else None,
-        related=projects.list_related_projects(conn, project_id),
+        related=tx.memory.list_related_projects(project_id),
     )
 
 
@@ -134,14 +134,14 @@ async def list_files(service: Service, request: FilesQuery) -> Files:
     if under and not under.endswith("/"):
         raise InvalidRequest("`under` must be a folder", hint="end it with a slash: src/")
     await service.indexer.catch_up()
-    await service.db.read(projects.get_project, project_id)
-    return Files(items=await service.db.read(browse.list_known_files, project_id, under), under=under)
+    await service.db.read(lambda tx: tx.memory.get_project(project_id))
+    return Files(items=await service.db.read(lambda tx: tx.memory.list_known_files(project_id, under)), under=under)
 
 
 async def list_days(service: Service, request: DaysQuery) -> Days:
     """Counts of observations, sessions and turns for each local day of a `year` (default: the current one)."""
-    await service.db.read(projects.get_project, request.id)
-    items = await service.db.read(browse.list_active_days, request.id, request.year)
+    await service.db.read(lambda tx: tx.memory.get_project(request.id))
+    items = await service.db.read(lambda tx: tx.memory.list_active_days(request.id, request.year))
     return Days(items=items, year=request.year)
 
 
@@ -151,9 +151,9 @@ async def list_session_lanes(service: Service, request: LanesQuery) -> Lanes:
     limit, until, since = request.limit, request.to or MAX_TIME_MS, request.from_
     if since is None:
         since = min(until, ids.now_ms()) - 30 * _DAY
-    await service.db.read(projects.get_project, request.id)
+    await service.db.read(lambda tx: tx.memory.get_project(request.id))
     query = {"since": since, "until": until, "limit": limit + 1, "offset": request.offset}
-    rows = await service.db.read(browse.list_sessions_in_range, request.id, **query)
+    rows = await service.db.read(lambda tx: tx.memory.list_sessions_in_range(request.id, **query))
     return Lanes(
         items=rows[:limit],
         has_more=len(rows) > limit,
@@ -172,7 +172,7 @@ async def rename(service: Service, request: Rename) -> Project:
     name = request.name.strip()
     if len(name) > 100 or not name.isprintable():
         raise InvalidRequest("the name is invalid", hint="use one line of at most 100 characters")
-    project = await service.db.write(projects.rename_project, request.id, name)
+    project = await service.db.write(lambda tx: tx.memory.rename_project(request.id, name))
     await service.enqueue_renders([project.id])
     return project
 
@@ -184,7 +184,7 @@ async def merge(service: Service, request: MergeProjects) -> Merge:
         raise InvalidRequest("`into` or `from` is missing", hint='send {"into": ID} or {"from": ID}')
     source, target = (request.id, request.into) if request.into else (request.from_ or 0, request.id)
     if request.dry_run:
-        plan = await service.db.read(projects.preview_project_merge, source, target)
+        plan = await service.db.read(lambda tx: tx.memory.preview_project_merge(source, target))
     else:
         plan = await service.merge_projects(source, target)
     return Merge(**asdict(plan), dry_run=request.dry_run)
@@ -276,10 +276,10 @@ async def preview_context(service: Service, request: ContextQuery) -> NextContex
     )
 
 
-def _read_folders(conn: Connection, project_id: int) -> tuple[Project, list[str]]:
+def _read_folders(tx: Transaction, project_id: int) -> tuple[Project, list[str]]:
     """Return a project and its folders."""
-    project = projects.get_project(conn, project_id)
-    return project, _distinct_folders(project.root, projects.list_project_folders(conn, project_id))
+    project = tx.memory.get_project(project_id)
+    return project, _distinct_folders(project.root, tx.memory.list_project_folders(project_id))
 
 
 def _trial_value(name: str, trial: int | None, stored: int) -> int:
@@ -287,18 +287,19 @@ def _trial_value(name: str, trial: int | None, stored: int) -> int:
     return stored if trial is None else int(validate(name, trial, "this value"))
 
 
-def _read_injected_items(conn: Connection, injection_ids: Sequence[str]) -> list[ToldItem]:
+def _read_injected_items(tx: Transaction, injection_ids: Sequence[str]) -> list[ToldItem]:
     """Return the rows behind the ids of an injection: `o12` is an observation, `s5` a summary."""
     observation_ids = [int(name[1:]) for name in injection_ids if name.startswith("o")]
     items = [
         ToldItem(kind="observation", id=row["id"], title=row["title"])
-        for row in observations.load_observations(conn, observation_ids)
+        for row in tx.memory.load_observations(observation_ids)
     ]
     for name in injection_ids:
         if name.startswith("s"):
-            row = observations.get_memory(conn, "summary", int(name[1:]))
+            row = tx.memory.get_memory("summary", int(name[1:]))
             title = row["completed"] or row["request"]
-            items.append(ToldItem(kind="summary", id=row["id"], title=title, session_id=row["session_id"]))
+            session_id = row["session_id"] or UNSET
+            items.append(ToldItem(kind="summary", id=row["id"], title=title, session_id=session_id))
     return items
 
 
@@ -307,7 +308,7 @@ def _read_injected_items(conn: Connection, injection_ids: Sequence[str]) -> list
 
 async def list_trusted(service: Service, _: NoFields) -> Items[TrustedSource]:
     """The trusted sources → `{items}`, each with its project."""
-    return Items(await service.db.read(trusted_sources.list_trusted_sources))
+    return Items(await service.db.read(lambda tx: tx.journal.list_trusted_sources()))
 
 
 async def trust_source(service: Service, request: TrustRequest, caller: Caller) -> SourceTrusted:
@@ -321,20 +322,20 @@ async def trust_source(service: Service, request: TrustRequest, caller: Caller) 
     return result
 
 
-def _trust_source(conn: Connection, project_id: int, text: str) -> SourceTrusted:
-    projects.get_project(conn, project_id)
-    source, now = _canonical_source(conn, project_id, trust.normalize_source(text)), ids.now_ms()
-    trusted_sources.add_trusted_source(conn, project_id, source, now=now)
-    waiting = trusted_sources.list_approvable_items(conn, project_id)
+def _trust_source(tx: Transaction, project_id: int, text: str) -> SourceTrusted:
+    tx.memory.get_project(project_id)
+    source, now = _canonical_source(tx, project_id, trust.normalize_source(text)), ids.now_ms()
+    tx.journal.add_trusted_source(project_id, source, now=now)
+    waiting = tx.journal.list_approvable_items(project_id)
     for kind, row_id in waiting:
-        edits.set_verdict(conn, kind, row_id, "approved", now=now)
+        tx.memory.set_verdict(kind, row_id, "approved", now=now)
     return SourceTrusted(project_id=project_id, source=source, approved=len(waiting))
 
 
-def _canonical_source(conn: Connection, project_id: int, source: str) -> str:
+def _canonical_source(tx: Transaction, project_id: int, source: str) -> str:
     """Return `linear (MCP)` for `linear` if memories from that MCP server wait for approval."""
     server = f"{source} (MCP)"
-    waiting = trusted_sources.list_pending_sources(conn, project_id)
+    waiting = tx.journal.list_pending_sources(project_id)
     return server if source not in waiting and server in waiting else source
 
 
@@ -342,7 +343,7 @@ async def distrust_source(service: Service, request: DistrustRequest, caller: Ca
     """Stop trusting a source: `?project_id=&source=`. What was approved stays approved."""
     caller.require_user()
     source = trust.normalize_source(request.source.strip())
-    await service.db.write(trusted_sources.remove_trusted_source, request.project_id, source)
+    await service.db.write(lambda tx: tx.journal.remove_trusted_source(request.project_id, source))
     await service.recorder.record("distrusted", project=request.project_id, source=source)
     return SourceDistrusted(project_id=request.project_id, source=source)
 

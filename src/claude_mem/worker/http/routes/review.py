@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from claude_mem.domain import ids
 from claude_mem.domain.errors import InvalidRequest
+from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.validity import TO_REVIEW
 from claude_mem.inject import freshness
-from claude_mem.storage.sqlite.memory import observations, projects, validity
 from claude_mem.system import project_folders
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.endpoints import ById
 from claude_mem.worker.http.route import AnyRoute, Caller, Route
-from claude_mem.worker.http.schemas.context import MemoryItem
 from claude_mem.worker.http.schemas.review import (
     KEEP,
     LIST_CHANGED,
@@ -31,8 +30,10 @@ async def list_changed(service: Service, request: ReviewQuery) -> ReviewPage:
     limit, offset = request.limit, request.offset
     project_ids = await _find_projects(service, request)
     validities = request.validity or TO_REVIEW
-    rows = await service.db.read(validity.list_changed, project_ids, validities, limit=limit + 1, offset=offset)
-    counts = await service.db.read(validity.count_changed, project_ids)
+    rows = await service.db.read(
+        lambda tx: tx.memory.list_changed_observations(project_ids, validities, limit=limit + 1, offset=offset)
+    )
+    counts = await service.db.read(lambda tx: tx.memory.count_changed_observations(project_ids))
     return ReviewPage(items=rows[:limit], counts=counts, has_more=len(rows) > limit, offset=offset, limit=limit)
 
 
@@ -43,7 +44,7 @@ async def look_again(service: Service, request: ReviewedProject) -> LookedAgain:
         raise InvalidRequest("`project`, `project_id` or `cwd` is missing", hint="look at one project at a time")
     changed = 0
     for project_id in project_ids:
-        project = await service.db.read(projects.get_project, project_id)
+        project = await service.db.read(lambda tx, project_id: tx.memory.get_project(project_id), project_id)
         changed += await freshness.refresh_project(service.db, project_id, project.root or "")
     return LookedAgain(changed)
 
@@ -53,11 +54,11 @@ async def _find_projects(service: Service, request: ReviewedProject) -> list[int
     if request.project_id:
         return [request.project_id]
     if request.project:
-        return await service.db.read(projects.list_project_ids_by_name, request.project)
+        return await service.db.read(lambda tx: tx.memory.list_project_ids_by_name(request.project))
     if not request.cwd:
         return None
     folder = await project_folders.identify_project_in_thread(request.cwd, excluded=service.config.excluded_projects)
-    project_id = await service.db.read(projects.find_project_id, folder)
+    project_id = await service.db.read(lambda tx: tx.memory.find_project_id(folder))
     return [project_id] if project_id else []
 
 
@@ -65,18 +66,18 @@ async def keep(service: Service, request: ById, caller: Caller) -> MemoryItem:
     """Record that a person says that a memory holds: it is injected again until its code changes again, and nothing
     supersedes it."""
     caller.require_user()
-    before = await service.db.read(observations.get_memory, "observation", request.id)
-    project = await service.db.read(projects.get_project, before["project_id"])
+    before = await service.db.read(lambda tx: tx.memory.get_memory("observation", request.id))
+    project = await service.db.read(lambda tx: tx.memory.get_project(before["project_id"]))
     # What is confirmed is the code as it is now; of a superseded observation it was not looked at any more.
     await freshness.refresh_observations(service.db, project.id, project.root or "", [request.id])
-    row = await service.db.write(validity.confirm, request.id, now=ids.now_ms())
+    row = await service.db.write(lambda tx: tx.memory.confirm_observation(request.id, now=ids.now_ms()))
     return await _publish(service, row, "kept")
 
 
 async def withdraw_keep(service: Service, request: ById, caller: Caller) -> MemoryItem:
     """Take back that a person said that a memory holds."""
     caller.require_user()
-    row = await service.db.write(validity.withdraw_confirmation, request.id, now=ids.now_ms())
+    row = await service.db.write(lambda tx: tx.memory.withdraw_confirmation(request.id, now=ids.now_ms()))
     return await _publish(service, row, "not kept")
 
 

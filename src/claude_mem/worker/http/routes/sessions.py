@@ -16,9 +16,7 @@ from claude_mem.domain.records import Job, Status, StreamEvent
 from claude_mem.domain.session_reports import SessionDetails, Story
 from claude_mem.privacy import tags
 from claude_mem.recall import story
-from claude_mem.storage.sqlite.engine import Connection
-from claude_mem.storage.sqlite.journal import events, turns
-from claude_mem.storage.sqlite.memory import browse, sessions, stories
+from claude_mem.storage.base import Transaction
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.endpoints import ById, NoFields, Page, page
 from claude_mem.worker.http.route import AnyRoute, Route
@@ -68,12 +66,13 @@ INIT_SECONDS = 2.0  # that the response to a prompt waits for its receipt
 async def list_sessions(service: Service, request: SessionsQuery) -> Page[SessionDetails]:
     """`limit` (1–100), `offset`, `project` (name), `project_id`, `host` → `{items, hasMore, …}`, newest first."""
     rows = await service.db.read(
-        sessions.list_sessions_with_counts,
-        limit=request.limit + 1,
-        offset=request.offset,
-        project=request.project,
-        project_id=request.project_id,
-        host=request.host,
+        lambda tx: tx.memory.list_sessions_with_counts(
+            limit=request.limit + 1,
+            offset=request.offset,
+            project=request.project,
+            project_id=request.project_id,
+            host=request.host,
+        ),
     )
     return page(rows, offset=request.offset, limit=request.limit)
 
@@ -86,8 +85,10 @@ async def show_story(service: Service, request: StoryQuery) -> Story:
 async def show_events(service: Service, request: EventsQuery) -> EventsPage:
     """Stored events of a session or of its turn number `turn`: `from`, `limit` (1–200)."""
     start, limit = request.from_, request.limit
-    session = await service.db.read(sessions.get_session, request.id)
-    rows = await service.db.read(stories.list_raw_events, session.id, number=request.turn, start=start, limit=limit + 1)
+    session = await service.db.read(lambda tx: tx.memory.get_session(request.id))
+    rows = await service.db.read(
+        lambda tx: tx.journal.list_raw_events(session.id, number=request.turn, start=start, limit=limit + 1)
+    )
     return EventsPage(items=rows[:limit], has_more=len(rows) > limit, from_=start, limit=limit)
 
 
@@ -97,12 +98,12 @@ async def show_activity(service: Service, _: NoFields) -> Activity:
     return await service.db.read(_read_activity, service.running_jobs, spool=spool, now=ids.now_ms())
 
 
-def _read_activity(conn: Connection, running: list[Job], *, spool: int, now: int) -> Activity:
-    kinds = browse.count_jobs_by_kind(conn)
+def _read_activity(tx: Transaction, running: list[Job], *, spool: int, now: int) -> Activity:
+    kinds = tx.journal.count_jobs_by_kind()
     return Activity(
         at=now,
-        sessions=browse.list_active_sessions(conn, now=now),
-        working=browse.describe_running_jobs(conn, running),
+        sessions=tx.journal.list_active_sessions(now=now),
+        working=tx.journal.describe_running_jobs(running),
         queue=QueueState(
             waiting=sum(kind.waiting for kind in kinds),
             retrying=sum(kind.retrying for kind in kinds),
@@ -110,9 +111,9 @@ def _read_activity(conn: Connection, running: list[Job], *, spool: int, now: int
             running=len(running),
             kinds=kinds,
         ),
-        troubles=browse.list_retrying_jobs(conn),
-        set_aside=browse.count_set_aside_events(conn),
-        backfill=browse.get_backfill_activity(conn),
+        troubles=tx.journal.list_retrying_jobs(),
+        set_aside=tx.journal.count_set_aside_events(),
+        backfill=tx.journal.get_backfill_activity(),
         spool=spool,
     )
 
@@ -139,7 +140,7 @@ def _place(request: Reported) -> _Place:
 
 
 async def _find_place(service: Service, request: ReportedById) -> _Place:
-    session = await service.db.read(sessions.get_session, request.id)
+    session = await service.db.read(lambda tx: tx.memory.get_session(request.id))
     return _Place(session.content_session_id, session.host, request.cwd, request.project)
 
 
@@ -164,7 +165,7 @@ async def init(service: Service, request: ReportedPrompt) -> PromptReceived:
 async def _init(service: Service, prompt: str, place: _Place) -> PromptReceived:
     event_id = await _spool_event(service, "new", "UserPromptSubmit", place, prompt=prompt)
     receipt = await service.wait_for_receipt(event_id, INIT_SECONDS)
-    session = await service.db.read(sessions.find_session, place.host, place.session)
+    session = await service.db.read(lambda tx: tx.memory.find_session(place.host, place.session))
     skipped = receipt is not None and receipt.what != "stored"
     return PromptReceived(
         session_id=session.id if session else None,
@@ -246,8 +247,8 @@ async def summarize_by_id(service: Service, request: StopById) -> Queued:
 
 async def session_status(service: Service, request: ById) -> SessionStatus:
     """The state of a session and the number of its pending events and turns."""
-    session = await service.db.read(sessions.get_session_details, request.id)
-    undigested = await service.db.read(turns.list_undigested_turns, session.id)
+    session = await service.db.read(lambda tx: tx.memory.get_session_details(request.id))
+    undigested = await service.db.read(lambda tx: tx.journal.list_undigested_turns(session.id))
     return SessionStatus(
         **structs.asdict(session),
         session_id=session.id,
@@ -265,13 +266,13 @@ async def delete_session(service: Service, request: ById) -> SessionFailed:
     return SessionFailed(status="failed", session_id=request.id, kept=True)
 
 
-def _mark_failed(conn: Connection, session_id: int) -> None:
-    sessions.get_session(conn, session_id)
+def _mark_failed(tx: Transaction, session_id: int) -> None:
+    tx.memory.get_session(session_id)
     now = ids.now_ms()
-    at = turns.clamp_to_last_event(conn, session_id, now)
-    turns.close_open_turns(conn, session_id, by="deleted", at=at)
-    sessions.set_session_status(conn, session_id, Status.FAILED, at=at)
-    enqueue_reconcile(conn, session_id, events.get_newest_seq(conn, session_id), now=now)
+    at = tx.journal.clamp_to_last_event(session_id, now)
+    tx.journal.close_open_turns(session_id, by="deleted", at=at)
+    tx.memory.set_session_status(session_id, Status.FAILED, at=at)
+    enqueue_reconcile(tx, session_id, tx.journal.get_newest_seq(session_id), now=now)
 
 
 ROUTES: tuple[AnyRoute, ...] = (

@@ -12,16 +12,8 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from claude_mem import __version__, hook
 from claude_mem.domain import ids
 from claude_mem.domain.text import parse_time
-from claude_mem.storage.sqlite.engine import Connection
-from claude_mem.storage.sqlite.journal import accounting, jobs, reprocessing
-from claude_mem.storage.sqlite.memory.observations import count_observations, count_observations_since
-from claude_mem.storage.sqlite.memory.projects import find_project_id
-from claude_mem.storage.sqlite.memory.search import (
-    SearchFilter,
-    count_documents_in_scope,
-    has_index_queue,
-    queue_full_reindex,
-)
+from claude_mem.storage.base import Transaction
+from claude_mem.storage.records import SearchFilter
 from claude_mem.system import project_folders
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.endpoints import NoFields
@@ -66,7 +58,7 @@ async def show_status(service: Service, _: NoFields, caller: Caller) -> WorkerSt
         started_at=service.started_at,
         uptime_ms=ids.now_ms() - service.started_at,
         listeners=service.stream.listeners,
-        to_rewrite=await service.db.read(reprocessing.count_outdated_turns),
+        to_rewrite=await service.db.read(lambda tx: tx.journal.count_outdated_turns()),
         audit=service.self_check.state(),
         door=[alert.text for alert in caller.browser_sessions.alerts],
     )
@@ -92,7 +84,7 @@ async def show_stats(service: Service, _: NoFields) -> Stats:
     size = service.db.path.stat().st_size
     return Stats(
         worker=WorkerProcess(version=__version__, uptime_ms=ids.now_ms() - service.started_at, pid=os.getpid()),
-        database=DatabaseCounts(**asdict(await service.db.read(accounting.count_all_rows)), size=size),
+        database=DatabaseCounts(**asdict(await service.db.read(lambda tx: tx.journal.count_all_rows())), size=size),
         events=await service.event_account(),
         index=await service.indexer.counts(),
     )
@@ -110,12 +102,12 @@ async def show_line(service: Service, request: InFolder) -> LineCounts:
     return LineCounts(known=in_project, today=today, all=in_all, queued=account.queued, set_aside=account.set_aside)
 
 
-def _count_for_line(conn: Connection, project: project_folders.ResolvedProject | None) -> tuple[int, int, int]:
+def _count_for_line(tx: Transaction, project: project_folders.ResolvedProject | None) -> tuple[int, int, int]:
     """Return the number of memories in the project, of those made today, and of all."""
     midnight = parse_time(date.today().isoformat()) or 0
-    project_id = find_project_id(conn, project) if project else None
-    in_project, today = count_observations_since(conn, project_id, midnight) if project_id else (0, 0)
-    return in_project, today, count_observations(conn)
+    project_id = tx.memory.find_project_id(project) if project else None
+    in_project, today = tx.memory.count_observations_since(project_id, midnight) if project_id else (0, 0)
+    return in_project, today, tx.memory.count_observations()
 
 
 # --- index and job queue ---------------------------------------------------------------------------------------------
@@ -123,15 +115,19 @@ def _count_for_line(conn: Connection, project: project_folders.ResolvedProject |
 
 async def show_index(service: Service, _: NoFields) -> IndexProgress:
     """Progress of the index: `stale` rows without words, `vectors` of about `embeddable`, `busy` until complete."""
-    waiting = await service.db.read(has_index_queue)  # first: rows indexed by now are counted as owed below
+    waiting = await service.db.read(
+        lambda tx: tx.search.has_index_queue()
+    )  # first: rows indexed by now are counted as owed below
     state = await service.indexer.counts()
-    embeddable = await service.db.read(count_documents_in_scope, SearchFilter(kinds=("observation", "turn")))
+    embeddable = await service.db.read(
+        lambda tx: tx.search.count_documents_in_scope(SearchFilter(kinds=("observation", "turn")))
+    )
     return IndexProgress(**asdict(state), embeddable=max(embeddable, state.vectors), busy=waiting or state.owed)
 
 
 async def reindex(service: Service, request: NoFields) -> IndexProgress:
     """Rebuild words and vectors from the rows, in the background; GET /api/index shows the progress."""
-    await service.db.write(queue_full_reindex)
+    await service.db.write(lambda tx: tx.search.queue_full_reindex())
     service.index_wake.set()
     return await show_index(service, request)
 
@@ -141,14 +137,14 @@ async def show_queue(service: Service, _: NoFields) -> Queue:
     return Queue(
         **asdict(await service.event_account()),
         spool=len(service.spool.pending()),
-        waiting=await service.db.read(jobs.count_urgent_jobs),
-        jobs=await service.db.read(jobs.list_jobs),
+        waiting=await service.db.read(lambda tx: tx.journal.count_urgent_jobs()),
+        jobs=await service.db.read(lambda tx: tx.journal.list_jobs()),
     )
 
 
 async def retry_all(service: Service, _: NoFields) -> Retried:
     """Retry all dead letters."""
-    count = await service.db.write(jobs.retry_dead_jobs, now=ids.now_ms())
+    count = await service.db.write(lambda tx: tx.journal.retry_dead_jobs(now=ids.now_ms()))
     await service.publish([])  # wakes every runner: the jobs may be of any kind
     return Retried(count)
 

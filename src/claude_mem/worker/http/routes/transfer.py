@@ -9,13 +9,13 @@ from pathlib import Path
 from msgspec.structs import asdict
 from starlette.responses import Response, StreamingResponse
 
+from claude_mem.capture.backfill import stat_transcripts
 from claude_mem.curate import refine_on_demand, reprocess
 from claude_mem.domain import ids
 from claude_mem.domain.errors import InvalidRequest, NotFound
 from claude_mem.domain.reports import BackfillProgress, BackupCopy, ReprocessProgress, TurnsQueued
+from claude_mem.storage.journal_records import ReprocessFilter
 from claude_mem.storage.sqlite import backup
-from claude_mem.storage.sqlite.journal import backfills, imports, notices, reprocessing
-from claude_mem.storage.sqlite.memory import projects
 from claude_mem.system import project_folders
 from claude_mem.transfer import export, import_
 from claude_mem.worker.app import Service
@@ -70,18 +70,18 @@ async def start_backfill(service: Service, request: BackfillRequest) -> Backfill
 
 async def show_backfill(service: Service, _: NoFields) -> BackfillProgress:
     """Progress of the latest back-fill: files, bytes, counts of `new` rows, whether it is `busy`, and errors."""
-    return await service.db.read(backfills.get_backfill_progress)
+    return await service.db.read(lambda tx: tx.journal.get_backfill_progress())
 
 
 async def cancel_backfill(service: Service, _: NoFields) -> Cancelled:
     """Cancel: skip files that have not been started. Started files are finished."""
-    return Cancelled(await service.db.write(backfills.cancel_unread_transcripts))
+    return Cancelled(await service.db.write(lambda tx: tx.journal.cancel_unread_transcripts()))
 
 
 async def list_unchanged(service: Service, request: TranscriptPaths) -> Unchanged:
     """List which of these files (`{paths}`) were read before and have not changed."""
-    files = list(backfills.stat_transcripts(Path(path) for path in request.paths))
-    return Unchanged(await service.db.read(backfills.list_unchanged_transcripts, files))
+    files = list(stat_transcripts(Path(path) for path in request.paths))
+    return Unchanged(await service.db.read(lambda tx: tx.journal.list_unchanged_transcripts(files)))
 
 
 async def refine_backfill(service: Service, request: RefineBackfill) -> TurnsQueued:
@@ -108,9 +108,9 @@ async def start_reprocess(service: Service, request: ReprocessRequest) -> Reproc
     return ReprocessQueued(**asdict(counts), asked=job_count)
 
 
-async def _reprocess_selection(service: Service, request: ReprocessQuery) -> reprocessing.ReprocessFilter:
+async def _reprocess_selection(service: Service, request: ReprocessQuery) -> ReprocessFilter:
     project_ids = await _project_ids(service, request.project, request.cwd)
-    return reprocessing.ReprocessFilter(project_ids=project_ids, since=request.since)
+    return ReprocessFilter(project_ids=project_ids, since=request.since)
 
 
 async def _project_ids(service: Service, name: str, cwd: str) -> tuple[int, ...] | None:
@@ -118,10 +118,10 @@ async def _project_ids(service: Service, name: str, cwd: str) -> tuple[int, ...]
     if not name and not cwd:
         return None
     if name:
-        project_ids = await service.db.read(projects.list_project_ids_by_name, name)
+        project_ids = await service.db.read(lambda tx: tx.memory.list_project_ids_by_name(name))
     else:
         place = await project_folders.identify_project_in_thread(cwd, excluded=service.config.excluded_projects)
-        project_id = await service.db.read(projects.find_project_id, place)
+        project_id = await service.db.read(lambda tx: tx.memory.find_project_id(place))
         project_ids = [project_id] if project_id else []
     if not project_ids:
         raise NotFound(f"there is no project {name or cwd!r}", hint="`claude-mem list projects` shows the projects")
@@ -131,7 +131,7 @@ async def _project_ids(service: Service, name: str, cwd: str) -> tuple[int, ...]
 async def show_reprocess(service: Service, request: ReprocessQuery) -> ReprocessProgress:
     """Progress of reprocessing for the same `project` or `cwd` and `since`: turns `left` and `failed`."""
     selection = await _reprocess_selection(service, request)
-    return await service.db.read(reprocessing.get_reprocess_progress, selection)
+    return await service.db.read(lambda tx: tx.journal.get_reprocess_progress(selection))
 
 
 # --- export, import and backup ---------------------------------------------------------------------------------------
@@ -158,13 +158,14 @@ async def start_import(service: Service, request: ImportRequest) -> ImportStarte
         raise NotFound(f"there is no file {path}", hint="give the absolute path of a file on this machine")
     source = await asyncio.to_thread(import_.detect_source, path)
     import_id = await service.db.write(
-        imports.create_import,
-        path,
-        source=source,
-        project=request.project,
-        untrusted=request.untrusted,
-        dry_run=request.dry_run,
-        now=ids.now_ms(),
+        lambda tx: tx.journal.create_import(
+            path,
+            source=source,
+            project=request.project,
+            untrusted=request.untrusted,
+            dry_run=request.dry_run,
+            now=ids.now_ms(),
+        ),
     )
     service.runner.wake.set()
     await service.recorder.record("imported", number=import_id, source=source, untrusted=request.untrusted)
@@ -173,14 +174,16 @@ async def start_import(service: Service, request: ImportRequest) -> ImportStarte
 
 async def show_import(service: Service, request: ById) -> ImportStatus:
     """Progress or result of an import."""
-    import_ = await service.db.read(imports.get_import, request.id)
-    failure = await service.db.read(imports.find_import_error, import_.id) if import_.ended_at is None else None
+    import_ = await service.db.read(lambda tx: tx.journal.get_import(request.id))
+    failure = (
+        await service.db.read(lambda tx: tx.journal.find_import_error(import_.id)) if import_.ended_at is None else None
+    )
     return ImportStatus(**{**dataclasses.asdict(import_), "error": import_.error or failure})
 
 
 async def list_backups(service: Service, _: NoFields) -> list[ListedBackup]:
     """All backups, newest first, each with its `drill`: when a test restore was done, and its result."""
-    drills = await service.db.read(notices.list_drills)
+    drills = await service.db.read(lambda tx: tx.journal.list_drills())
     backups = await asyncio.to_thread(backup.list_backup_files, service.config.backups)
     return [ListedBackup(**asdict(file), drill=drills.get(file.name)) for file in backups]
 

@@ -15,8 +15,7 @@ from claude_mem.agents.registry import AGENTS
 from claude_mem.domain import ids
 from claude_mem.domain.errors import InvalidRequest, NotFound, OperationFailed
 from claude_mem.privacy import secrets
-from claude_mem.storage.sqlite.journal import notices
-from claude_mem.storage.sqlite.memory import browse, projects
+from claude_mem.storage.records import FeedCursor, FeedFilter
 from claude_mem.system import process
 from claude_mem.worker.app import Service
 from claude_mem.worker.http import auth
@@ -95,7 +94,7 @@ def _respond_with_file(request: Request, name: str) -> Response:
 async def show_feed(service: Service, request: FeedQuery) -> Feed:
     """Recent memory of all kinds, newest first: `limit` (1–100), `before` (the `next` of the previous page), `project`
     (its id), `kind`, `type`, `concept`, `validity`, `host`, `since`, `until` → `{items, next}`."""
-    feed_filter = browse.FeedFilter(
+    feed_filter = FeedFilter(
         project_id=request.project,
         kind=request.kind,
         type=request.type,
@@ -105,8 +104,10 @@ async def show_feed(service: Service, request: FeedQuery) -> Feed:
         since=request.since,
         until=request.until,
     )
-    before = browse.FeedCursor.parse(request.before) if request.before else None
-    items, next_cursor = await service.db.read(browse.load_feed_page, feed_filter, before=before, limit=request.limit)
+    before = FeedCursor.parse(request.before) if request.before else None
+    items, next_cursor = await service.db.read(
+        lambda tx: tx.memory.load_feed_page(feed_filter, before=before, limit=request.limit)
+    )
     return Feed(items=items, next=str(next_cursor) if next_cursor else "")
 
 
@@ -116,7 +117,7 @@ async def show_facets(service: Service, _: NoFields) -> Facets:
         types=[TypeFacet(name=name, icon=icon) for name, icon in service.icons.items()],
         concepts=list(service.mode.concepts),
         hosts=[HostFacet(name=host.name, title=host.label) for host in AGENTS.values()],
-        projects=await service.db.read(projects.list_projects_with_counts),
+        projects=await service.db.read(lambda tx: tx.memory.list_projects_with_counts()),
     )
 
 
@@ -150,7 +151,9 @@ async def log_in(service: Service, request: LogIn, caller: Caller) -> Admission:
     if isinstance(entry, Alert):
         log.warning("%s", entry.text)
         await rotate_token(service, NoFields(), caller)  # otherwise whatever a thief got in between would stay valid
-        await service.db.write(notices.add_notice, f"door:{entry.id}", f"claude-mem: {entry.text}", now=ids.now_ms())
+        await service.db.write(
+            lambda tx: tx.journal.add_notice(f"door:{entry.id}", f"claude-mem: {entry.text}", now=ids.now_ms())
+        )
         raise OperationFailed("Someone else used this link as well.", hint=entry.text)
     if entry is None:
         raise OperationFailed(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
+from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.validity import CHANGED, Validity
 from claude_mem.worker.http.endpoints import Date, EndDate, Endpoint, Page, PageSize, Path, Wire, Words, read_words
 
 # A memory as it is stored: its fields depend on its kind (`observation`, `summary`, `prompt` or `turn`).
-MemoryItem = dict[str, Any]
 Depth = Annotated[int, Meta(ge=0, le=50)]
 Format = Literal["", "json", "text"]
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from claude_mem.domain.memory_items import (
+    Copy,
+    HistoryEntry,
+    IndexEntries,
+    MemoryItem,
+    ObservationOrigin,
+    ValidityChange,
+)
 from claude_mem.domain.session_reports import EventLine, TurnRecord
 from claude_mem.worker.http.endpoints import (
     ById,
@@ -21,7 +29,7 @@ from claude_mem.worker.http.endpoints import (
     RowIds,
     Wire,
 )
-from claude_mem.worker.http.schemas.context import MemoryItem, Validities
+from claude_mem.worker.http.schemas.context import Validities
 
 # --- listing and reading ---------------------------------------------------------------------------------------------
 
@@ -106,9 +114,9 @@ class ObservationPage(msgspec.Struct, frozen=True):
     observation: MemoryItem
     told: bool
     held: str
-    origin: dict[str, Any]
-    history: list[dict[str, Any]]
-    validity: list[dict[str, Any]]
+    origin: ObservationOrigin
+    history: list[HistoryEntry]
+    validity: list[ValidityChange]
     types: list[str]
 
 
@@ -185,7 +193,7 @@ class Forgotten(msgspec.Struct, frozen=True):
 class GoesWithIt(msgspec.Struct, frozen=True):
     """What a deletion takes with it: index entries, changes, merged observations, and the starts that mention it."""
 
-    index: dict[str, Any]
+    index: IndexEntries
     history: int
     merged: list[int]
     starts: list[str]
@@ -203,7 +211,7 @@ class DeletionOfOne(msgspec.Struct, frozen=True):
     project_id: int
     into: int | None
     goes: GoesWithIt
-    stays: list[dict[str, Any]]
+    stays: list[Copy]
     backups: int
 
 
@@ -278,6 +286,6 @@ MARK_SUMMARY_RIGHT = Endpoint("DELETE", "/api/summary/{id}/wrong", ById, MemoryI
 APPROVE_SUMMARY = Endpoint("POST", "/api/summary/{id}/approve", ById, MemoryItem)
 SHOW_PAGE = Endpoint("GET", "/api/observation/{id}/page", ById, ObservationPage)
 SHOW_RELATED = Endpoint("GET", "/api/observation/{id}/related", ById, Items[MemoryItem])
-SHOW_HISTORY = Endpoint("GET", "/api/observation/{id}/history", ById, Items[dict[str, Any]])
+SHOW_HISTORY = Endpoint("GET", "/api/observation/{id}/history", ById, Items[HistoryEntry])
 SHOW_APPROVAL_QUEUE = Endpoint("GET", "/api/quarantine", QueueQuery, ApprovalQueue)
 JUDGE_SOURCE = Endpoint("POST", "/api/quarantine", JudgeSource, Judged)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
+from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.project_reports import (
     ActiveDay,
     FileEntry,
@@ -68,7 +69,7 @@ class ProjectContent(ProjectTotals, frozen=True):
     aliases: list[Alias]
     folders: list[str]
     open: list[str]
-    last_summary: dict[str, Any] | None
+    last_summary: MemoryItem | None
     related: list[RelatedProject]
 
 

@@ -7,8 +7,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.worker.http.endpoints import ById, Endpoint, Offset, PageSize, Path, Wire
-from claude_mem.worker.http.schemas.context import MemoryItem, Validities
+from claude_mem.worker.http.schemas.context import Validities
 
 
 class ReviewedProject(msgspec.Struct, frozen=True):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
+from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.project_reports import ProjectSummary
 from claude_mem.worker.http.endpoints import MAX_STRANGER_BODY, Date, EndDate, Endpoint, NoFields, PageSize, Wire
 from claude_mem.worker.http.schemas.context import Validities
@@ -32,7 +33,7 @@ class FeedQuery(msgspec.Struct, frozen=True):
 class Feed(msgspec.Struct, frozen=True):
     """A part of the feed. `next`: the `before` of the next part; "" if there is none."""
 
-    items: list[dict[str, Any]]
+    items: list[MemoryItem]
     next: str
 
 
