@@ -242,9 +242,12 @@ def _measure_project(lab: Lab, options: argparse.Namespace, project: str, *, lea
         "`hits`: among the first hits as they come, without counting a session once."
         + (" Leak-free: the subjects were removed from all transcripts before." if leak_free else ""),
     )
-    source = without_subjects(folder, lab.root / f"{project}-free") if leak_free else folder
+
+    def fill() -> None:
+        fill_sessions(home, without_subjects(folder, lab.root / f"{project}-free") if leak_free else folder)
+
     words: list[float] = []
-    for name, found in _systems(home, options, lambda: fill_sessions(home, source), lambda: ask_sessions(home, tasks)):
+    for name, found in _systems(home, options, fill, lambda: ask_sessions(home, tasks)):
         table.rows.append((name, tuple(statistics.mean(found[column]) for column in table.columns)))
         words = words or found["MRR"]
         low, high = _interval(found["MRR"], words)

@@ -578,11 +578,11 @@ def vectors_of_other_versions_are_found(open_database: OpenDatabase) -> None:
     outdated = db.read_now(lambda tx: tx.search.list_outdated_vectors("m-", current="m-2", limit=10))
     assert outdated == [(item.id, "m-1", item.part)]
     db.write_now(lambda tx: tx.search.delete_vectors(outdated))
-    left = {
+    counts = {
         model: len(db.read_now(lambda tx, model: tx.search.load_vectors(model, after=(0, -1), limit=9), model))
         for model in ("m-1", "m-2", "other")
     }
-    assert left == {"m-1": 0, "m-2": 1, "other": 1}
+    assert counts == {"m-1": 0, "m-2": 1, "other": 1}
 
 
 # --- moving ----------------------------------------------------------------------------------------------------------

@@ -196,9 +196,9 @@ class Tools:
         question = rank.SearchQuery(text=make_storable(args.query[:MAX_QUERY_CHARS]), where=where, limit=args.limit + 1)
         if args.group:
             groups = await rank.find_groups(self.service.db, self.service.indexer, question, args.group)
-            shown = groups[: args.limit]
-            lines = _group_lines(shown, icons, more=len(groups) > args.limit)
-            return with_external_note(fenced(lines), [hit.row for group in shown for hit in group.best])
+            best_groups = groups[: args.limit]
+            lines = _group_lines(best_groups, icons, more=len(groups) > args.limit)
+            return with_external_note(fenced(lines), [hit.row for group in best_groups for hit in group.best])
         hits = await rank.find_marked_hits(self.service.db, self.service.indexer, question)
         page = hits[: args.limit]
         return with_external_note(
