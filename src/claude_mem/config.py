@@ -260,7 +260,9 @@ class Config:
         "INFO", "Least severe messages that the worker logs: DEBUG, INFO, WARNING or ERROR.", choices=LOG_LEVELS
     )
     embedding_model: str = setting(
-        "arctic-s", "Model for search by meaning, used once it is downloaded: arctic-s, gte-small or minilm."
+        "arctic-s",
+        "Encoder for search by meaning, used once it is downloaded: arctic-s, gte-small or minilm. Until then, and with"
+        " `static`, the built-in embedding is used; with `none`, search is by words only.",
     )
 
     @property

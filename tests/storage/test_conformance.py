@@ -149,6 +149,11 @@ FAULTS: dict[str, tuple[type[BoundFunctions], str, Function]] = {
     "a_document_is_replaced_and_removed": (SqliteSearch, "delete_document", _answers()),
     "what_was_written_waits_to_be_indexed": (SqliteSearch, "remove_from_index_queue", _answers()),
     "vectors_are_read_in_pages": (SqliteSearch, "load_vectors", _with(search.load_vectors, after=(0, -1))),
+    "vectors_of_other_versions_are_found": (
+        SqliteSearch,
+        "list_outdated_vectors",
+        _with(search.list_outdated_vectors, current="other"),
+    ),
     "an_export_restores_the_memory": (SqliteMemory, "import_record", _answers("added")),
 }
 

@@ -267,3 +267,15 @@ class SavedNeighbour(TypedDict):
     created_at: int
     title: str | None
     narrative: str | None
+
+
+class GroupItem(TypedDict):
+    """The hits of a search that belong to one file or session: the best ones, and how many there are."""
+
+    group: str
+    key: str
+    project: str
+    score: float
+    count: int
+    created_at: int
+    items: list[MemoryItem]

@@ -11,6 +11,7 @@ work takes one place in the list. Recency and trust only adjust the score: no it
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -19,10 +20,13 @@ from typing import Any, cast
 
 from claude_mem.digest.modes import ICONS
 from claude_mem.domain import ids, words
-from claude_mem.domain.memory_items import MemoryItem
+from claude_mem.domain.memory_items import GroupItem, MemoryItem
 from claude_mem.domain.text import estimate_tokens, make_storable, shorten
 from claude_mem.privacy.display import safe_line, trust_suffix, with_external_note
-from claude_mem.recall.matrix import Indexer, Nearness
+from claude_mem.recall.embed import Embedder
+from claude_mem.recall.matrix import Indexer
+from claude_mem.recall.nearness import Nearness
+from claude_mem.recall.static import StaticEmbedder
 from claude_mem.storage.base import Database, Transaction
 from claude_mem.storage.records import (
     PASSAGES_PER_DOCUMENT,
@@ -32,8 +36,19 @@ from claude_mem.storage.records import (
     WordScores,
 )
 
-# One set of weights, chosen on the development sets (bench/results/recall.md); similar values work as well.
-WORDS_WEIGHT, MEANING_WEIGHT = 0.35, 0.65
+
+@dataclass(frozen=True, slots=True)
+class MeaningWeights:
+    """How much meaning counts beside words, and how much a short turn borrows from its neighbours."""
+
+    share: float
+    near_share: float
+
+
+# One set of weights for an encoder and one for the built-in embedding, chosen by cross-validation over public data and
+# two projects (bench/results/recall.md); similar values work as well.
+ENCODER_WEIGHTS = MeaningWeights(share=0.65, near_share=0.3)
+BUILT_IN_WEIGHTS = MeaningWeights(share=0.58, near_share=1.0)
 SESSION_SHARE = 0.5  # share of a session's best score that its other turns get: related work is contiguous
 SIGNAL_WEIGHTS = {"commit": 0.5, "error": 0.4, "edited": 0.25, "read": 0.1, "command": 0.3, "branch": 0.2}
 RECENCY_BONUS, CONFIRMED_BONUS = 0.02, 0.02
@@ -44,6 +59,7 @@ FLOOR = 0.05
 PROMPT_FLOOR = 0.45
 FILES_FLOOR = 0.25  # lower: predicting files needs less evidence than injecting text
 MAX_CANDIDATES = 500
+GROUPED_HITS, HITS_PER_GROUP = 200, 3
 SNIPPET, SNIPPET_BEFORE = 240, 60
 MAX_PROMPT_CHARS = 4_000  # characters: the beginning of a pasted log says as much as the whole
 KIND_BONUS = {"observation": 0.5, "summary": 0.2, "prompt": 0.1, "turn": 0.0}
@@ -159,14 +175,22 @@ async def rank_candidates(
     matrix, embedder = indexer.matrix, indexer.embedder
     if vector is None or matrix is None or embedder is None:
         return evidence, fuse_rankings(evidence, None, floor=question.floor)
+    weights = meaning_weights(embedder)
     near = await asyncio.to_thread(
         matrix.nearest,
         vector,
         project_ids=question.where.project_ids,
         document_ids=evidence.scope,
         also_groups=list(evidence.groups),
+        near_share=weights.near_share,
     )
-    return evidence, fuse_rankings(evidence, near, floor=question.floor, scale=embedder.scale)
+    ranked = fuse_rankings(evidence, near, floor=question.floor, scale=embedder.scale, meaning_share=weights.share)
+    return evidence, ranked
+
+
+def meaning_weights(embedder: Embedder) -> MeaningWeights:
+    """Return the weights for the vectors of this embedder."""
+    return BUILT_IN_WEIGHTS if isinstance(embedder, StaticEmbedder) else ENCODER_WEIGHTS
 
 
 def gather_evidence(tx: Transaction, text: str, where: SearchFilter, *, with_scope: bool) -> SearchEvidence:
@@ -199,12 +223,17 @@ def _signals(tx: Transaction, text: str, where: SearchFilter) -> list[SignalMatc
 
 
 def fuse_rankings(
-    evidence: SearchEvidence, near: Nearness | None, *, floor: float, scale: tuple[float, float] = (0.0, 1.0)
+    evidence: SearchEvidence,
+    near: Nearness | None,
+    *,
+    floor: float,
+    scale: tuple[float, float] = (0.0, 1.0),
+    meaning_share: float = ENCODER_WEIGHTS.share,
 ) -> list[SearchCandidate]:
     """Combine the rankings; return the candidates above the floor, best first."""
     candidates: dict[int, SearchCandidate] = {}
-    _add_words(candidates, evidence, share=WORDS_WEIGHT if near else 1.0)
-    _add_meaning(candidates, near, scale)
+    _add_words(candidates, evidence, share=1 - meaning_share if near else 1.0)
+    _add_meaning(candidates, near, scale, share=meaning_share)
     _add_signals(candidates, evidence.signals)
     for candidate in candidates.values():
         candidate.score = candidate.words + candidate.meaning + candidate.exact
@@ -226,14 +255,16 @@ def _add_words(candidates: dict[int, SearchCandidate], evidence: SearchEvidence,
         candidate.evidence = scored.weight(candidate.term_bits)
 
 
-def _add_meaning(candidates: dict[int, SearchCandidate], near: Nearness | None, scale: tuple[float, float]) -> None:
+def _add_meaning(
+    candidates: dict[int, SearchCandidate], near: Nearness | None, scale: tuple[float, float], *, share: float
+) -> None:
     if near is None:
         return
     unrelated, related = scale
     for group, score in near.scores.items():
         candidate = candidates.setdefault(group, SearchCandidate(group))
         candidate.thread = near.threads[group]
-        candidate.meaning = MEANING_WEIGHT * score
+        candidate.meaning = share * score
         candidate.evidence = max(candidate.evidence, (near.raw[group] - unrelated) / (related - unrelated))
 
 
@@ -253,6 +284,62 @@ def _lend_session_scores(candidates: Mapping[int, SearchCandidate]) -> None:
         best[candidate.thread] = max(best[candidate.thread], candidate.score)
     for candidate in candidates.values():
         candidate.score = (candidate.score + SESSION_SHARE * best[candidate.thread]) / (1 + SESSION_SHARE)
+
+
+# --- grouping ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HitGroup:
+    """The hits of one session or of one file, best first."""
+
+    key: str  # the path of the file, or the agent's own id of the session
+    score: float
+    hits: list[Hit]
+
+    @property
+    def best(self) -> list[Hit]:
+        """The hits that are shown."""
+        return self.hits[:HITS_PER_GROUP]
+
+    def as_item(self, by: str, *, explain: bool = False) -> GroupItem:
+        """Return the group as the API and the CLI show it."""
+        return GroupItem(
+            group=by,
+            key=self.key,
+            project=self.hits[0].row["project"],
+            score=round(self.score, 4),
+            count=len(self.hits),
+            created_at=max(hit.row["created_at"] for hit in self.hits),
+            items=[hit.as_item(explain=explain) for hit in self.best],
+        )
+
+
+async def find_groups(db: Database, indexer: Indexer, question: SearchQuery, by: str) -> list[HitGroup]:
+    """Return one page of sessions or files, by the hits that belong to them."""
+    hits = await find_marked_hits(db, indexer, replace(question, limit=GROUPED_HITS, offset=0))
+    return group_hits(hits, by, order=question.order)[question.offset : question.offset + question.limit]
+
+
+def group_hits(hits: Sequence[Hit], by: str, *, order: str = "relevance") -> list[HitGroup]:
+    """Group hits by `session` or `file`. A group scores as its best hits do, so that a file that much of the right work
+    touched comes before one that was touched once; a hit that touched many files says less about each."""
+    grouped: defaultdict[tuple[int, str], list[Hit]] = defaultdict(list)
+    for hit in hits:
+        keys = [hit.row["content_session_id"]] if by == "session" else hit.row["files"]
+        for key in dict.fromkeys(keys):
+            if key:
+                grouped[hit.row["project_id"], key].append(hit)
+    groups = [HitGroup(key, _group_score(members, by), members) for (_, key), members in grouped.items()]
+    if order == "relevance":
+        return sorted(groups, key=lambda group: -group.score)
+    return groups  # the hits are in order of time, and so are the groups
+
+
+def _group_score(hits: Sequence[Hit], by: str) -> float:
+    if by == "session":
+        return hits[0].score
+    return sum(hit.score / math.sqrt(len(hit.row["files"])) for hit in hits[:HITS_PER_GROUP])
 
 
 # --- building hits ---------------------------------------------------------------------------------------------------
@@ -362,6 +449,17 @@ def format_hits(hits: Sequence[Hit]) -> str:
         for hit in hits
     ]
     return with_external_note("\n".join(lines), [hit.row for hit in hits]) + "\n"
+
+
+def format_groups(groups: Sequence[HitGroup]) -> str:
+    """Format groups for people and agents: the file or session on a line, its best hits below it."""
+    if not groups:
+        return "Nothing is remembered about that.\n"
+    lines = []
+    for group in groups:
+        lines.append(f"{safe_line(group.key)} ({len(group.hits)})")
+        lines += [f"  {_line(hit)}{trust_suffix(hit.row)}" for hit in group.best]
+    return with_external_note("\n".join(lines), [hit.row for group in groups for hit in group.best]) + "\n"
 
 
 def _line(hit: Hit) -> str:

@@ -625,6 +625,25 @@ def vectors_are_read_in_pages(open_database: OpenDatabase) -> None:
     assert db.read_now(lambda tx: tx.search.list_passages_without_vector("m", limit=10)) == []
 
 
+def vectors_of_other_versions_are_found(open_database: OpenDatabase) -> None:
+    """Vectors of another version of a model are listed and deleted; those of this version and of other models stay."""
+    db = open_database()
+    db.write_now(_index, db.write_now(_add_work, SHOP), 1, "the cart")
+    (item,) = db.read_now(lambda tx: tx.search.list_passages_without_vector("m-2", limit=10))
+    for model in ("m-1", "m-2", "other"):
+        db.write_now(
+            lambda tx, model: tx.search.store_vector(item.id, item.part, model=model, hash_="h", vector=b"1234"), model
+        )
+    outdated = db.read_now(lambda tx: tx.search.list_outdated_vectors("m-", current="m-2", limit=10))
+    assert outdated == [(item.id, "m-1", item.part)]
+    db.write_now(lambda tx: tx.search.delete_vectors(outdated))
+    counts = {
+        model: len(db.read_now(lambda tx, model: tx.search.load_vectors(model, after=(0, -1), limit=9), model))
+        for model in ("m-1", "m-2", "other")
+    }
+    assert counts == {"m-1": 0, "m-2": 1, "other": 1}
+
+
 # --- moving ----------------------------------------------------------------------------------------------------------
 
 
@@ -685,6 +704,7 @@ BEHAVIOURS: tuple[Behaviour, ...] = (
     a_document_is_replaced_and_removed,
     what_was_written_waits_to_be_indexed,
     vectors_are_read_in_pages,
+    vectors_of_other_versions_are_found,
     an_export_restores_the_memory,
 )
 

@@ -603,6 +603,9 @@ class SearchIndex(Protocol):
     def delete_document(self, kind: str, row_id: int) -> None:
         """Remove a row from the index."""
 
+    def delete_vectors(self, keys: Sequence[tuple[int, str, int]]) -> None:
+        """Delete these vectors."""
+
     def find_by_signal(
         self, search_filter: SearchFilter, *, kinds: Sequence[str], values: Iterable[str]
     ) -> list[SignalMatch]:
@@ -648,6 +651,9 @@ class SearchIndex(Protocol):
 
         If their events were purged, the message comes from the index.
         """
+
+    def list_outdated_vectors(self, family: str, *, current: str, limit: int) -> list[tuple[int, str, int]]:
+        """Return the keys of vectors of other versions of a model; the names of its versions begin with `family`."""
 
     def list_passages_without_vector(self, model: str, *, limit: int) -> list[PendingPassage]:
         """Return passages that have no vector of this model, newest first.

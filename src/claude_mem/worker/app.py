@@ -42,7 +42,7 @@ from claude_mem.maintain.audit import AuditRecorder, SelfCheck
 from claude_mem.maintain.clock import Clock
 from claude_mem.maintain.maintenance import MAINTENANCE_POLL_SECONDS, Maintenance
 from claude_mem.privacy import secret_rules, secrets
-from claude_mem.recall import embed
+from claude_mem.recall import models
 from claude_mem.recall.embed import Embedder
 from claude_mem.recall.matrix import Indexer
 from claude_mem.storage.base import Transaction
@@ -132,7 +132,7 @@ class Service:
         self.icons = modes.type_icons(self.mode)
         self.chain = chain or ProviderChain(config)
         self.refiner = Refiner(self.db, self.chain, config, self.mode, runtime=ids.new_event_id())
-        self.indexer = Indexer(self.db, embedder or _load_embedder(config))
+        self.indexer = Indexer(self.db, embedder or models.open_embedder(config.models, config.embedding_model))
         self.scrubber = Scrubber(self.db, self.indexer, config)
         self.index_wake = asyncio.Event()
         self.recorder = AuditRecorder(self.db, config.data_dir)
@@ -576,10 +576,3 @@ def _repair_own_files(tx: Transaction, folder: Path) -> None:
     for moved in data_directory.recently_quarantined(folder, now=now):
         text = f"claude-mem: its file {moved}. It was created again if it is needed."
         tx.journal.add_notice(f"file:{moved.at}:{moved.name}", text, now=now)
-
-
-def _load_embedder(config: Config) -> Embedder | None:
-    """Return the embedding model if it is known and downloaded; without one, search uses words alone."""
-    if config.embedding_model not in embed.MODELS:
-        return None
-    return embed.load_embedder(config.models, config.embedding_model)

@@ -64,6 +64,16 @@ const CONTROLS = {
       [...VALIDITIES, "failed", "kept"].map((name) => [name, name === "changed" ? "changed in any way" : name]),
       query,
     ),
+  group: (_, query) =>
+    choice(
+      "group",
+      "Group by",
+      [
+        ["file", "file"],
+        ["session", "session"],
+      ],
+      query,
+    ),
   host: ({ hosts }, query) =>
     choice(
       "host",
