@@ -214,6 +214,14 @@ declare namespace Api {
     context_observations: number;
   }
 
+  /** A row that repeats an observation, with the number of words that both have. */
+  interface Copy {
+    id: number;
+    kind: string;
+    shared: number;
+    words: number;
+  }
+
   /** Requests to models and their cost by group, and the state of refining. */
   interface CostReport {
     providers: string[];
@@ -288,7 +296,7 @@ declare namespace Api {
     project_id: number;
     into: number | null;
     goes: GoesWithIt;
-    stays: any[];
+    stays: Copy[];
     backups: number;
   }
 
@@ -487,7 +495,7 @@ declare namespace Api {
 
   /** What a deletion takes with it: index entries, changes, merged observations, and the starts that mention it. */
   interface GoesWithIt {
-    index: any;
+    index: IndexEntries;
     history: number;
     merged: number[];
     starts: string[];
@@ -513,6 +521,17 @@ declare namespace Api {
     settings: string[];
     secret_rules: string[];
     concerns: Issue[];
+  }
+
+  /** One change of an observation. `undo`: this is the change that undoing would revert. */
+  interface HistoryEntry {
+    at: number;
+    before: any | null;
+    by: string;
+    id: number;
+    undo: boolean;
+    undone: boolean;
+    what: string;
   }
 
   /** An agent. */
@@ -544,6 +563,14 @@ declare namespace Api {
     error: string | null;
     started_at: number;
     ended_at: number | null;
+  }
+
+  /** How many rows of the index belong to an observation. */
+  interface IndexEntries {
+    documents: number;
+    passages: number;
+    signals: number;
+    vectors: number;
   }
 
   /** Progress of the index. `embeddable`: documents that get vectors; `busy`: it is not complete. */
@@ -587,13 +614,18 @@ declare namespace Api {
   }
 
   /** A whole list. */
-  interface ItemsOfTrustedSource {
-    items: TrustedSource[];
+  interface ItemsOfHistoryEntry {
+    items: HistoryEntry[];
   }
 
   /** A whole list. */
-  interface ItemsOfMemories {
+  interface ItemsOfMemoryItem {
     items: any[];
+  }
+
+  /** A whole list. */
+  interface ItemsOfTrustedSource {
+    items: TrustedSource[];
   }
 
   /** How many jobs of a kind wait, wait for a retry, and are dead letters. */
@@ -764,14 +796,34 @@ declare namespace Api {
     switch: Switch;
   }
 
+  /** An event that a fact comes from, in one line. */
+  interface ObservationEvent {
+    at: number;
+    failed: boolean;
+    kind: string;
+    seq: number;
+    text: string;
+    tool: string | null;
+  }
+
+  /** Where an observation comes from. `events_gone`: the events of its turn were purged. */
+  interface ObservationOrigin {
+    events: ObservationEvent[];
+    events_gone: number;
+    project_id: number;
+    prompt: any | null;
+    session: any | null;
+    turn: any | null;
+  }
+
   /** One observation with its origin and its history. `told`: it may be injected; `held`: why it may not be. */
   interface ObservationPage {
     observation: any;
     told: boolean;
     held: string;
-    origin: any;
-    history: any[];
-    validity: any[];
+    origin: ObservationOrigin;
+    history: HistoryEntry[];
+    validity: ValidityChange[];
     types: string[];
   }
 
@@ -792,16 +844,16 @@ declare namespace Api {
   }
 
   /** A part of a list. `hasMore`: there are more after it. */
-  interface PageOfSessionDetails {
-    items: SessionDetails[];
+  interface PageOfMemoryItem {
+    items: any[];
     hasMore: boolean;
     offset: number;
     limit: number;
   }
 
   /** A part of a list. `hasMore`: there are more after it. */
-  interface PageOfMemories {
-    items: any[];
+  interface PageOfSessionDetails {
+    items: SessionDetails[];
     hasMore: boolean;
     offset: number;
     limit: number;
@@ -1390,6 +1442,15 @@ declare namespace Api {
     whole?: boolean;
   }
 
+  /** The observation that superseded another. */
+  interface Successor {
+    created_at: number;
+    id: number;
+    narrative: string | null;
+    title: string | null;
+    type: string | null;
+  }
+
   interface Summary {
     request?: string;
     investigated?: string;
@@ -1521,6 +1582,16 @@ declare namespace Api {
     cost: number | null;
   }
 
+  /** When an observation was first seen with a validity, and the title of the one that superseded it. */
+  interface ValidityChange {
+    at: number;
+    commit_id: string;
+    head: string;
+    successor: string | null;
+    superseded_by: number | null;
+    validity: string;
+  }
+
   /** The worker as it reports itself in the statistics. */
   interface WorkerProcess {
     version: string;
@@ -1556,7 +1627,7 @@ declare namespace Api {
     Path extends "/api/context/at" ? ContextAt :
     Path extends "/api/cost/days" ? DailyCost :
     Path extends "/api/health/page" ? HealthPage :
-    Path extends "/api/observations/by-file" ? ItemsOfMemories :
+    Path extends "/api/observations/by-file" ? ItemsOfMemoryItem :
     Path extends "/api/audit" ? SelfChecks :
     Path extends "/api/backfill" ? BackfillProgress :
     Path extends "/api/backup" ? ListedBackup[] :
@@ -1570,9 +1641,9 @@ declare namespace Api {
     Path extends "/api/line" ? LineCounts :
     Path extends "/api/logs" ? LogPage :
     Path extends "/api/now" ? Activity :
-    Path extends "/api/observations" ? PageOfMemories :
+    Path extends "/api/observations" ? PageOfMemoryItem :
     Path extends "/api/projects" ? ProjectList :
-    Path extends "/api/prompts" ? PageOfMemories :
+    Path extends "/api/prompts" ? PageOfMemoryItem :
     Path extends "/api/quarantine" ? ApprovalQueue :
     Path extends "/api/queue" ? Queue :
     Path extends "/api/readiness" ? Readiness :
@@ -1580,19 +1651,19 @@ declare namespace Api {
     Path extends "/api/reprocess" ? ReprocessProgress :
     Path extends "/api/review" ? ReviewPage :
     Path extends "/api/scrub" ? ScrubStatus :
-    Path extends "/api/search" ? PageOfMemories :
+    Path extends "/api/search" ? PageOfMemoryItem :
     Path extends "/api/sessions" ? PageOfSessionDetails :
     Path extends "/api/settings" ? Record<string, Setting> :
     Path extends "/api/stats" ? Stats :
-    Path extends "/api/summaries" ? PageOfMemories :
+    Path extends "/api/summaries" ? PageOfMemoryItem :
     Path extends "/api/timeline" ? TimelinePage :
     Path extends "/api/trust" ? ItemsOfTrustedSource :
     Path extends "/api/why" ? LineHistory :
     Path extends "/open/again" ? Challenge :
     Path extends `/api/observation/${string}/forget` ? DeletionOfOne :
-    Path extends `/api/observation/${string}/history` ? ItemsOfMemories :
+    Path extends `/api/observation/${string}/history` ? ItemsOfHistoryEntry :
     Path extends `/api/observation/${string}/page` ? ObservationPage :
-    Path extends `/api/observation/${string}/related` ? ItemsOfMemories :
+    Path extends `/api/observation/${string}/related` ? ItemsOfMemoryItem :
     Path extends `/api/project/${string}/context` ? NextContext :
     Path extends `/api/project/${string}/days` ? Days :
     Path extends `/api/project/${string}/files` ? Files :
@@ -1618,7 +1689,7 @@ declare namespace Api {
     Path extends "/api/context/semantic" ? PromptContext :
     Path extends "/api/forget/preview" ? DeletionPreview :
     Path extends "/api/memory/save" ? MemorySaved :
-    Path extends "/api/observations/batch" ? ItemsOfMemories :
+    Path extends "/api/observations/batch" ? ItemsOfMemoryItem :
     Path extends "/api/queue/retry" ? Retried :
     Path extends "/api/sessions/complete" ? Queued :
     Path extends "/api/sessions/init" ? PromptReceived :
