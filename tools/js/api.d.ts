@@ -68,7 +68,7 @@ declare namespace Api {
 
   /** A page of the approval queue, the number of all that wait, and where they come from. */
   interface ApprovalQueue {
-    items: MemoryItem[];
+    items: any[];
     hasMore: boolean;
     offset: number;
     limit: number;
@@ -459,7 +459,7 @@ declare namespace Api {
 
   /** A part of the feed. `next`: the `before` of the next part; "" if there is none. */
   interface Feed {
-    items: MemoryItem[];
+    items: any[];
     next: string;
   }
 
@@ -501,9 +501,6 @@ declare namespace Api {
     ids?: number[];
     undo_until?: number;
   }
-
-  /** What a memory's code looks like in a work tree now. */
-  type Freshness = "" | "current" | "gone" | "moved" | "outdated" | "partly" | "reworked";
 
   /** What a deletion takes with it: index entries, changes, merged observations, and the starts that mention it. */
   interface GoesWithIt {
@@ -648,7 +645,7 @@ declare namespace Api {
 
   /** A whole list. */
   interface ItemsOfMemoryItem {
-    items: MemoryItem[];
+    items: any[];
   }
 
   /** A whole list. */
@@ -750,7 +747,7 @@ declare namespace Api {
     line: number;
     text: string;
     match: string;
-    items: MemoryItem[];
+    items: any[];
   }
 
   /** A link that logs in one browser, once and within `seconds`. */
@@ -796,74 +793,6 @@ declare namespace Api {
     changed: number;
   }
 
-  /** An observation, a summary, a prompt or a turn. Which fields it has depends on its kind and on the listing. */
-  interface MemoryItem {
-    body?: string;
-    changed_at?: number;
-    closing?: string | null;
-    closing_trust?: string | null;
-    commit_id?: string | null;
-    completed?: string | null;
-    concepts?: string[];
-    content_session_id?: string | null;
-    created_at: number;
-    document_id?: number;
-    explain?: any;
-    facts?: string[];
-    files?: string[];
-    files_edited?: string[];
-    files_modified?: string[];
-    files_read?: string[];
-    forgotten?: boolean;
-    freshness?: string;
-    head?: string;
-    host?: string | null;
-    id: number;
-    into_id?: number | null;
-    investigated?: string | null;
-    key?: string;
-    kind: string;
-    learned?: string | null;
-    memory_session_id?: string | null;
-    model?: string | null;
-    moved_to?: string[];
-    narrative?: string | null;
-    next_steps?: string | null;
-    notes?: string | null;
-    outcome?: string;
-    pinned?: number;
-    project?: string;
-    project_id?: number;
-    prompt?: string;
-    prompt_number?: number | null;
-    provider?: string | null;
-    request?: string | null;
-    score?: number;
-    session_id?: number | null;
-    snippet?: string;
-    sources?: any[];
-    state?: MemoryState;
-    subtitle?: string | null;
-    successor?: Successor | null;
-    summary_id?: number | null;
-    superseded_by?: number | null;
-    text?: string;
-    title?: string | null;
-    tokens?: number | null;
-    trust?: string | null;
-    turn_id?: number | null;
-    type?: string | null;
-    undo_until?: number | null;
-    updated_at?: number | null;
-    uses?: MemoryUses;
-    validity?: string;
-    verdict?: string;
-    why?: string | null;
-    work_commit?: string;
-    work_outcome?: string;
-    writer?: number | null;
-  }
-
   /** The memory that was saved. `held`: why it needs approval. */
   interface MemorySaved {
     success: boolean;
@@ -872,17 +801,6 @@ declare namespace Api {
     title: string;
     project: string;
     held: string;
-  }
-
-  /** The state of an observation, as far as it is known. */
-  interface MemoryState {
-    freshness?: Freshness;
-    outcome?: Outcome;
-    commit_id?: string;
-    paths?: string[];
-    moved_to?: string[];
-    superseded_by?: number | null;
-    is_confirmed?: boolean;
   }
 
   /** How often an observation was shown and used, at which triggers, and whether it has left the start context. */
@@ -943,7 +861,7 @@ declare namespace Api {
 
   /** One observation with its origin and its history. `told`: it may be injected; `held`: why it may not be. */
   interface ObservationPage {
-    observation: MemoryItem;
+    observation: any;
     told: boolean;
     held: string;
     origin: ObservationOrigin;
@@ -951,9 +869,6 @@ declare namespace Api {
     validity: ValidityChange[];
     types: string[];
   }
-
-  /** What became of the work that a memory describes. */
-  type Outcome = "" | "committed" | "dropped" | "failed" | "landed" | "reverted" | "tried";
 
   /** A name that a commit has removed since the line was written. `was`: where it was; `now`: what it is called now, if that is known; `subject`: of the commit. */
   interface OutdatedName {
@@ -993,7 +908,7 @@ declare namespace Api {
 
   /** A part of a list. `hasMore`: there are more after it. */
   interface PageOfMemoryItem {
-    items: MemoryItem[];
+    items: any[];
     hasMore: boolean;
     offset: number;
     limit: number;
@@ -1082,7 +997,7 @@ declare namespace Api {
     aliases: Alias[];
     folders: string[];
     open: string[];
-    last_summary: MemoryItem | null;
+    last_summary: any | null;
     related: RelatedProject[];
     switch: Switch;
   }
@@ -1101,7 +1016,7 @@ declare namespace Api {
   interface PromptContext {
     context: string;
     count: number;
-    items: MemoryItem[];
+    items: any[];
   }
 
   /** The session and the number of the prompt, and why it was skipped. */
@@ -1267,7 +1182,7 @@ declare namespace Api {
 
   /** Changed memories, each with its `successor` and when the change was seen, and how many there are of each kind. */
   interface ReviewPage {
-    items: MemoryItem[];
+    items: any[];
     counts: Record<string, number>;
     hasMore: boolean;
     offset: number;
@@ -1324,9 +1239,9 @@ declare namespace Api {
     cost: number;
     turns: TurnRecord[];
     events: EventLine[];
-    prompts: MemoryItem[];
-    observations: MemoryItem[];
-    summaries: MemoryItem[];
+    prompts: any[];
+    observations: any[];
+    summaries: any[];
   }
 
   /** A session with its counts. */
@@ -1640,7 +1555,7 @@ declare namespace Api {
 
   /** What happened around a point. */
   interface TimelinePage {
-    items: MemoryItem[];
+    items: any[];
     anchor: TimelineAnchor;
   }
 
@@ -1728,7 +1643,7 @@ declare namespace Api {
   interface Undone {
     undone: string;
     ids: number[];
-    observation: MemoryItem;
+    observation: any;
   }
 
   /** Token counts as the provider reported them, and the cost in dollars if it did. */
@@ -1859,12 +1774,12 @@ declare namespace Api {
     Path extends `/api/session/${string}/events` ? EventsPage :
     Path extends `/api/session/${string}/story` ? Story :
     Path extends `/api/import/${string}` ? ImportStatus :
-    Path extends `/api/observation/${string}` ? MemoryItem :
+    Path extends `/api/observation/${string}` ? any :
     Path extends `/api/open/${string}` ? LinkState :
     Path extends `/api/project/${string}` ? ProjectPage :
-    Path extends `/api/prompt/${string}` ? MemoryItem :
+    Path extends `/api/prompt/${string}` ? any :
     Path extends `/api/session/${string}` ? SessionContent :
-    Path extends `/api/summary/${string}` ? MemoryItem :
+    Path extends `/api/summary/${string}` ? any :
     Path extends `/sessions/${string}/status` ? SessionStatus :
     Path extends `/sessions/${string}` ? SessionStatus :
     any;
@@ -1900,18 +1815,18 @@ declare namespace Api {
     Path extends "/open/again" ? RenewedLogin :
     Path extends "/open" ? Admission :
     Path extends `/api/forget/${string}/undo` ? DeletionUndone :
-    Path extends `/api/observation/${string}/approve` ? MemoryItem :
-    Path extends `/api/observation/${string}/keep` ? MemoryItem :
-    Path extends `/api/observation/${string}/merge` ? MemoryItem :
-    Path extends `/api/observation/${string}/pin` ? MemoryItem :
+    Path extends `/api/observation/${string}/approve` ? any :
+    Path extends `/api/observation/${string}/keep` ? any :
+    Path extends `/api/observation/${string}/merge` ? any :
+    Path extends `/api/observation/${string}/pin` ? any :
     Path extends `/api/observation/${string}/undo` ? Undone :
-    Path extends `/api/observation/${string}/wrong` ? MemoryItem :
+    Path extends `/api/observation/${string}/wrong` ? any :
     Path extends `/api/project/${string}/merge` ? Merge :
     Path extends `/api/project/${string}/off` ? Switched :
     Path extends `/api/project/${string}/on` ? Switched :
     Path extends `/api/queue/${string}/retry` ? Retried :
-    Path extends `/api/summary/${string}/approve` ? MemoryItem :
-    Path extends `/api/summary/${string}/wrong` ? MemoryItem :
+    Path extends `/api/summary/${string}/approve` ? any :
+    Path extends `/api/summary/${string}/wrong` ? any :
     Path extends `/sessions/${string}/init` ? PromptReceived :
     Path extends `/sessions/${string}/observations` ? Queued :
     Path extends `/sessions/${string}/summarize` ? Queued :
@@ -1920,7 +1835,7 @@ declare namespace Api {
   /** The answer to PATCH of a path. */
   type Patch<Path extends string> =
     Path extends "/api/settings" ? SettingsChanged :
-    Path extends `/api/observation/${string}` ? MemoryItem :
+    Path extends `/api/observation/${string}` ? any :
     Path extends `/api/project/${string}` ? Project :
     any;
 
@@ -1928,10 +1843,10 @@ declare namespace Api {
   type Delete<Path extends string> =
     Path extends "/api/backfill" ? Cancelled :
     Path extends "/api/trust" ? SourceDistrusted :
-    Path extends `/api/observation/${string}/keep` ? MemoryItem :
-    Path extends `/api/observation/${string}/pin` ? MemoryItem :
-    Path extends `/api/observation/${string}/wrong` ? MemoryItem :
-    Path extends `/api/summary/${string}/wrong` ? MemoryItem :
+    Path extends `/api/observation/${string}/keep` ? any :
+    Path extends `/api/observation/${string}/pin` ? any :
+    Path extends `/api/observation/${string}/wrong` ? any :
+    Path extends `/api/summary/${string}/wrong` ? any :
     Path extends `/api/observation/${string}` ? Forgotten :
     Path extends `/api/queue/${string}` ? Dropped :
     Path extends `/sessions/${string}` ? SessionFailed :

@@ -125,7 +125,6 @@ class MemoryItem(TypedDict, total=False):
     forgotten: bool
     undo_until: int | None
     into_id: int | None  # the observation that it was merged into
-    state: MemoryState  # added when a context is composed; it is not sent
 
 
 class Successor(TypedDict):

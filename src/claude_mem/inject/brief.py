@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 
 from claude_mem.answers import CONTEXT_CHARS
 from claude_mem.digest.modes import ICONS, Icons
@@ -50,6 +50,7 @@ MAX_OTHERS = 2  # further observations that the line of a piece of work names
 LEGEND_SHARE = 8  # the legend takes at most one eighth of the budget
 UNFINISHED = ("partly", "failed", "abandoned", "proposed")  # shown beside the work; finished work needs no remark
 OUTCOMES = {"partly": "partly done", "proposed": "proposed, not carried out"}
+_STATE = "state"  # the key of a row's state; it is not a field of an item, and never sent
 _STATE_NOTES = {
     Freshness.PARTLY: " (its code has changed in part since)",
     Freshness.REWORKED: " (its code was reworked since)",
@@ -180,17 +181,22 @@ def gather_memory(
 
 def with_states(rows: Iterable[Row], states: Mapping[int, MemoryState]) -> list[MemoryItem]:
     """Return the rows with their states: does the code they speak of still stand, and what became of the work."""
-    return [{**row, "state": states.get(row["id"], UNKNOWN_STATE)} for row in rows]
+    return [cast(MemoryItem, {**row, _STATE: states.get(row["id"], UNKNOWN_STATE)}) for row in rows]
+
+
+def state_of(row: Mapping[str, object]) -> MemoryState:
+    """Return the state that `with_states` added to a row."""
+    return cast(MemoryState, row.get(_STATE, UNKNOWN_STATE))
 
 
 def may_be_shown(row: Row) -> bool:
     """Return whether a row with its state belongs into a brief that nobody asked for: it holds, or the user wrote or
     approved it all the same. Work whose last check failed is shown with a remark: the next session often goes on with
     it. Most of what was reworked still holds, but only who asks about it is shown it."""
-    state = row["state"]
+    state = state_of(row)
     stands = state.is_confirmed or state.freshness not in REWRITTEN
     is_failed = state.outcome == Outcome.FAILED
-    return (stands and (state.holds or is_failed)) or is_user_approved(row)
+    return bool(stands and (state.holds or is_failed)) or is_user_approved(row)
 
 
 def state_note(state: MemoryState) -> str:
@@ -419,7 +425,7 @@ def _dated_line(
     also = [*numbers[:MAX_OTHERS], *([f"+{len(numbers) - MAX_OTHERS}"] if len(numbers) > MAX_OTHERS else [])]
     icon = icons.get(row["type"] or "", icons["change"])
     end = f" — {OUTCOMES.get(outcome, outcome)}" if outcome in UNFINISHED and not select.is_plan(row) else ""
-    end += "" if end.endswith(f" {Outcome.FAILED}") else state_note(row.get("state", UNKNOWN_STATE))
+    end += "" if end.endswith(f" {Outcome.FAILED}") else state_note(state_of(row))
     return _line(row, f"{row['id']} {day} {icon}", f"{end} (also {' '.join(also)})" if also else end)
 
 

@@ -24,7 +24,7 @@ from claude_mem.domain.anchors import NOT_DONE, STALE, hash_line
 from claude_mem.domain.memory_items import UNKNOWN_STATE, MemoryItem, MemoryState
 from claude_mem.domain.project_reports import Project
 from claude_mem.domain.text import estimate_tokens, local_time, shorten
-from claude_mem.inject.brief import fenced, is_user_approved, state_note, which_may_be_injected, with_states
+from claude_mem.inject.brief import fenced, is_user_approved, state_note, state_of, which_may_be_injected, with_states
 from claude_mem.privacy.display import defuse_links
 from claude_mem.privacy.injection_rules import is_name
 from claude_mem.privacy.trust import is_injectable
@@ -240,7 +240,9 @@ def _rows_about(
     new_rows = [row for row in rows if item_name("observation", row["id"]) not in injected_names]
     states = tx.memory.load_states([row["id"] for row in new_rows], root or project.root or "")
     return [
-        row for row in with_states(new_rows, states) if row["state"].is_confirmed or row["state"].freshness not in STALE
+        row
+        for row in with_states(new_rows, states)
+        if state_of(row).is_confirmed or state_of(row).freshness not in STALE
     ]
 
 
@@ -254,7 +256,7 @@ def _repeated_lines(
     states = tx.memory.load_states(new_ids, root or project.root or "")
     lines: list[Line] = []
     for row in with_states(tx.memory.load_observations(new_ids), states):
-        if row["state"].is_confirmed:
+        if state_of(row).is_confirmed:
             continue
         title = defuse_links(shorten(row["title"] or "", 140))
         text = f"This edit repeats {row['id']}, {_warning(row)}{title}"
@@ -291,14 +293,14 @@ def find_relative_path(path: str, roots: Sequence[str]) -> str:
 def _row_line(row: MemoryItem, icons: Icons) -> str:
     icon = icons.get(row["type"] or "", icons["change"])
     detail = shorten(row["narrative"] or row["subtitle"] or "", 200)
-    note = state_note(row.get("state", UNKNOWN_STATE))
+    note = state_note(state_of(row))
     line = f"{row['id']} {icon} {_warning(row)}{defuse_links(shorten(row['title'] or '', 140))}{note}"
     return f"{line} — {defuse_links(detail)}" if detail else line
 
 
 def _warning(row: MemoryItem) -> str:
     """Return how a line begins whose work did not last: `tried on 3 Feb, reverted: `."""
-    state = row.get("state", UNKNOWN_STATE)
+    state = state_of(row)
     outcome = state.outcome
     if state.is_confirmed or outcome not in NOT_DONE:
         return ""
@@ -329,7 +331,7 @@ def inject_at_failure(
         row
         for row in with_states(solved, states)
         if item_name("observation", row["id"]) not in injected_names
-        and row["state"].freshness not in STALE
+        and state_of(row).freshness not in STALE
         and not row["superseded_by"]
     ][:FAILURE_ITEMS]
     lines = [(_row_line(row, icons), [item_name("observation", row["id"])], is_user_approved(row)) for row in fresh]
