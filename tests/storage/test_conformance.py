@@ -89,6 +89,7 @@ FAULTS: dict[str, tuple[type[BoundFunctions], str, Function]] = {
         "open_session",
         lambda conn, _, name, **named: sessions.open_session(conn, "codex", name, **named),
     ),
+    "a_session_keeps_the_names_of_its_branches": (SqliteMemory, "record_branch_of_recent_work", _answers()),
     "a_finished_session_has_an_end": (SqliteMemory, "set_session_status", _answers()),
     "sessions_are_paged_newest_first": (
         SqliteMemory,

@@ -412,16 +412,16 @@ async def _newest(db: Database, question: SearchQuery) -> list[Hit]:
 
 # How much each view of `likely_files` counts. Fitted by `bench/files_to_come.py`: do not edit them by hand.
 FILE_WEIGHTS = {
-    "similar sessions": 0.61,
-    "similar turns": 0.61,
-    "recent": 0.42,
-    "last": 0.37,
-    "edited with likely": 0.39,
+    "similar sessions": 0.59,
+    "similar turns": 0.6,
+    "recent": 0.43,
+    "last": 0.45,
+    "edited with likely": 0.38,
     "edited with named": 0.5,
-    "same name": 0.49,
+    "same name": 0.44,
     "beside named": 0.53,
-    "path words": 0.5,
-    "branch": 0.47,
+    "path words": 0.48,
+    "branch": 0.49,
     "branch words": 0.52,
 }
 

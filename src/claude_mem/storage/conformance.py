@@ -106,6 +106,20 @@ def a_session_is_opened_once(open_database: OpenDatabase) -> None:
     assert session.id == other
 
 
+def a_session_keeps_the_names_of_its_branches(open_database: OpenDatabase) -> None:
+    """Each is stored once, and a name that contains a secret is not. Work in a directory counts for its sessions."""
+    db = open_database()
+    session = db.write_now(_add_work, SHOP).session
+    elsewhere = db.write_now(_add_work, OTHER, "s2").session
+    secret = "ann/ghp_" + "a1B2c3D4e5F6" * 3
+    for names in (["ann/prices", "main"], ["main", secret]):
+        db.write_now(lambda tx, names: tx.memory.record_session_branches(session.id, names), names)
+    here = {"root": ROOT, "branch": "ann/taxes"}
+    db.write_now(lambda tx: tx.memory.record_branch_of_recent_work(session.project_id, **here, since=NOW))
+    branches = db.read_now(lambda tx: tx.memory.list_session_branches([session.id, elsewhere.id]))
+    assert branches == {session.id: ["ann/prices", "main", "ann/taxes"]}
+
+
 def a_finished_session_has_an_end(open_database: OpenDatabase) -> None:
     """The end is never before the start, whatever the clock says."""
     db = open_database()
@@ -671,6 +685,7 @@ BEHAVIOURS: tuple[Behaviour, ...] = (
     a_project_is_found_by_each_of_its_identities,
     merging_projects_moves_everything,
     a_session_is_opened_once,
+    a_session_keeps_the_names_of_its_branches,
     a_finished_session_has_an_end,
     sessions_are_paged_newest_first,
     an_observation_is_read_as_it_was_written,
