@@ -363,12 +363,12 @@ def test_a_commit_belongs_to_the_work_before_it() -> None:
 def test_a_conversation_is_one_line_beside_the_work() -> None:
     answers_ = {"type": "discovery", "session_id": 7, "files_modified": []}
     rows = [
-        _row(1, "Coins are counted by the drawer", prompt_number=4, **answers_),
+        _row(1, "`count_coins()` never counts the coins of the drawer", prompt_number=4, **answers_),
         _row(2, "Receipts come from a printer", prompt_number=3, **answers_),
         _row(3, "Painted doors", session_id=7, prompt_number=2),
     ]
     assert [line for line in _lines(ProjectMemory("shop", recent=rows)) if line[0].isdigit()] == [
-        "1 2023-11-14 ○ Coins are counted by the drawer (also 2)",
+        "1 2023-11-14 ○ `count_coins()` never counts the coins of the drawer (also 2)",
         "3 2023-11-13 ● Painted doors",
     ]
 
