@@ -282,14 +282,15 @@ def test_half_a_connection_is_none_for_a_stranger_and_enough_for_a_request() -> 
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:{port}", "evil.example", "localhost:{port}", "[::1]:{port}", ""])
-def test_five_hundred_who_send_their_heads_slowly_keep_nobody_out(
-    monkeypatch: pytest.MonkeyPatch, host: str
-) -> None:
+def test_five_hundred_who_send_their_heads_slowly_keep_nobody_out(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     monkeypatch.setattr(limits, "STRANGER_SECONDS", 2 * SECONDS)
 
     async def scene(people: Crowd) -> None:
         for _ in range(5):
-            lines = [await people.connect(f"GET / HTTP/1.1\r\nHost: {host}\r\n".format(port=people.port).encode()) for _ in range(100)]
+            lines = [
+                await people.connect(f"GET / HTTP/1.1\r\nHost: {host}\r\n".format(port=people.port).encode())
+                for _ in range(100)
+            ]
             for _ in range(3):
                 for _, writer in lines:
                     writer.write(b"X-A: b\r\n")

@@ -149,7 +149,16 @@ def test_no_agent_reads_another_sessions_file_of_another_agent(lab: Lab) -> None
     assert lab.rows("select 1 from events where body like '%mended%'") == []
 
 
-EVENTS = ("SessionStart", "UserPromptSubmit", "PreCompact", "PostToolUse", "SubagentStop", "Notification", "Stop", "SessionEnd")
+EVENTS = (
+    "SessionStart",
+    "UserPromptSubmit",
+    "PreCompact",
+    "PostToolUse",
+    "SubagentStop",
+    "Notification",
+    "Stop",
+    "SessionEnd",
+)
 
 
 @every_host

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from claude_mem.privacy.secret_context import context_edits, is_named_secret, noun_strength
-from claude_mem.privacy.secret_grades import NAME, NOTHING, PASSPHRASE, PASSWORD, RANDOM, SYMBOLS, VERY_LONG_RANDOM, grade
+from claude_mem.privacy.secret_grades import (
+    NAME,
+    NOTHING,
+    PASSPHRASE,
+    PASSWORD,
+    RANDOM,
+    SYMBOLS,
+    VERY_LONG_RANDOM,
+    grade,
+)
 from claude_mem.privacy.secret_rules import Literals
 from claude_mem.privacy.secrets import redact, redact_json, redact_printed_secrets
 from tests.support.growth import LIMIT, growth

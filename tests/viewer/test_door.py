@@ -7,8 +7,8 @@ import json
 import os
 import signal
 import threading
-from contextlib import closing
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from pathlib import Path

@@ -151,7 +151,9 @@ def _strength(word: re.Match[str], before: re.Match[str] | None) -> float | None
     if phrase := _phrase_strength(word.string, word.end()):
         return phrase
     if word[0] in _PASSES:
-        is_key = word.string[word.end() : word.end() + 1] in (":", "=", '"', "'") or _KEYWORD.search(word.string, word.start() - 2 if word.start() > 1 else 0)
+        is_key = word.string[word.end() : word.end() + 1] in (":", "=", '"', "'", "[") or _KEYWORD.search(
+            word.string, word.start() - 2 if word.start() > 1 else 0
+        )
         return _STRENGTH["password" if is_key else "token"] if word[0].islower() else 0
     strength = noun_strength(word[0])
     if strength and len(word[0]) >= _MIN_RANDOM and grade(word[0]) >= RANDOM:
@@ -187,7 +189,9 @@ _REMARK = re.compile(r" \([\"'`]?\Z")
 _CHANGED_FROM = re.compile(r" from(?= [\"'`]?\Z)")
 _CHANGED_TO = re.compile(r"\S{6,512} to ")
 # A user and a password in a note: `wifi: office / …`.
-_NOTED_PAIR = re.compile(r"(?i)\b(?:wi-?fi|wlan|log-?in|creds?|credentials|account|zugang\w{0,8})\b[^\n:/]{0,32}: ?[\w.@\\\-]{1,64} / [\"'`]?\Z")
+_NOTED_PAIR = re.compile(
+    r"(?i)\b(?:wi-?fi|wlan|log-?in|creds?|credentials|account|zugang\w{0,8})\b[^\n:/]{0,32}: ?[\w.@\\\-]{1,64} / [\"'`]?\Z"
+)
 _DEFAULT = re.compile(r"[\"'`\])\s]{0,6}(?:\|\||\?\?|:-)\s{0,4}[\"'`]{0,2}\Z")
 _STOP = re.compile(r"\x00|-----|[;&|]|\}\s|\)\s{0,4}[{;]|\n\s{0,64}\n\s{0,64}\n")
 _LIST = re.compile(r"[,(\[]")
@@ -324,9 +328,7 @@ _BEHIND = re.compile(
     r"=?[\"'`)\]}*]{0,4}[,;.]?\s{1,4}"
     r"(?:(?:is|as|was|ist|est|es|als|como|comme|==?|!=|is not)\s|#|//|--\s|\(|(?=!=))"
 )
-_COMPARED = re.compile(
-    r"\b(?:assert|expect)[\w.!]{0,24}[( ]\s{0,4}[\"']?\Z"
-)
+_COMPARED = re.compile(r"\b(?:assert|expect)[\w.!]{0,24}[( ]\s{0,4}[\"']?\Z")
 _COMPARED_WITH = re.compile(r"[\"']?\s{0,4}(?:,|==)\s{1,4}(?P<name>[\w.\[\]()]{3,64})")
 _WORDS_BEHIND = 5
 
@@ -380,7 +382,9 @@ _NO_VALUE = re.compile(
     r"\.\.\.|\u2026|[\"']\s{0,4}:|[(\[]|=(?=[\w$({\[<])|\s{1,4}=\s|\s[*&]\w"
 )  # shortened, code, or a name
 # Random characters in quotes, one of which is `=`: no name with its value.
-_QUOTED_PAIR = re.compile(r"(?<=[\"'])(?P<value>[^\s\"'`,;&(){}\[\]<>|\\=$]{2,64}=[^\s\"'`,;&(){}\[\]<>|\\=]{2,64})(?=[\"'])")
+_QUOTED_PAIR = re.compile(
+    r"(?<=[\"'])(?P<value>[^\s\"'`,;&(){}\[\]<>|\\=$]{2,64}=[^\s\"'`,;&(){}\[\]<>|\\=]{2,64})(?=[\"'])"
+)
 # The next item of a list, or the next part of a text in several parts.
 _CONTINUES = re.compile(r"[\"'`]{0,3}\s{0,4}(?:[,+.\\]{0,2}|->)\s{0,4}\\?(?:\r?\n[ \t+]{0,32}(?:- )?)?[\"'`]{0,3}\Z")
 _MAX_GAP = 80

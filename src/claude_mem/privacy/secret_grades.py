@@ -36,7 +36,9 @@ _IDENTIFIER = re.compile(
 _SNAKE = re.compile(r"[a-z]{1,24}[0-9]{0,3}(?:[_\-](?:[a-z]{1,24}[0-9]{0,3}|[0-9]{1,4})){1,8}\Z")
 _PASSPHRASE = re.compile(r"[a-z]{4,12}(?:-[a-z]{4,12}){1,6}-[0-9]{2,4}\Z")  # `velvet-harbor-62`
 # The same in title case: `Velvet-Harbor-62`. If the joints differ, as in `Velvet_Harbor.62`, it is hardly a name.
-_TITLE_PASSPHRASE = re.compile(r"(?:[A-Z][a-z]{2,14}[_\-.+]){2,5}[0-9]{2,4}\Z|[0-9]{2,4}(?:[_\-.+][A-Z][a-z]{2,14}){2,5}\Z")
+_TITLE_PASSPHRASE = re.compile(
+    r"(?:[A-Z][a-z]{2,14}[_\-.+]){2,5}[0-9]{2,4}\Z|[0-9]{2,4}(?:[_\-.+][A-Z][a-z]{2,14}){2,5}\Z"
+)
 _TITLE_NUMBER = re.compile(r"(?:[A-Z][a-z]{3,14}){2,4}[_\-.][0-9]{2,4}\Z")  # `VelvetHarbor_62`
 _WORDS_AND_NUMBERS = re.compile(r"(?:[A-Z][a-z]{2,14}[0-9]{2,4}){2,4}\Z")  # `Velvet62Harbor41`
 _GROUPS = re.compile(r"[a-z]{4}(?:-[a-z]{4}){3}\Z")  # the password of an application
