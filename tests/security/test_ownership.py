@@ -167,7 +167,7 @@ def test_no_event_and_no_field_of_a_payload_brings_another_sessions_file_in(lab:
     hard = path.with_name("mine.jsonl")
     hard.hardlink_to(path)
     for number, (event, file) in enumerate((event, file) for event in EVENTS for file in (path, hard)):
-        fields = {
+        fields: dict[str, Any] = {
             name: str(file)
             for name in ("transcript_path", "agent_transcript_path", "transcriptPath", "session_file", "chat_path")
         }

@@ -107,6 +107,19 @@ def _human(make: Maker, _: int) -> str:
     return make.chance.choice(kinds)
 
 
+def _titled(make: Maker, _: int) -> str:
+    """A password of capitalized words, a number and different joints."""
+    one, two = (make.chance.choice(_WORDS).title() for _ in range(2))
+    number = make.chance.randrange(100, 999)
+    kinds = (
+        f"{one}-{two}-{number}!",
+        f"{one}_{two}.{number}",
+        f"{one}{number}{two}{number}",
+        f"{one}{two.lower()}{number}!",
+    )
+    return make.chance.choice(kinds)
+
+
 def _compound(make: Maker, _: int) -> str:
     return "".join(make.chance.sample(_WORDS, k=2))
 
@@ -135,6 +148,7 @@ _WORDS = (
 )
 _MADE: dict[str, Callable[[Maker, int], str]] = {
     "human": _human,
+    "titled": _titled,
     "weak": lambda make, _: make.chance.choice(_WORDS) + str(make.chance.randrange(10, 99)),
     "compound": _compound,
     "strong": lambda make, count: make.some(count, LETTERS + "!#*+-_.^~%"),

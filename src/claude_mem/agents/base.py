@@ -72,8 +72,7 @@ class Transcripts:
     part: PartReader | None = None
 
     def belongs_to_session(self, path: Path, content_session_id: str) -> bool:
-        """Return whether a transcript that a payload names belongs to this session; one without a session belongs to
-        none."""
+        """Return whether a transcript named by a payload belongs to this session. If it names none, it does not."""
         if self.session_in_each_line:
             return True
         session_ids = self.sessions(path) if self.sessions else frozenset({self.head(path).content_session_id}) - {""}

@@ -151,9 +151,8 @@ def _strength(word: re.Match[str], before: re.Match[str] | None) -> float | None
     if phrase := _phrase_strength(word.string, word.end()):
         return phrase
     if word[0] in _PASSES:
-        is_key = word.string[word.end() : word.end() + 1] in (":", "=", '"', "'") or _KEYWORD.search(
-            word.string, word.start() - 2 if word.start() > 1 else 0
-        )
+        is_key = word.string[word.end() : word.end() + 1] in (":", "=", '"', "'", "[")
+        is_key = is_key or _KEYWORD.match(word.string, word.start()) is not None
         return _STRENGTH["password" if is_key else "token"] if word[0].islower() else 0
     strength = noun_strength(word[0])
     if strength and len(word[0]) >= _MIN_RANDOM and grade(word[0]) >= RANDOM:
