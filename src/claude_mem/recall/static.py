@@ -110,10 +110,10 @@ class _Table:
 
 def split_text_words(text: str) -> list[str]:
     """Split into lowercase words; identifiers such as `getUserById` and `user_id` into their parts."""
-    found: list[str] = []
+    words: list[str] = []
     for word in _WORD.findall(text):
         if word.isascii():
-            found += [part.lower() for part in _PARTS.findall(word)]
+            words += [part.lower() for part in _PARTS.findall(word)]
         else:
-            found += split_words(word)
-    return found
+            words += split_words(word)
+    return words
