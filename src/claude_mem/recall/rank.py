@@ -45,8 +45,8 @@ class MeaningWeights:
     near_share: float
 
 
-# One set of weights for an encoder and one for the built-in embedding, chosen by cross-validation over public data and
-# two projects (bench/results/recall.md); similar values work as well.
+# One set of weights for an encoder and one for the built-in embedding, chosen on two projects and a fifth of the public
+# data (bench/results/recall.md); similar values work as well.
 ENCODER_WEIGHTS = MeaningWeights(share=0.65, near_share=0.3)
 BUILT_IN_WEIGHTS = MeaningWeights(share=0.58, near_share=1.0)
 SESSION_SHARE = 0.5  # share of a session's best score that its other turns get: related work is contiguous
