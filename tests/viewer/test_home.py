@@ -174,6 +174,7 @@ def test_results_are_grouped_by_session(page: Page) -> None:
     page.get_by_label("Group by").select_option("session")
     page.wait_for_url("**group=session*")
     heading = page.locator("section.feed h3.group").first
+    expect(heading).to_contain_text("shop · ")
     expect(heading).to_contain_text("record")
     expect(page.locator("section.feed .card").first).to_be_visible()
     heading.get_by_role("link").click()

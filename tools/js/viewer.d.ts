@@ -99,6 +99,7 @@ interface HitGroup {
   key: string;
   project: string;
   count: number;
+  created_at: number;
   items: (Item & { explain: Explanation })[];
 }
 

@@ -34,7 +34,7 @@ from claude_mem.storage.base import Database, Transaction
 from claude_mem.storage.records import SearchFilter
 from claude_mem.system import git_files
 
-PROMPT_ITEMS, PROMPT_FILES, PROMPT_TOKENS = 5, 10, 600
+PROMPT_ITEMS, PROMPT_FILES, PROMPT_TOKENS = 5, 5, 600
 FILE_ITEMS, FILE_TOKENS = 4, 250
 FAILURE_ITEMS, FAILURE_TOKENS = 2, 250
 MIN_WORDS = 4
@@ -113,7 +113,9 @@ async def inject_at_prompt(
     file_names = [f"file:{path}" for path in files]
     use_counts = await db.read(lambda tx: tx.journal.count_uses(file_names, project_id=project_id))
     never_used = {name for name, counts in use_counts.items() if counts.is_never_used}
-    new_files = [path for path in files if f"file:{path}" not in injected_names | never_used][:PROMPT_FILES]
+    likely = [path for path in files if f"file:{path}" not in never_used][:PROMPT_FILES]
+    # What was said before is not replaced by the next likely: in replayed sessions, files after the first few were not used.
+    new_files = [path for path in likely if f"file:{path}" not in injected_names]
     return _compose_for_prompt(new_hits[:PROMPT_ITEMS], new_files, icons)
 
 

@@ -4,7 +4,7 @@
 import { facets, get } from "../api.js";
 import { debounce, h, setContent } from "../dom.js";
 import { filterForm, filterValues } from "../filters.js";
-import { formatCount } from "../format.js";
+import { formatCount, formatDay } from "../format.js";
 import { card, emptyState, pager, startingWith } from "../parts.js";
 
 const FILTERS = ["project", "kind", "type", "concept", "validity", "host", "since", "until", "group"];
@@ -103,9 +103,10 @@ const searchParams = ({ type, concept, since, until, project, ...others }) => ({
  * The best hits of one file or session, under its name.
  * @param {HitGroup} group
  */
-function groupSection({ group, key, count, items }) {
+function groupSection({ group, key, count, project, created_at, items }) {
   const session = items[0].session_id;
-  const name = group === "session" && session ? h("a", { href: `/session/${session}` }, key) : key;
+  const title = `${project} · ${formatDay(created_at)}`; // an agent's own id of its session says nothing to a person
+  const name = group === "session" && session ? h("a", { href: `/session/${session}` }, title) : key;
   const heading = h("h3", { class: "group" }, name, " ", h("small", {}, formatCount(count, "record")));
   return h("section", { class: "feed" }, heading, items.map(hitCard));
 }
