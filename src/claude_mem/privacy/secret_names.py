@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from claude_mem.privacy.secret_context import is_in_test_name
-from claude_mem.privacy.secret_grades import NAME, PASSPHRASE, PASSWORD, grade
+from claude_mem.privacy.secret_grades import PASSPHRASE, PASSWORD, grade
 from claude_mem.privacy.secret_rules import (
     CODE_EXPRESSION,
     is_hex_or_uuid,
@@ -265,7 +265,7 @@ def _replace_assigned(match: re.Match[str]) -> str:
     alone = bool(match["quote"]) or _REST_OF_LINE.match(match.string, match.end())
     if "\n" in between and (_NEXT_LINE.match(value) or not alone):
         return ""
-    if match["bare"] and ":" in between and (_ANOTHER.match(value) or _is_name_of_object(name, value)):
+    if match["bare"] and ":" in between and _ANOTHER.match(value):
         return ""
     if between == ">" and not match.string.startswith("</", match.end()):
         return ""
@@ -277,11 +277,6 @@ def _replace_assigned(match: re.Match[str]) -> str:
         return ""
     env = name.isupper() and between == "="
     return f"{name}{between}{match['quote'] or ''}[redacted]" if _is_secret(value, name, env=env) else ""
-
-
-def _is_name_of_object(name: str, value: str) -> bool:
-    """Return whether a value is the name of a secret rather than the secret: `secret: prod-db-2`."""
-    return not _PASSWORD.match(name) and _SLUG.match(value) is not None and grade(value) <= NAME
 
 
 _ANOTHER = re.compile(r"[A-Za-z_][\w.\-]{0,64}=(?!=)\S")  # another assignment: `TokenFilter : token=valid`
