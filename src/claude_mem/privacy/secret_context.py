@@ -213,15 +213,19 @@ class Name(NamedTuple):
 
 def _name_of(text: str, start: int) -> Name | None:
     """Return the noun that names the value at `start`; None if another word does, or none."""
-    head = _REDACTED_BEFORE.sub("", _DUMPED_TYPE.sub(" ", text[max(0, start - _MAX_LEFT) : start]))
-    if _CHANGED_FROM.search(head) and _CHANGED_TO.match(text, start):
+    head = text[max(0, start - _MAX_LEFT) : start]
+    if ") " in head[-3:]:
+        head = _DUMPED_TYPE.sub(" ", head)
+    if "[redacted" in head[-64:]:
+        head = _REDACTED_BEFORE.sub("", head)
+    if " from " in head[-7:] and _CHANGED_FROM.search(head) and _CHANGED_TO.match(text, start):
         head = _CHANGED_FROM.sub(" is", head)
     if _NO_NAME.search(head) or is_user(text, start):
         return None
     if _PASSWORD_OPTION.search(head):
         line = text[max(0, start - _CHARS_AFTER) : start].rpartition("\n")[2]
         return Name(_STRENGTH["password"] if _LOGS_IN.search(line) else _STRENGTH["key"] + _DISTANCE)
-    if _NOTED_PAIR.search(head):
+    if " / " in head[-4:] and _NOTED_PAIR.search(head):
         return Name(_STRENGTH["password"])
     return _tag_name(head) if head.endswith(">") else _nearest_noun(head)
 
