@@ -134,6 +134,9 @@ bench: $(READY) browser
 	$(BIN)/python bench/living_starts.py
 	$(BIN)/python bench/living_scale.py
 	$(BIN)/python bench/moments.py
+	$(BIN)/python bench/uses.py
+	$(BIN)/python bench/files_to_come.py
+	$(BIN)/python bench/rereading.py
 	$(BIN)/python bench/alarms.py
 	$(BIN)/python bench/redactions.py
 	$(BIN)/python bench/spending.py

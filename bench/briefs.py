@@ -1,120 +1,168 @@
-"""What sessions of two real projects would have been told at their start, printed for reading.
+"""The briefs that sessions of two real projects are given at their start, for reading and for judging blind.
 
-    python bench/briefs.py [--moments 10] [--data FOLDER] [--out FOLDER]
+    python bench/briefs.py [--moments tuned|held-out] [--count 10] [--data FOLDER] [--out FOLDER]
 
-The sessions of a project are ingested in the order in which they began. At moments spread evenly over them, the brief
-that the next session would get is written to `build/briefs/PROJECT-NN.md`, for people or judges to read: would you want
-each line, and is each one true? The command prints how much room each brief takes and how many of its lines change when
-one note is saved a year later. The sessions are not part of this project (`CLAUDE_MEM_BENCH_DATA`, or
-`../shared/data`); where they are absent, this says so. The briefs are other people's words: they are never committed.
+Sessions are replayed in order of time through the shipped path, in a work tree that has the default branch of that time
+(`living_starts.Player`). At moments spread evenly over the sessions, the brief that the session is given is written to
+`build/briefs/PROJECT-NNN.md`. Beside it, `PROJECT-NNN-sessions.md` has what a judge may look at: the turns behind the
+lines, the requests of the sessions before, and the session that was given the brief. Moments are either those that the wording was
+tuned on, or others, half-way between them, for judging: see `judging.py`.
+
+The sessions are not part of this project (`CLAUDE_MEM_BENCH_DATA`, or `../shared/data`); where they are absent, this says
+so. Briefs and sessions are other people's words: they are never committed.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import gzip
-import json
-import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from claude_mem.capture import backfill
-from claude_mem.config import Config
-from claude_mem.domain.text import estimate_tokens
-from claude_mem.inject import brief
-from claude_mem.storage.sqlite.database import SqliteTransaction
-from claude_mem.storage.sqlite.engine import fetch_value
-from claude_mem.storage.sqlite.memory import observations
-from claude_mem.worker.app import Service
+import living
+import replay
+import turns
+from living import History
+from living_starts import Player, Repository
 
-HERE = Path(__file__).parent
-DATA = Path(os.environ.get("CLAUDE_MEM_BENCH_DATA", HERE.parents[1] / "shared" / "data"))
-OUT = HERE.parent / "build" / "briefs"
+from claude_mem.agents import claude
+from claude_mem.domain.records import Prompted, Stopped
+from claude_mem.domain.text import estimate_tokens
+from claude_mem.storage.sqlite.engine import Connection, fetch_all
+
+OUT = Path(__file__).parents[1] / "build" / "briefs"
+Row = dict[str, Any]
 PROJECTS = {"cli": "sessions", "evaluator": "evaluator"}  # the project's name and its folder of the data
-YEAR = 366 * 86_400_000
-NOTE = "Releases are signed on the machine in the cellar"
+TUNED, HELD_OUT = "tuned", "held-out"
+BEFORE = 14  # sessions before the moment that a judge may look at
+REQUEST_CHARS, CLOSING_CHARS, NEXT_CHARS, ASKED_CHARS = 900, 2_500, 700, 240
+
+
+class Reader(Player):
+    """Replays a project and writes the briefs at some of its starts."""
+
+    def __init__(self, *player: Any, numbers: Collection[int], name: str, out: Path) -> None:
+        super().__init__(*player)
+        self._numbers, self._name, self._out = numbers, name, out
+        self._number = 0
+        self._ended: list[replay.Recorded] = []
+
+    async def _ingest(self, session: replay.Recorded) -> None:
+        await super()._ingest(session)
+        self._ended.append(session)
+
+    async def _start(self, session: replay.Recorded) -> None:
+        self._number += 1
+        if self._number not in self._numbers:
+            return
+        self.clock.at = session.begin
+        self.repository.move_to(session.begin)
+        context, root = self.service.context_service, str(self.repository.root)
+        config = context.config
+        start = await context.compose_start(
+            self._project_id, self._name, budget=config.context_tokens, limit=config.context_observations, root=root
+        )
+        path = self._out / f"{self._name}-{self._number:03}.md"
+        path.write_text(f"{start.text}\n", "utf-8")
+        sources = self.service.db.read_now(_sources)
+        page = described(start.text, sources, self._ended[-BEFORE:], session)
+        path.with_stem(f"{path.stem}-sessions").write_text(page, "utf-8")
+        print(f"{path.name}: {estimate_tokens(start.text)} tokens, {len(list(judged_lines(start.text)))} lines")
+
+
+def judged_lines(text: str) -> Iterable[str]:
+    """Yield the lines of a brief that say something about the project, without headings and the fixed first lines."""
+    fixed = ("#", "<", "Records of past work", "Legend:", "More:")
+    return (line for line in text.splitlines() if line and not line.startswith(fixed))
+
+
+def described(text: str, sources: dict[int, Row], before: Sequence[replay.Recorded], session: replay.Recorded) -> str:
+    """Return what a judge may look at: the turns behind the lines, the earlier requests, and the session that was given
+    the brief."""
+    parts = ["# The turns behind the lines"]
+    for line in judged_lines(text):
+        number = line.partition(" ")[0]
+        if number.isdigit() and (row := sources.get(int(number))):
+            parts += [f"## {number}", f"USER: {clipped(row['request'] or '', REQUEST_CHARS)}"]
+            parts += [f"AGENT: {clipped(row['closing'] or '(no closing message)', CLOSING_CHARS)}"]
+    parts.append("# What was asked in the sessions before, the oldest first")
+    for position, one in enumerate(before, 1):
+        parts.append("\n".join([f"## Session {position}", *(f"- {text}" for text in requests(one, ASKED_CHARS))]))
+    closings = claude.read(session.path, host="claude").closings
+    parts.append("# The session that was given the brief")
+    for event in session.events:
+        if isinstance(event.body, Prompted):
+            closing = closings.get(event.prompt_id)
+            message = closing.body.message if closing and isinstance(closing.body, Stopped) else ""
+            parts.append(f"USER: {clipped(event.body.text, REQUEST_CHARS)}")
+            parts.append(f"AGENT: {clipped(message or '(no closing message)', NEXT_CHARS)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def requests(session: replay.Recorded, most: int) -> list[str]:
+    """Return the requests of a session, each in one line."""
+    texts = [event.body.text for event in session.events if isinstance(event.body, Prompted)]
+    return [" ".join(clipped(text, most).split()) for text in texts]
+
+
+def _sources(conn: Connection) -> dict[int, Row]:
+    """Return the request and the closing message of the turn behind each observation."""
+    rows = fetch_all(
+        conn,
+        "select o.id, y.request, y.closing from observations o left join session_summaries y on y.turn_id = o.turn_id",
+    )
+    return {row["id"]: dict(row) for row in rows}
+
+
+def clipped(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most * 2 // 3]} […] {text[-(most // 3) :]}"
+
+
+def moments(kind: str, sessions: int, count: int) -> set[int]:
+    """Return the numbers of the starts at which briefs are read. Held-out ones lie half-way between the tuned ones."""
+    shift = 0.5 if kind == HELD_OUT else 0.0
+    return {max(1, min(sessions - 1, round(sessions * (n - shift) / count))) for n in range(1, count + 1)}
+
+
+def write(project: str, options: argparse.Namespace) -> None:
+    """Replay a project and write its briefs."""
+    folder_name = PROJECTS[project]
+    with tempfile.TemporaryDirectory(prefix="claude-mem-bench-") as name:
+        folder = Path(name)
+        git_dir = living.unpack_history(options.data / living.HISTORIES[folder_name], folder)
+        for part in ("data", "tree"):
+            (folder / part).mkdir(mode=0o700)
+        history = History(git_dir)
+        repository = Repository(folder / "tree", git_dir, history)
+        numbers = moments(options.moments, len(replay.recorded_sessions(folder_name)), options.count)
+        reader = Reader(
+            folder_name, folder / "data", history, repository, numbers=numbers, name=project, out=options.out
+        )
+        try:
+            asyncio.run(reader.run())
+        finally:
+            reader.service.close()
+            history.close()
 
 
 def main() -> int:
-    options = _options()
-    options.out.mkdir(parents=True, exist_ok=True)
-    for project, folder in PROJECTS.items():
-        files = sorted((options.data / folder / "transcripts").glob("*.jsonl.gz"), key=_began)
-        if not files:
-            print(f"no transcripts in {options.data.name}/{folder}: {project} is left out", file=sys.stderr)
-            continue
-        asyncio.run(_replay(project, files, options))
-    return 0
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Print the briefs at moments of real projects.")
-    parser.add_argument("--moments", type=int, default=10, help="briefs of each project (default: 10)")
-    parser.add_argument("--data", type=Path, default=DATA, help="where the real sessions are")
+    parser = argparse.ArgumentParser(description="Write the briefs at moments of real projects.")
+    parser.add_argument("--moments", choices=(TUNED, HELD_OUT), default=TUNED)
+    parser.add_argument("--count", type=int, default=10, help="briefs of each project (default: 10)")
+    parser.add_argument("--project", choices=tuple(PROJECTS), help="only this project")
+    parser.add_argument("--data", type=Path, default=turns.DATA, help="where the real sessions are")
     parser.add_argument("--out", type=Path, default=OUT, help="write the briefs there (default: build/briefs)")
-    return parser.parse_args()
-
-
-def _began(path: Path) -> str:
-    """The time of a transcript's first record that has one."""
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        return next((at for line in lines if (at := json.loads(line).get("timestamp"))), "")
-
-
-async def _replay(project: str, files: Sequence[Path], options: argparse.Namespace) -> None:
-    moments = {max(1, round(len(files) * n / options.moments)) for n in range(1, options.moments + 1)}
-    with tempfile.TemporaryDirectory(prefix="claude-mem-bench-") as folder:
-        service = Service(Config(data_dir=Path(folder), embedding_model="none"))
-        try:
-            for number, path in enumerate(files, 1):
-                service.db.write_now(backfill.enqueue_files, path, now=0)
-                await service.run_until_idle()
-                if number in moments:
-                    _write(service, project, number, options.out)
-        finally:
-            service.close()
-
-
-def _write(service: Service, project: str, sessions: int, out: Path) -> None:
-    text = service.db.read_now(_brief, service.config)
-    path = out / f"{project}-{sessions:03}.md"
-    path.write_text(f"<!-- {project}: told to the session after the first {sessions} -->\n\n{text}\n", "utf-8")
-    new, gone = _changes(text, service.db.read_now(_brief, service.config, NOTE))
-    size = f"{estimate_tokens(text)} tokens, {sum(1 for _ in _told(text))} lines"
-    print(f"{path.name}: {size}; with one note more, {new} new and {gone} gone")
-
-
-def _brief(conn: SqliteTransaction, config: Config, note: str = "") -> str:
-    """The brief of the project with most sessions; with a note, as if that had been saved a year after the last one."""
-    project_id = fetch_value(conn, "select project_id from sdk_sessions group by 1 order by count(*) desc limit 1")
-    known = brief.gather_memory(conn, [project_id], limit=config.context_observations)
-    assert known is not None
-    if note:
-        row: Any = dict(known.recent[0]) if known.recent else {}
-        own: Any = {
-            "id": observations.get_newest_observation_id(conn) + 1,
-            "title": note,
-            "session_id": None,
-            "key": "saved:1",
-        }
-        at = row.get("created_at", 0) + YEAR
-        fields: Any = {"type": "discovery", "trust": "user", "files_modified": [], "files_read": [], "concepts": []}
-        known = replace(known, recent=[row | own | fields | {"created_at": at}, *known.recent])
-    return brief.render_brief(known, budget_tokens=config.context_tokens)
-
-
-def _told(text: str) -> Iterator[str]:
-    return (line for line in text.splitlines() if line and not line.startswith(("#", "<")))
-
-
-def _changes(before: str, after: str) -> tuple[int, int]:
-    old, now = set(_told(before)), set(_told(after))
-    return len(now - old), len(old - now)
+    options = parser.parse_args()
+    if why := turns.missing():
+        print(why)
+        return 0
+    options.out.mkdir(parents=True, exist_ok=True)
+    for project in [options.project] if options.project else PROJECTS:
+        write(project, options)
+    return 0
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def crowd(lab: Lab, size: int) -> list[Figure]:
     home = lab.home("crowd")
     home.data.mkdir(parents=True, mode=0o700)
     print(f"making {size:,} observations …", file=sys.stderr, flush=True)
-    fill(home, size, with_vectors=False)
+    fill(home, size)
     home.start()
     try:
         wait_until(partial(_at_rest, home), 300, "the worker does not come to rest")

@@ -4,6 +4,9 @@
     python bench/judging.py records FOLDER [--as NAME]            write FOLDER/NN/NAME.json: what the local writer makes of them
     python bench/judging.py collect FOLDER [--as NAME]            print the table of the judges' scores, per project
 
+    python bench/judging.py brief-pages FOLDER [--from BRIEFS]    write the pages for judges of briefs (`briefs.py`)
+    python bench/judging.py brief-collect FOLDER [--json FILE]    print the figures of the briefs, per judge and project
+
 Between the steps judges who have not seen the system write `references.json` from `turn.md` alone, and only then open
 `NAME.json` and write `NAME-scores.json`, by the rubric of the data set (`memories/RUBRIC.md`).
 
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import json
 import random
 import statistics
@@ -22,6 +26,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import briefs
 import turns
 from memories import as_scored
 
@@ -155,14 +160,97 @@ def _figures(rows: list[dict[str, Any]]) -> dict[str, float]:
     return {each: statistics.fmean(values) for each, values in share.items() if values}
 
 
+# --- briefs ----------------------------------------------------------------------------------------------------------
+
+INSTRUCTIONS = """# How to judge the briefs
+
+Each folder has the start brief of one session of a real project: half a page that a coding agent, or a new colleague, gets
+before the first request, made from the sessions before. `brief.md` is the brief, its lines numbered. `sessions.md` is the
+evidence: the turn behind each line, what was asked in the sessions before, and the session that was given the brief.
+
+Read the brief first and imagine that you begin to work on the project now, without knowing what you will be asked. Then
+open `sessions.md`. For every numbered line answer:
+
+- `useful`: 1 if you would want this line now: it tells you what was done, decided, demanded or left open, about a thing
+  that you can recognize, and it can be understood without having been there. 0 if it is chat, a fragment, a detail that
+  nobody needs any more, a repetition of another line, or unclear about what it speaks of. There is no half.
+- `false`: 1 if the line says something that the evidence contradicts: it was not done, it is not open, it was taken back
+  within what you can see, or the line distorts what was said. Wrong only in the sign of its type (●◆↻✓○): 0, but say so in
+  `why`. If the evidence is silent: 0.
+- `why`: a few words wherever `useful` is 0 or `false` is 1.
+
+Judge each line alone and be severe. Copy `form.json` to `answers-NAME.json` in the same folder (NAME is your name or
+number), fill in `useful`, `false`, `why`, and in `missing` the one line that you would have wanted most and did not get, or
+"". Do not change `text`. Do not look at other judges' answers.
+"""
+
+
+def brief_pages(folder: Path, source: Path) -> None:
+    """Write for each brief a folder with its numbered lines, the evidence, and the form for the answers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "INSTRUCTIONS.md").write_text(INSTRUCTIONS, "utf-8")
+    names = [path for path in sorted(source.glob("*.md")) if not path.stem.endswith("-sessions")]
+    for path in names:
+        place = folder / path.stem
+        place.mkdir(exist_ok=True)
+        text = path.read_text("utf-8")
+        judged = list(briefs.judged_lines(text))
+        numbers = {line: number for number, line in enumerate(judged, 1)}
+        shown = [f"[{numbers[line]}] {line}" if line in numbers else line for line in text.splitlines()]
+        (place / "brief.md").write_text("\n".join(shown) + "\n", "utf-8")
+        (place / "sessions.md").write_text(path.with_stem(f"{path.stem}-sessions").read_text("utf-8"), "utf-8")
+        lines = [
+            {"line": n, "text": line, "useful": None, "false": None, "why": ""} for n, line in enumerate(judged, 1)
+        ]
+        form = {"brief": path.stem, "lines": lines, "missing": ""}
+        (place / "form.json").write_text(json.dumps(form, ensure_ascii=False, indent=1) + "\n", "utf-8")
+    print(f"{len(names)} briefs in {folder}")
+
+
+def brief_collect(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return the answers per judge, and print the share of useful lines, the false ones, and how far judges agree."""
+    answers: dict[str, dict[str, dict[str, Any]]] = {}
+    for path in sorted(folder.glob("*/answers-*.json")):
+        judge = path.stem.removeprefix("answers-")
+        answers.setdefault(judge, {})[path.parent.name] = json.loads(path.read_text("utf-8"))
+    for judge, by_brief in answers.items():
+        for project in briefs.PROJECTS:
+            of = [line for name, one in by_brief.items() if name.startswith(project) for line in one["lines"]]
+            useful, wrong = sum(line["useful"] == 1 for line in of), sum(line["false"] == 1 for line in of)
+            print(f"{judge}: {project} {len(of)} lines, useful {useful / max(1, len(of)):.2f}, false {wrong}")
+    pairs = [
+        (one["useful"], other["useful"])
+        for first, second in itertools.combinations(answers.values(), 2)
+        for name in first.keys() & second.keys()
+        for one, other in zip(first[name]["lines"], second[name]["lines"], strict=True)
+    ]
+    if pairs:
+        print(
+            f"agreement on useful: {statistics.fmean(one == other for one, other in pairs):.2f} of {len(pairs)} lines"
+        )
+    # The lines are other people's words: only the verdicts are kept.
+    return {
+        judge: [
+            {
+                "brief": name,
+                "useful": [line["useful"] for line in one["lines"]],
+                "false": [line["false"] for line in one["lines"]],
+            }
+            for name, one in sorted(by_brief.items())
+        ]
+        for judge, by_brief in answers.items()
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=("draw", "records", "collect"))
+    parser.add_argument("step", choices=("draw", "records", "collect", "brief-pages", "brief-collect"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--turns", type=int, default=64)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--as", dest="name", default="rules")
-    parser.add_argument("--json", type=Path, help="with collect: write the rows there")
+    parser.add_argument("--from", dest="source", type=Path, default=briefs.OUT, help="with brief-pages: the briefs")
+    parser.add_argument("--json", type=Path, help="with collect and brief-collect: write the verdicts there")
     args = parser.parse_args()
     if why := turns.missing():
         sys.exit(why)
@@ -175,6 +263,12 @@ def main() -> None:
             rows = collect(args.folder, args.name)
             if args.json:
                 args.json.write_text(json.dumps(rows), "utf-8")
+        case "brief-pages":
+            brief_pages(args.folder, args.source)
+        case "brief-collect":
+            verdicts = brief_collect(args.folder)
+            if args.json:
+                args.json.write_text(json.dumps(verdicts), "utf-8")
 
 
 if __name__ == "__main__":

@@ -142,8 +142,10 @@ class Home:
         return Client.of(self.data, seconds=30).get(path)
 
     def digested(self) -> bool:
-        """Nothing in the spool and no job left."""
-        return not self.waiting() and self.ask("/api/stats")["database"]["jobs"] == 0
+        """Nothing in the spool and no job left; a worker that is too busy to answer is not done."""
+        with contextlib.suppress(ClaudeMemError):
+            return not self.waiting() and self.ask("/api/stats")["database"]["jobs"] == 0
+        return False
 
     def waiting(self) -> int:
         try:

@@ -324,8 +324,8 @@ def _judge_at(
             days,
             survival,
             {
-                OURS: states[work.id] in anchors.STALE,
-                AT_START: at_start[work.id] in anchors.STALE,
+                OURS: states[work.id] in anchors.REWRITTEN,
+                AT_START: at_start[work.id] in anchors.REWRITTEN,
                 LINKS: work.successor_at is not None and work.successor_at <= work.created_at + days * DAY_MS,
                 CHANGED: survival.is_changed,
                 GONE: survival.is_path_gone,

@@ -1,12 +1,14 @@
 """Pairs of a memory and a later commit, written for readers who do not know our verdict, and the readers' scores.
 
-    python bench/living_pairs.py draw --out FOLDER --key FILE [--pairs 300] [--links 100] [--seed 17] [--data FOLDER]
+    python bench/living_pairs.py draw --out FOLDER --key FILE [--pairs 300] [--links 100] [--seed 17] [--without KEY]
     python bench/living_pairs.py score --key FILE READER READER [READER ...]
 
 `draw` writes a page for each pair (`pair-001.md`: what the memory says, the lines its session wrote, and how their files
 differ between the first commit that has them and a later one) and for each link from a memory to its successor
-(`link-001.md`). Half of the pairs are predicted to be outdated or superseded, as far as there are so many. No page says
-what was predicted: that is in the key, which readers must not see. `README.md` in the folder tells them what to do.
+(`link-001.md`). Of each verdict of ours a fixed share is drawn, as far as there are so many, and of each observation one
+pair before a second. `--without` leaves out the pairs of an earlier key, and prefers observations that it does not have.
+No page says what was predicted: that is in the key, which readers must not see. `README.md` in the folder tells them
+what to do.
 
 `score` compares what readers wrote (one line a page: `pair-001 outdated`) with the key: precision, recall, agreement.
 Precision and recall are weighted by how many pairs of each kind there are in all. The pages are other people's words
@@ -25,7 +27,7 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import accumulate, combinations
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +40,12 @@ from claude_mem.domain import anchors
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one
 from claude_mem.storage.sqlite.journal.turns import load_turn
 
-HORIZON_DAYS = (1, 2, 3, 5, 7, 10, 14, 18, 22, 26, 30)
+HORIZON_DAYS = (1, 2, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 30)
+SHARES = {"outdated": 0.4, "superseded": 0.05, "reworked": 0.15, "partly": 0.2, "current": 0.2}  # of the pairs drawn
 PAIR_VERDICTS = ("current", "partly", "outdated", "unclear")
+PROJECT_SHARES = {"sessions": 2 / 3, "evaluator": 1 / 3}  # of the pairs; the second has few memories that are outdated
 LINK_VERDICTS = ("right", "wrong", "unclear")
-FILES, WRITTEN_LINES, DIFF_LINES = 4, 40, 160
+FILES, WRITTEN_LINES, DIFF_LINES = 4, 40, 120
 README = """# What to do
 
 Read each page alone and write one line for it into a text file: its name and a verdict, such as `pair-001 outdated`.
@@ -77,14 +81,15 @@ class Page:
 
 def draw(options: argparse.Namespace) -> int:
     options.out.mkdir(parents=True, exist_ok=True)
+    earlier = json.loads(options.without.read_text("utf-8"))["pages"].values() if options.without else ()
+    options.seen = {(page["project"], page["observation"], page["commit"]) for page in earlier if "commit" in page}
     (options.out / "README.md").write_text(README, "utf-8")
     chance = random.Random(options.seed)
     pairs: list[Page] = []
     links: list[Page] = []
     sizes: Counter[str] = Counter()
-    for project in living.HISTORIES:
-        share = len(living.HISTORIES)
-        new_pairs, new_links, counts = _draw_project(project, options, chance, options.pairs // share)
+    for project, share in PROJECT_SHARES.items():
+        new_pairs, new_links, counts = _draw_project(project, options, chance, round(options.pairs * share))
         pairs, links = pairs + new_pairs, links + new_links
         sizes.update(counts)
     chance.shuffle(pairs)
@@ -117,22 +122,34 @@ def _draw_project(
         service = asyncio.run(living.ingest(options.data / project, Path(folder, "data")))
         try:
             tree = Path(folder, "tree")
-            return service.db.read_now(_draw_stored, history, tree, project=project, chance=chance, count=count)
+            seen = {(row_id, commit) for name, row_id, commit in options.seen if name == project}
+            return service.db.read_now(
+                _draw_stored, history, tree, project=project, chance=chance, count=count, seen=seen
+            )
         finally:
             service.close()
 
 
 def _draw_stored(
-    conn: Connection, history: History, tree: Path, *, project: str, chance: random.Random, count: int
+    conn: Connection,
+    history: History,
+    tree: Path,
+    *,
+    project: str,
+    chance: random.Random,
+    count: int,
+    seen: set[tuple[int, str]],
 ) -> tuple[list[Page], list[Page], Counter[str]]:
     cases = living.collect_cases(conn, history, tree, HORIZON_DAYS)
     cases = list({(case.work.id, case.commit): case for case in cases}.values())
     by_kind: defaultdict[str, list[Case]] = defaultdict(list)
     for case in cases:
         by_kind[_kind(case)].append(case)
-    flagged = _choose(by_kind["flagged"], count // 2, chance)
-    others = _choose(by_kind["other"], count - len(flagged), chance)
-    pairs = [_pair_page(conn, history, case, project) for case in (*flagged, *others)]
+    chosen: list[Case] = []
+    for kind, share in zip(SHARES, accumulate(SHARES.values()), strict=True):  # what is missing comes from the next
+        due = round(count * share) - len(chosen)
+        chosen += _choose([case for case in by_kind[kind] if _name(case) not in seen], due, chance, seen=seen)
+    pairs = [_pair_page(conn, history, case, project, seen) for case in chosen]
     rows = fetch_all(
         conn, "select id, superseded_by from observations where superseded_by is not null and type != 'rule'"
     )
@@ -140,14 +157,23 @@ def _draw_stored(
     return pairs, links, Counter({f"{project} {kind}": len(group) for kind, group in by_kind.items()})
 
 
+def _name(case: Case) -> tuple[int, str]:
+    return case.work.id, case.commit
+
+
 def _kind(case: Case) -> str:
-    return "flagged" if case.flags[living.OURS] or case.flags[living.LINKS] else "other"
+    if case.state in anchors.STALE:
+        return "outdated"
+    if case.flags[living.LINKS]:
+        return "superseded"
+    return case.state if case.state in SHARES else "current"
 
 
-def _choose(cases: Sequence[Case], count: int, chance: random.Random) -> list[Case]:
-    """Return some of the cases, one of each observation before a second one of any."""
+def _choose(cases: Sequence[Case], count: int, chance: random.Random, *, seen: set[tuple[int, str]]) -> list[Case]:
+    """Return some of the cases, one of each observation before a second one of any, and before those of observations
+    that were seen."""
     shuffled = chance.sample(list(cases), len(cases))
-    turn: Counter[int] = Counter()
+    turn = Counter({row_id: 1 for row_id, _ in seen})
     ranked: list[tuple[int, Case]] = []
     for case in shuffled:
         ranked.append((turn[case.work.id], case))
@@ -155,7 +181,7 @@ def _choose(cases: Sequence[Case], count: int, chance: random.Random) -> list[Ca
     return [case for _, case in sorted(ranked, key=lambda item: item[0])[:count]]
 
 
-def _pair_page(conn: Connection, history: History, case: Case, project: str) -> Page:
+def _pair_page(conn: Connection, history: History, case: Case, project: str, seen: set[tuple[int, str]]) -> Page:
     commit_index = next(index for index, commit in enumerate(history.commits) if commit.id == case.commit)
     lines = _turn_lines(conn, case.work.id)
     parts = [_memory(conn, case.work.id, lines), f"## {case.days} days later: how the files changed\n"]
@@ -163,7 +189,8 @@ def _pair_page(conn: Connection, history: History, case: Case, project: str) -> 
     parts += [_file_part(history, case, path, commit_index) for path in largest]
     about = {"project": project, "observation": case.work.id, "commit": case.commit, "days": case.days}
     verdict = {"kind": _kind(case), "state": case.state, "reference": case.survival.is_outdated}
-    return Page("\n\n".join(parts), {**about, **verdict, "flagged": _kind(case) == "flagged"})
+    is_new = case.work.id not in {row_id for row_id, _ in seen}
+    return Page("\n\n".join(parts), {**about, **verdict, "new": is_new})
 
 
 def _turn_lines(conn: Connection, observation_id: int) -> TurnLines:
@@ -192,12 +219,37 @@ def _file_part(history: History, case: Case, path: str, until: int) -> str:
     if before is None:
         return f"### {path}\n\nMost of what the session wrote here is in no commit of the default branch."
     blob = history.commits[until].files.get(name, "")
-    if not blob:
-        return f"### {path}\n\nThe file no longer exists."
     title = path if name == path else f"{path}, now {name}"
+    if not blob:
+        name, count = _find_lines(history, case.work.lines[path], until)
+        if not count:
+            return f"### {path}\n\nThe file no longer exists, and no other has its lines."
+        title = f"{path} no longer exists; compared with {name}, which has {count} of the session's lines"
+        blob = history.commits[until].files[name]
     old, new = (history.content(part).decode("utf-8", "replace").splitlines() for part in (before, blob))
     diff = list(difflib.unified_diff(old, new, "then", "later", lineterm="", n=4))
-    return _fence(title, diff, DIFF_LINES) if diff else f"### {title}\n\nThe file has not changed."
+    if not diff:
+        return f"### {title}\n\nThe file has not changed."
+    return _fence(title, _relevant_first(diff, case.work.lines[path]), DIFF_LINES)
+
+
+def _find_lines(history: History, lines: frozenset[bytes], until: int) -> tuple[str, int]:
+    """Return the file of a commit that has most of these lines, and how many."""
+    counts = {name: len(lines & history.hashes(blob)) for name, blob in history.commits[until].files.items()}
+    best = max(counts, key=lambda name: counts[name], default="")
+    return best, counts.get(best, 0)
+
+
+def _relevant_first(diff: Sequence[str], lines: frozenset[bytes]) -> list[str]:
+    """Return a difference with the parts first that show what became of these lines: the end may be cut off."""
+    starts = [number for number, line in enumerate(diff) if line.startswith("@@")]
+    parts = [diff[start:end] for start, end in zip(starts, [*starts[1:], len(diff)], strict=True)]
+
+    def count(part: Sequence[str]) -> int:
+        return sum(anchors.hash_line(line[1:]) in lines for line in part if line[:1] in ("-", " "))
+
+    ordered = sorted(parts, key=lambda part: -count(part))
+    return [*diff[: starts[0]], *(line for part in ordered for line in part)]
 
 
 def _first_version(history: History, case: Case, path: str, until: int) -> tuple[str | None, str]:
@@ -213,7 +265,7 @@ def _first_version(history: History, case: Case, path: str, until: int) -> tuple
 
 def _fence(title: str, lines: Sequence[str], most: int) -> str:
     more = [f"… {len(lines) - most} more lines"] if len(lines) > most else []
-    shown = [line[:300].replace("```", "'''") for line in lines[:most]]
+    shown = [line[:200].replace("```", "'''") for line in lines[:most]]
     return "\n".join((f"### {title}", "", "```diff", *shown, *more, "```"))
 
 
@@ -277,16 +329,24 @@ def _print_pairs(name: str, verdicts: dict[str, str], key: dict[str, Any]) -> No
             page: about
             for page, about in key["pages"].items()
             if page.startswith("pair") and project in (about["project"], "both") and page in verdicts
+            if verdicts[page] != "unclear"
         }
-        for label, positive in (("outdated", {"outdated"}), ("outdated or partly", {"outdated", "partly"})):
+        new = {page: about for page, about in pages.items() if about["new"]}
+        for label, some, flagged, positive in (
+            ("outdated or gone, point lost", pages, {"outdated"}, {"outdated"}),
+            ("the same, observations never read before", new, {"outdated"}, {"outdated"}),
+            ("outdated, gone or superseded, point lost", pages, {"outdated", "superseded"}, {"outdated"}),
+            ("outdated or gone, something wrong", pages, {"outdated"}, {"outdated", "partly"}),
+            ("and changed in part or reworked", pages, {"outdated", "partly", "reworked"}, {"outdated", "partly"}),
+        ):
             judged = [
-                (about["flagged"], verdicts[page] in positive, f"{about['project']} {about['kind']}")
-                for page, about in pages.items()
-                if verdicts[page] != "unclear"
+                (about["kind"] in flagged, verdicts[page] in positive, f"{about['project']} {about['kind']}")
+                for page, about in some.items()
             ]
-            figures = weighted_score(judged, key["sizes"])
-            shown = ", ".join(f"{what} {value}" for what, value in figures.items())
+            shown = ", ".join(f"{what} {value}" for what, value in weighted_score(judged, key["sizes"]).items())
             print(f"  {name}, {project}, {label}: {len(judged)} pairs: {shown}")
+        table = Counter((about["kind"], verdicts[page]) for page, about in pages.items())
+        print(f"  {name}, {project}, read as:", {" ".join(pair): count for pair, count in sorted(table.items())})
 
 
 def weighted_score(judged: Sequence[tuple[bool, bool, str]], sizes: dict[str, int]) -> dict[str, float | None]:
@@ -343,6 +403,7 @@ def main() -> int:
     drawing.add_argument("--pairs", type=int, default=300)
     drawing.add_argument("--links", type=int, default=100)
     drawing.add_argument("--seed", type=int, default=17)
+    drawing.add_argument("--without", type=Path, help="the key of pairs that must not be drawn again")
     drawing.set_defaults(run=draw)
     scoring = commands.add_parser("score", help="compare readers' verdicts with the key")
     scoring.add_argument("--key", type=Path, required=True)

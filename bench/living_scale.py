@@ -32,6 +32,7 @@ from claude_mem.storage.sqlite.memory import observations
 
 RESULTS = Path(__file__).with_name("results")
 LINES, FILES_PER_RECORD, CHANGED = 20, 2, 10
+PHRASES = anchors.MAX_PHRASES // FILES_PER_RECORD
 STATES = brief.RECENT + brief.DECISIONS + brief.PINNED  # rows whose states a brief needs
 
 
@@ -53,7 +54,13 @@ def fill(conn: Connection, records: int, files: int) -> None:
         )
         chosen = chance.sample(range(files), FILES_PER_RECORD)
         new_anchors = [
-            Anchor(path_of(one), anchors.EDIT, anchors.choose_lines(lines_of(one), most=LINES)) for one in chosen
+            Anchor(
+                path_of(one),
+                anchors.EDIT,
+                anchors.choose_lines(texts := lines_of(one), most=LINES),
+                anchors.choose_phrases(texts[:LINES], PHRASES),
+            )
+            for one in chosen
         ]
         store.replace_anchors(conn, row_id, new_anchors, now=number)
 

@@ -46,6 +46,7 @@ from claude_mem.inject import freshness
 from claude_mem.storage.sqlite.engine import Connection, fetch_all
 from claude_mem.storage.sqlite.journal.turns import load_turn
 from claude_mem.storage.sqlite.memory import anchors as store
+from claude_mem.storage.sqlite.memory.store import SqliteMemory
 from claude_mem.worker.app import Service
 
 RESULTS = Path(__file__).with_name("results")
@@ -221,13 +222,13 @@ class Player:
     def _without_looks(self) -> Iterator[None]:
         """Answer as if nothing were known of any code."""
         links = self._links()
-        shipped = store.load_states
+        shipped = SqliteMemory.load_states
         self.service.db.write_now(_set_links, dict.fromkeys(links))
-        store.load_states = lambda *_args: {}
+        SqliteMemory.load_states = lambda *_args, **_options: {}  # type: ignore[assignment]
         try:
             yield
         finally:
-            store.load_states = shipped
+            SqliteMemory.load_states = shipped
             self.service.db.write_now(_set_links, links)
 
     def _line(self, row_id: int, moment: str, states: dict[int, MemoryState], links: dict[int, int]) -> Line:

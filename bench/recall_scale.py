@@ -14,6 +14,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 from figures import percentile
@@ -21,7 +22,7 @@ from lab import Home, Lab, cpu_seconds, wait_until
 
 from claude_mem import hook
 from claude_mem.client import Client
-from claude_mem.recall import documents, embed
+from claude_mem.recall import documents, embed, models, static
 from claude_mem.storage.sqlite.database import Database
 from claude_mem.storage.sqlite.engine import Connection
 from claude_mem.system import process
@@ -29,7 +30,7 @@ from claude_mem.system.project_folders import identify_project
 
 SIZES = (10_000, 100_000)
 ROOT = "/scale"
-PER_TURN, PER_SESSION = 4, 10  # observations a turn, turns a session
+PER_TURN, PER_SESSION, EDITS = 4, 10, 6  # observations a turn, turns a session, edits a turn
 QUESTIONS, WARM_UP = 200, 10
 _SYLLABLES = [
     "ba",
@@ -76,15 +77,19 @@ class Words:
 
 
 def measure(lab: Lab, model: Path | None) -> list[tuple[str, tuple[float | None, ...]]]:
+    """Once with words alone, once with the built-in embedding and, where there is a model, once with the encoder."""
     found: list[tuple[str, tuple[float | None, ...]]] = []
-    for size in SIZES:
+    systems = [("words", models.WORDS_ONLY), ("built-in", models.BUILT_IN)]
+    for size, (system, setting) in product(SIZES, [*systems, *([("encoder", embed.DEFAULT)] if model else [])]):
         home = lab.home(f"scale-{size}")
         home.data.mkdir(parents=True, mode=0o700)
-        total = fill(home, size, with_vectors=model is not None)
-        if model is not None:
+        vectors = {models.BUILT_IN: (static.NAME, static.DIMENSIONS), embed.DEFAULT: (embed.DEFAULT, 384)}.get(setting)
+        total = fill(home, size, vectors=vectors)
+        if system == "encoder" and model is not None:
             shutil.copytree(model, home.data / "models" / embed.DEFAULT)
+        home.env["CLAUDE_MEM_EMBEDDING_MODEL"] = setting
         home.start()
-        if model is not None:
+        if vectors:
             wait_until(partial(_loaded, home), 300, "vectors are not loaded", every=0.5)
         before = cpu_seconds(home.pid)
         times = _ask(home)
@@ -98,7 +103,7 @@ def measure(lab: Lab, model: Path | None) -> list[tuple[str, tuple[float | None,
             percentile(starts, 95),
             _megabytes(home.pid),
         )
-        found.append((f"{size:,} observations ({total:,} documents)", row))
+        found.append((f"{size:,} observations ({total:,} documents), {system}", row))
         home.end()
         shutil.rmtree(home.data)
     return found
@@ -144,15 +149,22 @@ def _megabytes(pid: int) -> float:
     return sum(int(line.split()[1]) for line in lines if line.startswith(("RssAnon", "RssShmem"))) / 1024
 
 
-def fill(home: Home, size: int, *, with_vectors: bool, then: Callable[[Connection], None] = lambda _: None) -> int:
+def fill(
+    home: Home,
+    size: int,
+    *,
+    vectors: tuple[str, int] | None = None,
+    then: Callable[[Connection], None] = lambda _: None,
+) -> int:
+    """Fill a database; `vectors` is the name of a model and the length of its vectors."""
     db = Database(home.data / "claude-mem.db", backups=home.data / "backups")
     words = Words(1)
     db.write_now(_rows, words, size)
     db.write_now(then)
     while db.write_now(documents.refresh_documents, limit=2_000):
         pass
-    if with_vectors:
-        db.write_now(_vectors)
+    if vectors:
+        db.write_now(_vectors, *vectors)
     total = db.read_now(lambda conn: next(iter(conn.execute("select count(*) as n from documents")))["n"])
     db.close()
     return int(total)
@@ -185,6 +197,10 @@ def _rows(conn: Connection, words: Words, size: int) -> None:
             "insert into events (event_id, session_id, turn_id, kind, at, source, body) values (?, ?, ?, 'stop', ?, 'api', ?)",
             (f"e{turn}", session, turn, at, stop),
         )
+        conn.executemany(
+            "insert into events (event_id, session_id, turn_id, kind, at, source, body) values (?, ?, ?, 'tool', ?, 'api', ?)",
+            [(f"e{turn}-{place}", session, turn, at, body) for place, body in enumerate(_edits(words))],
+        )
         conn.execute(
             "insert into session_summaries (session_id, project_id, turn_id, prompt_number, completed, provider,"
             " created_at, updated_at) values (?, 1, ?, ?, ?, 'local', ?, ?)",
@@ -200,12 +216,23 @@ def _rows(conn: Connection, words: Words, size: int) -> None:
         )
 
 
-def _vectors(conn: Connection) -> None:
+def _edits(words: Words) -> Iterator[str]:
+    """Yield edits of files, some of which are edited all the time."""
+    for _ in range(EDITS):
+        path = f"{ROOT}/src/{words.text(1)}/{words.text(1)}.py"
+        edit = {"file_path": path, "old_string": words.text(5), "new_string": words.text(10)}
+        yield json.dumps({"type": "tool", "name": "Edit", "input": edit, "output": ""})
+
+
+def _vectors(conn: Connection, model: str, dimensions: int) -> None:
     wanted = "select id from documents where kind in ('observation', 'turn')"
-    conn.executemany("insert into vectors values (?, ?, 0, '', ?)", _made([row["id"] for row in conn.execute(wanted)]))
+    conn.executemany(
+        "insert into vectors values (?, ?, 0, '', ?)",
+        _made([row["id"] for row in conn.execute(wanted)], model, dimensions),
+    )
 
 
-def _made(ids: list[int]) -> Iterator[tuple[int, str, bytes]]:
+def _made(ids: list[int], model: str, dimensions: int) -> Iterator[tuple[int, str, bytes]]:
     dice = random.Random(2)
     for document_id in ids:
-        yield document_id, embed.DEFAULT, struct.pack("<f", 0.001) + dice.randbytes(384)
+        yield document_id, model, struct.pack("<f", 0.001) + dice.randbytes(dimensions)

@@ -1,6 +1,7 @@
 """Learns the local writer's weights from judged turns: which line titles a record, of which type, and whether at all.
 
     python bench/train_writer.py            cross-validate and print
+    python bench/train_writer.py --answers  what a threshold for the titles of answers would give
     python bench/train_writer.py --write    learn from everything and write src/claude_mem/data/writer.toml
 
 Two sources, both about real turns that are not part of this project: reference memories with their titles (the data
@@ -241,6 +242,37 @@ def _judge(tally: dict[str, list[float]], row: Row, weights: Weights) -> None:
         tally.setdefault("title useless (0 of 2)", []).append(float(score == 0))
 
 
+def answer_frontier(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Return per project what titles of turns without work are worth above each threshold of the ranker's score, and the
+    share of turns worth remembering that would be left without a title."""
+    fold = folds(rows)
+    answers: dict[str, list[tuple[float, int, bool]]] = {project: [] for project in turns.PROJECTS}
+    for number in range(FOLDS):
+        weights = learn([row for row in rows if fold[row.session] != number])
+        ranking.weights = lambda weights=weights: weights  # type: ignore[assignment]
+        for row in rows:
+            if fold[row.session] != number or row.story.worked:
+                continue
+            rank, candidate = best(row, weights["title"])
+            score = row.useful.get(hashed(candidate.title))
+            if score is not None and classify.is_worth_keeping(row.story, candidate.title, rank):
+                answers[row.project].append((rank, score, bool(row.types)))
+    return {project: _frontier(found) for project, found in answers.items() if found}
+
+
+def _frontier(found: Sequence[tuple[float, int, bool]]) -> list[str]:
+    lines = []
+    for share in (0.0, 0.2, 0.4, 0.6, 0.8):
+        threshold = np.quantile([rank for rank, _, _ in found], share)
+        scores = [score for rank, score, _ in found if rank >= threshold]
+        worth = [rank < threshold for rank, _, is_worth in found if is_worth]
+        useful, useless = np.mean([score == 2 for score in scores]), np.mean([score == 0 for score in scores])
+        lines.append(
+            f"≥ {threshold:.2f}: {len(scores)} titles, useful {useful:.2f}, useless {useless:.2f}, missed {np.mean(worth):.2f}"
+        )
+    return lines
+
+
 def as_toml(weights: Weights) -> str:
     lines = [
         "# Learned by bench/train_writer.py from judged turns; not written by hand. Names as in digest/ranking.py and kinds.py."
@@ -254,11 +286,16 @@ def as_toml(weights: Weights) -> str:
 def main() -> int:
     cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cli.add_argument("--write", action="store_true", help="write the weights that the package uses")
+    cli.add_argument("--answers", action="store_true", help="only what a threshold for answers would give")
     options = cli.parse_args()
     if why := turns.missing():
         print(why)
         return 0
     rows = load()
+    if options.answers:
+        for project, lines in answer_frontier(rows).items():
+            print(project, *lines, sep="\n  ")
+        return 0
     for project, figures in cross_validate(rows).items():
         print(project, *(f"{name} {value:.3f}" for name, value in figures.items()), sep="\n  ")
     if options.write:

@@ -68,7 +68,7 @@ def _measure(lab: Lab, size: int) -> list[Figure]:
     home = lab.home("viewer")
     home.data.mkdir(parents=True, mode=0o700)
     print(f"making {size:,} observations …", file=sys.stderr, flush=True)
-    fill(home, size, with_vectors=False, then=_varied)
+    fill(home, size, then=_varied)
     home.start()
     program = next((path for name in PROGRAMS if (path := shutil.which(name))), None)
     if program is None:

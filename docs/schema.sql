@@ -38,7 +38,7 @@ CREATE TABLE sdk_sessions (
     newest_injected_id       integer not null default 0,   -- the newest observation this session has been told
     started_at          integer not null,
     last_event_at       integer not null,
-    ended_at            integer, first_purged_at integer, forgotten integer not null default 0,
+    ended_at            integer, first_purged_at integer, forgotten integer not null default 0, branches text not null default '[]',
     unique (host, content_session_id)
 ) strict;
 
@@ -492,9 +492,6 @@ CREATE TABLE history (
 
 CREATE INDEX history_by_observation on history (observation_id, id);
 
-CREATE INDEX events_recalling on events (session_id)
-    where kind = 'tool' and (instr(body, 'get_observations') or instr(body, 'claude-mem show'));
-
 CREATE INDEX sdk_sessions_by_time on sdk_sessions (last_event_at desc, id desc);
 
 CREATE INDEX sdk_sessions_by_host on sdk_sessions (host, last_event_at desc);
@@ -873,7 +870,7 @@ CREATE TABLE "injections" (
     at                  integer not null,
     tokens              integer not null,
     names               text not null default '[]'
-) strict;
+, holdout real not null default 0, held_out integer not null default 0) strict;
 
 CREATE INDEX injections_by_session on injections (host, content_session_id, at);
 
@@ -913,7 +910,7 @@ CREATE TABLE "anchors" (
     lines           blob not null,             -- hashes of its telling lines, eight bytes each
     blob_id         text not null default '',  -- git's id of the file as the turn left it, if that is known
     committed       integer not null default 0, -- the lines that some commit has had, as a bit set: bit 0 is the first line
-    landed          integer not null default 0, -- the lines that a commit of the default branch has had
+    landed          integer not null default 0, phrases blob not null default x'', -- the lines that a commit of the default branch has had
     unique (observation_id, path)
 ) strict;
 
@@ -925,7 +922,7 @@ CREATE TABLE sightings (
     stamp      text not null,             -- modification time and size of the file that was read; empty: no such file
     present    integer not null,          -- the lines that were there, as a bit set
     moved_to   text not null default '',
-    commit_id  text not null default '',  -- HEAD at that time
+    commit_id  text not null default '', phrases integer not null default -1,  -- HEAD at that time
     primary key (anchor_id, root)
 ) strict, without rowid;
 
@@ -944,12 +941,6 @@ CREATE TABLE confirmations (
     fingerprint     text not null,  -- of the state of its code that the person saw
     superseded_by   integer         -- the observation that had superseded it, and does not any more
 ) strict;
-
-CREATE TRIGGER observations_kept before update of superseded_by on observations
- when new.superseded_by is not null and old.superseded_by is null begin
-    select raise(ignore) where exists (
-        select 1 from confirmations c where c.observation_id = new.id and c.superseded_by = new.superseded_by);
-end;
 
 CREATE TABLE validity_changes (
     id              integer primary key autoincrement,
@@ -1009,4 +1000,66 @@ end;
 CREATE TRIGGER observations_validity_forgotten after update of forgotten on observations when new.forgotten begin
     delete from confirmations where observation_id = new.id;
     delete from validity_changes where observation_id = new.id;
+end;
+
+CREATE TABLE uses (
+    id            integer primary key,
+    injection_id  integer not null references injections (id) on delete cascade,
+    turn_id       integer not null references turns (id) on delete cascade,
+    item          text not null,     -- its name in `injections.names`
+    use           text not null check (use in ('none', 'opened', 'edited', 'ran', 'fetched', 'quoted', 'avoided',
+                                               'repeated', 'contradicted')),
+    at            integer not null,  -- of the event that shows it; of `none`, the end of the turn
+    unique (injection_id, item, turn_id, use)
+) strict;
+
+CREATE INDEX uses_by_item on uses (item, injection_id, use);
+
+CREATE INDEX uses_by_turn on uses (turn_id);
+
+CREATE INDEX injections_held_out on injections (id) where held_out;
+
+CREATE TABLE turn_reading (
+    turn_id                  integer primary key references turns (id) on delete cascade,
+    characters               integer not null,  -- of files, that tools returned
+    again_characters         integer not null,  -- of these, of files new to the session that an earlier session had read
+    calls_before_edit        integer,           -- tool calls before the first edit of a file; null: there was none
+    characters_before_edit   integer
+) strict;
+
+CREATE TRIGGER injections_uses_deleted after delete on injections begin
+    delete from uses where injection_id = old.id;
+end;
+
+CREATE TRIGGER turns_uses_deleted after delete on turns begin
+    delete from uses where turn_id = old.id;
+    delete from turn_reading where turn_id = old.id;
+end;
+
+CREATE TRIGGER turns_uses_private after update of private on turns when new.private begin
+    delete from uses where turn_id = new.id;
+    delete from turn_reading where turn_id = new.id;
+end;
+
+CREATE TRIGGER observations_uses_forgotten after update of forgotten on observations when new.forgotten begin
+    delete from uses where item in ('o' || new.id, 'rule:' || new.id, 'repeated:' || new.id);
+end;
+
+CREATE TRIGGER observations_uses_deleted after delete on observations begin
+    delete from uses where item in ('o' || old.id, 'rule:' || old.id, 'repeated:' || old.id);
+end;
+
+CREATE TRIGGER summaries_uses_deleted after delete on session_summaries begin
+    delete from uses where item = 's' || old.id;
+end;
+
+CREATE TRIGGER sessions_branches_forgotten after update of forgotten on sdk_sessions when new.forgotten > 0 begin
+    update sdk_sessions set branches = '[]' where id = new.id;
+end;
+
+CREATE TRIGGER observations_kept before update of superseded_by on observations
+ when new.superseded_by is not null and old.superseded_by is null begin
+    select raise(ignore) where exists (
+        select 1 from confirmations c join observations n on n.id = new.superseded_by
+         where c.observation_id = new.id and (c.superseded_by = n.id or n.created_at <= c.at));
 end;

@@ -13,6 +13,7 @@ from typing import Any
 from claude_mem.worker.http import openapi
 from claude_mem.worker.http.route import AnyRoute
 
+_MEMORY = "MemoryItem"  # its fields depend on its kind: the viewer reads it without a type
 _PLAIN = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
 
 
@@ -22,7 +23,8 @@ def declarations(routes: Mapping[str, Mapping[str, AnyRoute]]) -> Iterator[str]:
     yield "// Made by docs/generate.py from src/claude_mem/worker/http/schemas. Do not edit.\n"
     yield "declare namespace Api {"
     for name, schema in sorted(document["components"]["schemas"].items()):
-        yield from _interface(_type_name(name), schema)
+        if name != _MEMORY:
+            yield from _interface(_type_name(name), schema)
     for method in ("get", "post", "patch", "delete"):
         yield from _answers(method, document["paths"])
     yield "  /** The answer to a request with a body. */"
@@ -34,6 +36,9 @@ def declarations(routes: Mapping[str, Mapping[str, AnyRoute]]) -> Iterator[str]:
 def _interface(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
     if text := schema.get("description", ""):
         yield f"  /** {' '.join(text.split())} */"
+    if "enum" in schema:
+        yield f"  type {name} = {' | '.join(map(json.dumps, schema['enum']))};\n"
+        return
     yield f"  interface {name} {{"
     required = schema.get("required", ())
     for field, value in schema["properties"].items():
@@ -57,7 +62,8 @@ def _answers(method: str, paths: Mapping[str, Any]) -> Iterator[str]:
 
 def _type(schema: Mapping[str, Any]) -> str:
     if "$ref" in schema:
-        return _type_name(schema["$ref"].rpartition("/")[2])
+        name = schema["$ref"].rpartition("/")[2]
+        return "any" if name == _MEMORY else _type_name(name)
     if "anyOf" in schema:
         return " | ".join(dict.fromkeys(_type(option) for option in schema["anyOf"]))
     if "enum" in schema:
@@ -70,13 +76,13 @@ def _type(schema: Mapping[str, Any]) -> str:
         return f"({inner})[]" if " " in inner else f"{inner}[]"
     if kind == "object":
         inner = _type(schema.get("additionalProperties") or {})
-        return "any" if inner == "any" else f"Record<string, {inner}>"  # a memory, whose fields depend on its kind
+        return "any" if inner == "any" else f"Record<string, {inner}>"
     return _PLAIN.get(str(kind), "any")
 
 
 def _type_name(name: str) -> str:
     """Return the name of a type: `Page_SessionDetails_` is `PageOfSessionDetails`."""
-    return re.sub(r"_dict_str__typing.Any__", "OfMemories", re.sub(r"^(\w+?)_(\w+)_$", r"\1Of\2", name))
+    return re.sub(r"^(\w+?)_(\w+)_$", r"\1Of\2", name)
 
 
 def _key(field: str) -> str:

@@ -226,6 +226,18 @@ class Config:
         "Say before a command that it failed here before, what worked instead, and which rule of yours forbids it. One"
         " line, once per session. Commands are never changed or blocked.",
     )
+    holdout: float = setting(
+        0.0,
+        "Share of moments, chosen at random, at which nothing is injected, so that `claude-mem worth` can compare them"
+        " with the others. Your rules and pinned memories are always shown. 0: never; 0.1: one in ten.",
+        low=0,
+        high=0.5,
+    )
+    read_outlines: bool = setting(
+        False,
+        "Say before a file is read again, unchanged, where in it what is defined, so that a part can be read instead."
+        " Once per session and file. Off: measured on two projects, it saves little (docs/recall.md).",
+    )
     keep_events_days: int = setting(
         7,
         "Days to keep raw events after they were summarized. 0: delete them immediately; refining them later is then"
@@ -248,7 +260,9 @@ class Config:
         "INFO", "Least severe messages that the worker logs: DEBUG, INFO, WARNING or ERROR.", choices=LOG_LEVELS
     )
     embedding_model: str = setting(
-        "arctic-s", "Model for search by meaning, used once it is downloaded: arctic-s, gte-small or minilm."
+        "arctic-s",
+        "Encoder for search by meaning, used once it is downloaded: arctic-s, gte-small or minilm. Until then, and with"
+        " `static`, the built-in embedding is used; with `none`, search is by words only.",
     )
 
     @property

@@ -171,7 +171,12 @@ def test_no_event_and_no_field_of_a_payload_brings_another_sessions_file_in(lab:
             name: str(file)
             for name in ("transcript_path", "agent_transcript_path", "transcriptPath", "session_file", "chat_path")
         }
-        told = {"hook_event_name": event, "session_id": f"mine-{number}", "cwd": str(lab.project), **fields}
+        told: dict[str, object] = {
+            "hook_event_name": event,
+            "session_id": f"mine-{number}",
+            "cwd": str(lab.project),
+            **fields,
+        }
         told |= {"agent_id": "one", "prompt": "hello", "tool_name": "Read", "tool_input": {}, "source": "resume"}
         command = {"SessionStart": "context", "UserPromptSubmit": "session-init", "PostToolUse": "observation"}
         header = f"command {command.get(event, 'summary')}\nhost {host}\n\n"

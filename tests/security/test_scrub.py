@@ -34,13 +34,14 @@ NOT_TEXT = {
         " sdk_sessions.host sdk_sessions.status sdk_sessions.content_session_id sdk_sessions.memory_session_id"
         " session_summaries.provider session_summaries.trust session_summaries.verdict session_summaries.memory_session_id"
         " session_summaries.closing_trust session_summaries.outcome"
-        " injections.host injections.content_session_id injections.trigger injections.names injected_items.host"
+        " injections.host injections.content_session_id injections.trigger injected_items.host"
         " injected_items.content_session_id injected_items.item injected_items.trigger turns.closed_by turns.prompt_id backfill_files.host backfill_files.state backfill_files.problem"
         " backfill_files.agent backfill_files.cursor breakers.provider breakers.verdict breakers.settings notices.key documents.kind documents.trust"
         " signals.kind index_queue.kind vectors.model vectors.hash checks.name checks.text purged_counts.outcome purged_counts.rule"
         " audit_head.hash deletions.counts deleted_rows.kind tombstones.keyed_hash trusted_sources.source repositories.creation_id repositories.root_commit"
         " calls.kind anchors.kind anchors.blob_id outcomes.outcome outcomes.head outcomes.branch outcomes.commit_id sightings.stamp sightings.commit_id"
         " confirmations.fingerprint validity_changes.validity validity_changes.head validity_changes.commit_id validity_queue.head"
+        " uses.use"
     ),
     "folders and files that a person named, by which things are found again": (
         "projects.name projects.root project_aliases.identity project_dirs.dir sdk_sessions.cwd sdk_sessions.transcript_path"

@@ -36,7 +36,7 @@ from tests.worker.test_mcp import ask as ask_tool
 from tests.worker.test_reconcile import Transcript
 
 if TYPE_CHECKING:
-    from claude_mem.recall.embed import Vectors
+    from array import array
 
 COMMAND = "CLAUDE_MEM_PROOF=build/proof pytest tests/security/test_secrets.py"
 
@@ -382,7 +382,7 @@ class Attentive(FakeEmbedder):
     def __init__(self) -> None:
         self.given: list[str] = []
 
-    def embed(self, given: Sequence[str]) -> Vectors:
+    def embed(self, given: Sequence[str]) -> list[array[float]]:
         self.given += given
         return super().embed(given)
 

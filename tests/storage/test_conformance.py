@@ -89,6 +89,7 @@ FAULTS: dict[str, tuple[type[BoundFunctions], str, Function]] = {
         "open_session",
         lambda conn, _, name, **named: sessions.open_session(conn, "codex", name, **named),
     ),
+    "a_session_keeps_the_names_of_its_branches": (SqliteMemory, "record_branch_of_recent_work", _answers()),
     "a_finished_session_has_an_end": (SqliteMemory, "set_session_status", _answers()),
     "sessions_are_paged_newest_first": (
         SqliteMemory,
@@ -104,6 +105,8 @@ FAULTS: dict[str, tuple[type[BoundFunctions], str, Function]] = {
         _with(observations.upsert_summary, by=LOCAL),
     ),
     "a_prompt_grows": (SqliteMemory, "append_to_prompt", _answers(True)),
+    "items_have_the_fields_of_their_type": (SqliteMemory, "list_timeline", _answers([{"id": "1"}])),
+    "what_is_said_of_an_observation_has_its_type": (SqliteMemory, "list_observation_history", _answers([{"id": 1}])),
     "what_is_missing_is_not_found": (SqliteMemory, "get_memory", _answers({})),
     "a_failed_transaction_leaves_nothing": (SqliteMemory, "upsert_observation", _commit_at_once),
     "an_edit_belongs_to_the_person": (
@@ -147,6 +150,11 @@ FAULTS: dict[str, tuple[type[BoundFunctions], str, Function]] = {
     "a_document_is_replaced_and_removed": (SqliteSearch, "delete_document", _answers()),
     "what_was_written_waits_to_be_indexed": (SqliteSearch, "remove_from_index_queue", _answers()),
     "vectors_are_read_in_pages": (SqliteSearch, "load_vectors", _with(search.load_vectors, after=(0, -1))),
+    "vectors_of_other_versions_are_found": (
+        SqliteSearch,
+        "list_outdated_vectors",
+        _with(search.list_outdated_vectors, current="other"),
+    ),
     "an_export_restores_the_memory": (SqliteMemory, "import_record", _answers("added")),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 from pathlib import Path
@@ -373,6 +374,34 @@ def test_an_observation_forgotten_by_its_number_stays_forgotten_after_a_restore_
 
 
 # --- scopes and words ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("now", [True, False])
+def test_the_uses_of_an_item_that_names_the_text_go_with_it(told: Lab, now: bool) -> None:
+    """In an injection of a session that stays, and in the backups."""
+
+    def tell(conn: Any) -> None:
+        conn.execute(
+            "insert into injections (host, content_session_id, trigger, at, tokens, names)"
+            " select host, content_session_id, 'prompt', 1, 1, ? from sdk_sessions where content_session_id = 'dark'",
+            (json.dumps([f"file:src/{WORD}.py"]),),
+        )
+        conn.execute(
+            "insert into uses (injection_id, turn_id, item, use, at) select i.id, t.id, ?, 'opened', 1"
+            " from injections i join turns t on t.session_id = (select id from sdk_sessions"
+            " where content_session_id = 'dark') where i.tokens = 1",
+            (f"file:src/{WORD}.py",),
+        )
+
+    work(told, lambda service: service.db.write(tell))
+    work(told, lambda service: asyncio.to_thread(backup.write_backup, service.db.path, service.config.backups))
+    assert told.rows("select count(*) from uses") == [(2,)]
+    forget(told, matching=WORD, now=now)
+    assert told.rows("select count(*) from uses") == [(0,)]
+    assert told.rows("select count(*) from sdk_sessions where content_session_id = 'dark'") == [(1,)]
+    if now:
+        assert traces(told.data) == []
+    assert audited(told) == []
 
 
 def test_a_text_in_one_session_leaves_the_titles_and_tellings_of_others(told: Lab) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from claude_mem.storage.sqlite.engine import Connection
+from claude_mem.system import git_files
 from claude_mem.system.project_folders import git_distrust_reason, identify_project
 from tests.storage.test_repositories import Memory, git, make, memory
 from tests.support import forks, proof
@@ -333,3 +334,30 @@ def test_the_owner_of_a_shared_folder_claims_nothing_of_yours_below(
     assert [memory.know(shared / name / "src") for name in ("one", "two")] == before
     assert memory.know(shared / "three") not in before
     assert identify_project(str(shared / "three")).enabled
+
+
+# --- the branch that is checked out ----------------------------------------------------------------------------------
+
+
+def test_the_branch_of_a_work_tree_is_read_also_where_git_is_a_file(shop: Path, tmp_path: Path) -> None:
+    git(shop, "checkout", "-q", "-b", "ann/prices")
+    (shop / "src").mkdir()
+    assert git_files.current_branch(shop) == "ann/prices"
+    assert git_files.current_branch(shop / "src") == "ann/prices"
+    assert git_files.current_branch(tmp_path / "tree") == "tree"
+    assert git_files.current_branch(shop / "inner") in ("main", "master")
+    git(shop, "checkout", "-q", "--detach")
+    assert git_files.current_branch(shop) == ""
+
+
+def test_a_work_tree_that_is_not_trusted_has_no_branch(shop: Path, tmp_path: Path) -> None:
+    evil = tmp_path / "evil"
+    evil.mkdir()
+    pointer_to_worktree(evil, shop)
+    assert git_files.current_branch(evil) == ""
+
+
+@pytest.mark.parametrize("head", ["", "ref: refs/heads/a\x1b[31m", "ref: refs/heads/" + "x" * 300, "ref: ../../x"])
+def test_a_strange_head_is_no_branch(shop: Path, head: str) -> None:
+    (shop / ".git" / "HEAD").write_text(head)
+    assert git_files.current_branch(shop) == ""

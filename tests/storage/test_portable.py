@@ -176,6 +176,7 @@ records = st.lists(
             model=maybe,
             trust=trusts,
             pinned=st.booleans(),
+            kept_at=st.none() | times,
         ),
         st.builds(
             saved,

@@ -42,7 +42,7 @@ OWED = (
 DROPPED = {("anchors", "removed")}  # columns that a later version no longer has
 # What a history of a few sessions leaves empty.
 MORE = """
-insert into sightings select id, '/p', '1:1', 1, '', '' from anchors limit 1;
+insert into sightings (anchor_id, root, stamp, present) select id, '/p', '1:1', 1 from anchors limit 1;
 insert into confirmations select observation_id, 1, 'x', null from anchors limit 1;
 insert into ledger (at, ended_at, purpose, turn_id, provider, model, input_tokens, output_tokens, cost, verdict)
     values (1, 2, 'refine', 1, 'anthropic', 'm', 10, 5, 7, 'ok');
@@ -51,6 +51,8 @@ insert into breakers values ('anthropic', 3, 99, 'quota', 'spent', 's');
 insert into notices values ('key', 'words', 1, null);
 insert into injected_items values ('claude', 's0', 'o1', 'start', 1);
 insert into injections (host, content_session_id, trigger, at, tokens, names) values ('claude', 's0', 'start', 1, 9, '["o1"]');
+insert into uses (injection_id, turn_id, item, use, at) select max(id), 1, 'o1', 'edited', 1 from injections;
+insert or replace into turn_reading values (1, 10, 5, 2, 7);
 insert into imports (path, file_signature, source, started_at) values ('/x', 'm', 'export', 1);
 insert into backfills (requested_at, sessions, turns, events, observations) values (1, 1, 1, 1, 1);
 insert into backfill_files (backfill_id, path, size, changed_at, state) values (1, '/t', 1, 1, 'read');

@@ -263,6 +263,65 @@ def test_a_file_is_compared_line_by_line(tmp_path: Path) -> None:
     assert state(item) == Freshness.GONE
 
 
+def edited(path: str, code: str = CODE, number: int = 1) -> StoredAnchor:
+    """An anchor of an edit that wrote this code, as it is stored."""
+    draft = Draft(key="work", type="feature", title="t", files_modified=(path,))
+    (anchor,) = find_anchors(draft, collect_lines(turn(write(f"/p/{path}", code))))
+    return StoredAnchor(number, number, path, anchor.kind, anchor.lines, phrases=anchor.phrases)
+
+
+REWORDED = CODE.replace("(basket)", "(basket, customer)").replace("return ", "return customer.pays or ")
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (REWORDED, Freshness.REWORKED),
+        (CODE.replace(": return", ":\n    return"), Freshness.REWORKED),  # as a formatter wraps lines
+        (CODE.replace("step", "price").replace("basket.total", "cart.sum_up"), Freshness.OUTDATED),
+        ("class Basket: total = compute_total(1)\n", Freshness.OUTDATED),
+        ("\n".join(CODE.splitlines()[:9]), Freshness.OUTDATED),  # what all of the lines have in common says nothing
+    ],
+)
+def test_lines_that_were_reworded_say_the_same_and_lines_that_were_replaced_do_not(
+    tmp_path: Path, code: str, expected: Freshness
+) -> None:
+    (tmp_path / "a.py").write_text(code)
+    (item,) = look(tmp_path, edited("a.py"))
+    assert state(item) == expected
+    (item,) = look(tmp_path, replace(edited("a.py"), phrases=()))
+    assert state(item) == Freshness.OUTDATED, "of an anchor from before there were phrases, only lines are known"
+
+
+def test_the_phrases_of_lines_that_were_never_committed_say_nothing(tmp_path: Path) -> None:
+    lines = CODE.splitlines()
+    (tmp_path / "a.py").write_text("\n".join(["total = 0", *REWORDED.splitlines()[10:]]) + "\n")
+    item = replace(edited("a.py"), landed=(1 << 10) - 1, committed=(1 << 10) - 1)
+    (item,) = look(tmp_path, item)
+    assert len(item.lines) == len(lines)
+    assert state(item) == Freshness.OUTDATED, "the lines that landed are gone, and what they say as well"
+    assert state(replace(item, landed=0, committed=0)) == Freshness.REWORKED
+
+
+@pytest.mark.parametrize("count", [1, 3, 7, 29, 30, 31, 60])
+def test_each_phrase_of_an_anchor_is_of_a_known_line(count: int) -> None:
+    lines = [f"value_{number} = compute_{number}(other_{number}, more_{number})" for number in range(count)]
+    phrases = anchors.choose_phrases(lines, anchors.MAX_PHRASES)
+    assert 0 < len(phrases) <= anchors.MAX_PHRASES
+    for phrase, line in zip(phrases, anchors.phrase_lines(count, len(phrases)), strict=True):
+        assert phrase in anchors.hash_phrases(lines[line].encode())
+    assert anchors.unpack_phrases(anchors.pack_phrases(phrases)) == phrases
+    assert anchors.select_phrases(phrases, count, (1 << count) - 1).bit_count() == len(phrases)
+    assert anchors.select_phrases(phrases, count, 0) == 0
+
+
+def test_a_line_without_a_phrase_takes_no_place_of_another() -> None:
+    phrases = anchors.choose_phrases(["one_word_only_here", "two words"], 30)
+    assert phrases == (anchors.NO_PHRASE, *anchors.choose_phrases(["two words"], 30))
+    assert anchors.select_phrases(phrases, 2, 0b11) == 0b10
+    assert anchors.choose_phrases([], 30) == anchors.choose_phrases(["one_word_only_here"], 30) == ()
+
+
 def test_nothing_is_claimed_of_a_changed_file_that_there_was_no_time_to_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,6 +353,32 @@ def test_a_renamed_file_and_a_renamed_folder_are_followed(tmp_path: Path) -> Non
     (renamed,) = look(tmp_path, stored("new/b.py"), stored("new/a.py", number=2), paths=paths)[:1]
     assert renamed.moved_to == "new/a.py"
     assert freshness.look_at_files(str(tmp_path), [moved], seconds=60, paths=paths) == [], "known already"
+
+
+def test_the_nearest_of_many_files_of_the_same_name_is_looked_at_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(freshness, "MAX_RENAME_CANDIDATES", 1)
+    paths = [f"other/{number}/__init__.py" for number in range(9)] + ["lib/prices/__init__.py"]
+    for path in paths:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(CODE if path.startswith("lib") else "total = 0\n")
+    (moved, _) = look(tmp_path, stored("src/prices/__init__.py"), stored(paths[0], number=2), paths=tuple(paths))
+    assert moved.moved_to == "lib/prices/__init__.py"
+
+
+def test_nothing_is_claimed_of_a_missing_file_that_there_was_no_time_to_look_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.py").write_text(CODE)
+    (tmp_path / "b.py").write_text(CODE)
+    first, second = look(tmp_path, stored("a.py"), stored("b.py", number=2))
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "a.py").rename(tmp_path / "lib" / "a.py")
+    clock = iter([0, 0, 0, 0, 99])  # the start, the time of each file, of the missing one, and of what it may be now
+    monkeypatch.setattr(freshness, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    looks = freshness.look_at_files(str(tmp_path), [first, second], seconds=60, list_paths=lambda: ["lib/a.py", "b.py"])
+    assert [(one.anchor_id, one.stamp) for one in looks] == [(1, None)]
 
 
 def test_a_folder_without_any_of_the_files_is_not_the_checkout(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from claude_mem.digest.modes import ICONS
 from claude_mem.domain.memory_items import UNKNOWN_STATE
 from claude_mem.domain.records import LOCAL, Draft, Summary, Turn
 from claude_mem.domain.text import estimate_tokens
-from claude_mem.inject import brief, triggers
+from claude_mem.inject import brief, select, triggers
 from claude_mem.inject.brief import ProjectMemory, compose_brief, compose_update, render_brief
 from claude_mem.inject.select import find_open_steps
 from claude_mem.privacy import tags
@@ -291,7 +291,8 @@ def test_a_line_without_a_presentable_title_is_left_out(title: str | None) -> No
 def test_a_title_that_was_cut_for_its_length_is_told_and_a_fragment_is_not() -> None:
     long = "The queries of the evaluation repository were not selecting the column of the parent score"
     text = render_brief(
-        ProjectMemory("shop", recent=[_row(1, f"{long}…"), _row(2, "The basket is rounded when…")]), budget_tokens=800
+        ProjectMemory("shop", recent=[_row(1, f"{long}…", type="change"), _row(2, "The basket is rounded when…")]),
+        budget_tokens=800,
     )
     assert f"{long}…" in text
     assert "The basket" not in text
@@ -362,12 +363,12 @@ def test_a_commit_belongs_to_the_work_before_it() -> None:
 def test_a_conversation_is_one_line_beside_the_work() -> None:
     answers_ = {"type": "discovery", "session_id": 7, "files_modified": []}
     rows = [
-        _row(1, "Coins are counted by the drawer", prompt_number=4, **answers_),
+        _row(1, "`count_coins()` never counts the coins of the drawer", prompt_number=4, **answers_),
         _row(2, "Receipts come from a printer", prompt_number=3, **answers_),
         _row(3, "Painted doors", session_id=7, prompt_number=2),
     ]
     assert [line for line in _lines(ProjectMemory("shop", recent=rows)) if line[0].isdigit()] == [
-        "1 2023-11-14 ○ Coins are counted by the drawer (also 2)",
+        "1 2023-11-14 ○ `count_coins()` never counts the coins of the drawer (also 2)",
         "3 2023-11-13 ● Painted doors",
     ]
 
@@ -393,7 +394,7 @@ def test_a_long_session_does_not_hide_the_others() -> None:
     ]
     rows.append(_row(99, "Mended the till"))
     lines = _lines(ProjectMemory("shop", recent=rows), budget=400)
-    assert sum("Painted" in line for line in lines) == 3
+    assert sum("Painted" in line for line in lines) == select.MAX_PER_SESSION
     assert any("Mended the till" in line for line in lines)
 
 
@@ -451,7 +452,9 @@ def test_of_a_long_session_the_first_request_that_says_what_was_wanted_is_told()
     assert [line for line in _lines(ProjectMemory("shop", turns=turns)) if "sked:" in line] == [
         "Asked: Review the ledger"
     ]
-    assert "Asked: What does the ledger do?" in _lines(ProjectMemory("shop", turns=turns[4:])), "nothing else was asked"
+    question = [_turn(1, request=asked[-1], outcome="answered")]
+    assert "Asked: What does the ledger do?" in _lines(ProjectMemory("shop", turns=question)), "nothing else was asked"
+    assert "Asked: What does the ledger do?" not in _lines(ProjectMemory("shop", turns=turns[4:])), "work was done"
 
 
 @pytest.mark.parametrize(
@@ -528,7 +531,6 @@ def test_what_is_open_comes_from_the_last_sessions_only_and_says_since_when() ->
     assert [line for line in _lines(ProjectMemory("shop", turns=turns)) if line.startswith("Open")] == [
         "Open: Paint doors of the till",
         "Open since 2023-11-13: Sweep yards of the shop",
-        "Open since 2023-11-12: Mend roofs of the barn",
     ]
 
 
@@ -681,7 +683,7 @@ def test_who_comes_back_after_a_year_and_saves_a_note_gets_the_same_brief_and_on
     gone = [line for line in before if line not in after]
     assert len(new) == 1
     assert note in new[0]
-    assert len(gone) == 1
+    assert len(gone) <= 1
     assert [line for line in after if line in before] == [line for line in before if line in after], "in the same order"
 
 

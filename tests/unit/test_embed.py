@@ -7,6 +7,8 @@ import io
 import os
 import tarfile
 import zipfile
+from collections.abc import Sequence
+from operator import mul
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -140,6 +142,11 @@ def test_every_model_is_pinned() -> None:
 
 # --- the real thing, where it is there -------------------------------------------------------------------------------
 
+
+def dot(one: Sequence[float], other: Sequence[float]) -> float:
+    return float(sum(map(mul, one, other)))
+
+
 BUILT = Path(__file__).parents[2] / "build" / "models"
 
 
@@ -152,6 +159,6 @@ def test_the_real_model_knows_what_belongs_together(name: str) -> None:
         pytest.skip(f"the model {name} has not been fetched into build/models")
     near, far = embedder.embed(["The login fails when the token has expired.", "We had pasta for lunch."])
     question = embedder.embed_query("why can't users sign in")
-    assert float(question @ near) > float(question @ far) + 0.05
-    assert near.shape == (embedder.dimensions,)
-    assert float(near @ near) == pytest.approx(1.0, abs=1e-3)
+    assert dot(question, near) > dot(question, far) + 0.05
+    assert len(near) == embedder.dimensions
+    assert dot(near, near) == pytest.approx(1.0, abs=1e-3)

@@ -9,7 +9,7 @@ from claude_mem.inject.select import group_work
 from tests.support.growth import LIMIT, growth
 from tests.unit.test_context import NOON, Row, _lines, _row, _turn
 
-from claude_mem.inject.brief import ProjectMemory  # isort: skip
+from claude_mem.inject.brief import ProjectMemory, render_brief  # isort: skip
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,8 @@ def test_a_line_with_little_room_left_is_cut_between_clauses_too_but_a_persons_w
         "Plan-First Remediation Pipeline",
         "Increased the timeout of the till from 20 to 45 seconds",
         "Orders below ten euros ship without insurance",
+        "Implemented: Redesign of the order page as a table",  # the title of a plan that was carried out
+        "Implemented: Multi-drawer support (till.py)",
     ],
 )
 def test_a_line_that_names_a_thing_and_what_became_of_it_is_worth_its_place(line: str) -> None:
@@ -100,6 +102,15 @@ def test_a_line_that_names_a_thing_and_what_became_of_it_is_worth_its_place(line
         "How are vouchers counted in the till?",
         "Changed `a()` → `b()` (till.py)",
         "The inline comment for DrawerLines is misleading",
+        "Updated the `TillTotal` comment which had a similar mistake",
+        "Added a defensive handling when the drawer opens",
+        "Fixed two issues in `open_till` and `close_till` of the till",
+        "Fixed P1 #2: the drawer of the till opens twice",
+        "Changed “…” to have a check mark in front of the till",
+        "The till is just a simpler version of the drawer",
+        "Summary of the review of all `open_till()` calls",
+        "The `till open` command now",
+        "The `drawer` field of the till is still used for (till.py)",
     ],
 )
 def test_details_errands_guesses_and_what_points_back_are_not(line: str) -> None:
@@ -119,6 +130,101 @@ def test_a_finding_is_told_if_it_begins_with_its_subject_and_could_not_be_guesse
     assert select.is_informative(line, finding=True) == told
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "`close_till()` could never be called before `open_till()` by the web shop",  # an idea
+        "`TillMetadata` is no longer used in the code of the shop",  # the next turn removed it
+        "GitHub's merge API doesn't keep trailers, and that's what we'll live with",  # spoken
+    ],
+)
+def test_a_finding_that_ends_with_its_conversation_is_not_told(line: str) -> None:
+    assert not select.is_informative(line, finding=True)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Added `TillState` in `till.py`: contains what is known of a till",
+        "Removed `open_till`, `close_till` and 2 more from `till.py`",
+        'Changed "Cash" to "Coins" in `till.py`',
+        "Updated `till.py` to call `drawer.open()` instead of its own function",
+        "Added `till.Open()` to `setupDrawer` for consistency",
+        "Added field drawer to the till; updated callers",
+    ],
+)
+def test_a_detail_of_code_is_told_only_for_want_of_better_lines(line: str) -> None:
+    assert select.is_detail(line)
+    row = _row(1, line, type="change", files_modified=["till.py"])
+    assert not select.is_informative_row(row)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Added `--trust` to the arguments of the till",
+        "Added JSON report import feature to the web shop",
+        "Added PostHog telemetry for the usage of the till",
+        "Removed the `till open` command",
+        "Updated the layout of the header bar",
+    ],
+)
+def test_a_change_that_people_notice_is_no_detail(line: str) -> None:
+    assert not select.is_detail(line)
+
+
+def test_several_details_of_work_on_many_files_are_told() -> None:
+    title = "Added TillState struct to the ledger; added drawers to the receipts of the shop"
+    row = _row(1, title, type="feature", files_modified=["till.py", "drawer.py", "receipt.py"])
+    assert select.is_informative_row(row)
+
+
+@pytest.mark.parametrize(
+    ("title", "line"),
+    [
+        ("Problem: The till was opened twice", "Fixed: the till was opened twice"),
+        ("Root cause: when the drawer is full, the till never opens", "Fixed: when the drawer is full, the till never opens"),
+        ("`open_till()` was creating two drawers", "Fixed: `open_till()` was creating two drawers"),
+        ("Fixed: `open_till()` is now called once", "`open_till()` is now called once"),
+        ("The till opens once", "The till opens once"),
+    ],
+)  # fmt: skip
+def test_a_fault_that_was_fixed_is_told_as_fixed(title: str, line: str) -> None:
+    assert select.title_line(_row(1, title, type="bugfix", files_modified=["till.py"])) == line
+
+
+def test_a_fault_that_nobody_fixed_stays_a_fault() -> None:
+    assert select.title_line(_row(1, "Problem: the till was opened twice", type="discovery")).startswith("Problem: ")
+
+
+def test_a_discovery_does_not_stand_for_the_work_before_it() -> None:
+    same: Row = {"session_id": 7, "files_modified": ["src/till.py"], "prompt_number": 1}
+    found = {**same, "type": "discovery", "files_modified": [], "files_read": ["src/till.py"]}
+    rows = [
+        _row(1, "`till.State` never keeps the field of the drawer type", **found),
+        _row(2, "Added `TillState` in `till.py`: contains what is known of a till", **{**same, "type": "feature"}),
+    ]
+    (piece,) = group_work(rows)
+    assert piece.title["id"] == 2
+    assert not piece.is_informative
+
+
+def test_two_lines_of_a_session_about_the_same_are_one() -> None:
+    same: Row = {"type": "change", "session_id": 1}
+    rows = [
+        _row(1, "Changed the telemetry default of the till to disabled", files_modified=["a.py"], **same),
+        _row(2, "Changed telemetry of the till so that nothing set means disabled", files_modified=["b.py"], **same),
+    ]
+    pieces = [select.PieceOfWork(row, (), (NOON, row["id"]), 1) for row in rows]
+    assert len(select.choose_work(pieces, most=9)) == 1
+
+
+def test_work_longer_ago_than_a_few_pieces_is_left_to_search() -> None:
+    rows = [_row(n, f"Added counter{n} to the entrance of hall{n}", type="feature") for n in range(1, 30)]
+    told = [line for line in _lines(ProjectMemory("shop", recent=rows), budget=2000) if line[0].isdigit()]
+    assert len(told) == select.MAX_WORK_LINES
+
+
 def test_a_title_that_tells_little_gives_way_to_those_that_tell_more() -> None:
     weak = [_row(n, f"The drawer is now painted as paint{n} of can{n}") for n in range(1, 9)]
     strong = [_row(n, f"Added counter{n} to the entrance of hall{n}") for n in range(20, 20 + select.MIN_WORK_LINES)]
@@ -127,6 +233,8 @@ def test_a_title_that_tells_little_gives_way_to_those_that_tell_more() -> None:
     assert not any("drawer" in line for line in told)
     few = [line for line in _lines(ProjectMemory("shop", recent=[*weak, *strong[:2]])) if line[0].isdigit()]
     assert len(few) == select.MIN_WORK_LINES, "a young project has nothing better"
+    talk = [_row(n, f"The drawer is now painted as paint{n} of can{n}", type="discovery") for n in range(1, 9)]
+    assert not [line for line in _lines(ProjectMemory("shop", recent=talk)) if line[0].isdigit()]
 
 
 def test_of_a_piece_of_work_the_best_title_is_told() -> None:
@@ -170,11 +278,102 @@ def test_what_was_found_before_the_work_does_not_stand_for_it() -> None:
         ("Question: Is there something different you'd like?", False),
         ("Vouchers could be cached by the ledger", False),
         ("Reviewer - Inlined the voucher helpers", False),
+        ("Run tests and lint after all changes", False),
+        ("Embedded files vs inline strings?", False),
+        ("Which colour should the doors have?", True),
+        ("Proceed with the drawer, or leave it as it is (awaiting go-ahead)", False),
+        ("Not confirmed yet: Give the till another try", False),
     ],
 )
 def test_a_step_is_open_only_with_its_subject_and_if_it_is_one(step: str, is_open: bool) -> None:
     turns = [_turn(next_steps=step, created_at=NOON)]
     assert bool(list(select.find_open_steps(turns, [], sessions=3))) == is_open
+
+
+def test_what_a_turn_left_open_is_not_open_once_the_work_went_on() -> None:
+    turns = [
+        _turn(2, request="Paint the doors", files_edited=["src/door.py"]),
+        _turn(1, next_steps="Refuse vouchers that have expired", created_at=NOON - 9),
+    ]
+    assert not list(select.find_open_steps(turns, [], sessions=3))
+    turns[0]["files_edited"] = []
+    assert list(select.find_open_steps(turns, [], sessions=3)), "only a question came after it"
+
+
+def test_an_offer_ends_with_its_session() -> None:
+    offer = _turn(
+        1, session_id=1, next_steps="Create the pull request of the vouchers (awaiting go-ahead)", created_at=NOON - 9
+    )
+    assert list(select.find_open_steps([offer], [], sessions=3))
+    assert not list(select.find_open_steps([_turn(2, session_id=2), offer], [], sessions=3))
+
+
+@pytest.mark.parametrize(
+    ("request_", "line"),
+    [
+        ("can you add a standard MIT license?", "Add a standard MIT license"),
+        ("let's include the drawer in the receipt", "Include the drawer in the receipt"),
+        ("The drawer does not open when the till is full", "The drawer does not open when the till is full"),
+    ],
+)
+def test_a_request_is_told_without_its_politeness(request_: str, line: str) -> None:
+    assert select.format_request(request_) == line
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        "can we change “…” to something shorter",
+        "I got this feedback for the changes in till.py",
+        "can you take a look at this?",
+        "Remove the first two",
+        "If we would remove the drawer, would that change anything?",
+        "yes please, update the documentation",
+        "looking at the till it currently has two drawers",
+    ],
+)
+def test_a_request_that_needs_its_conversation_is_not_told(request_: str) -> None:
+    assert not select.is_clear_request(select.format_request(request_))
+
+
+def test_the_remark_about_an_outcome_is_that_of_the_work_in_the_title() -> None:
+    same: Row = {"session_id": 1, "files_modified": ["src/till.py"]}
+    rows = [
+        _row(1, "The drawer of the till", type="discovery", prompt_number=2, **same),
+        _row(2, "Added counters to the entrance of the hall", type="feature", prompt_number=1, **same),
+    ]
+    turns = [
+        _turn(3, session_id=2, request="Paint the doors"),
+        _turn(2, session_id=1, prompt_number=2, outcome="proposed", created_at=NOON - 5),
+        _turn(1, session_id=1, prompt_number=1, outcome="done", created_at=NOON - 9),
+    ]
+    (line,) = (line for line in _lines(ProjectMemory("shop", recent=rows, turns=turns)) if "counters" in line)
+    assert "not carried out" not in line
+
+
+def test_a_proposal_after_work_does_not_change_how_the_session_ended() -> None:
+    turns = [_turn(2, outcome="proposed"), _turn(1, outcome="done", created_at=NOON - 9)]
+    assert select.session_outcome(turns) == "done"
+    assert select.session_outcome(turns[:1]) == "proposed"
+
+
+def test_a_plan_that_was_carried_out_in_its_session_is_not_pending() -> None:
+    plan = _row(
+        2, "Proposed: `till.py` gets a drawer that must never open twice", type="discovery", verdict=None, session_id=2
+    )
+    turns = [_turn(2, session_id=2, outcome="proposed", created_at=plan["created_at"])]
+    assert any("Proposed" in line for line in _lines(ProjectMemory("shop", recent=[plan], turns=turns)))
+    later = [_turn(3, session_id=2, files_edited=["till.py"], created_at=plan["created_at"] + 9), *turns]
+    assert not any("Proposed" in line for line in _lines(ProjectMemory("shop", recent=[plan], turns=later)))
+
+
+def test_a_session_that_leaves_nothing_to_tell_has_no_heading() -> None:
+    turns = [_turn(1, request="yes", outcome="done")]
+    text = render_brief(ProjectMemory("shop", recent=[_row(1, session_id=9)], turns=turns), budget_tokens=800)
+    assert "Last session" not in text
+    turns = [_turn(1, request="yes", outcome="failed")]
+    text = render_brief(ProjectMemory("shop", recent=[_row(1, session_id=9)], turns=turns), budget_tokens=800)
+    assert "Last session (2023-11-14): failed" in text
 
 
 def test_work_that_is_not_done_says_so() -> None:

@@ -17,12 +17,8 @@ LITERALS = [
     *(literal for rules in _RULES for _, literal, _ in rules),
     *(literal for literal, _, _ in secret_rules.SECRET_TAKING_COMMANDS),
 ]
-CHAINS = [
-    chain
-    for rules in (injection_rules._ADDRESSES_READER, injection_rules._GIVES_ADVICE)
-    for chains in rules.values()
-    for chain in chains
-]
+INDEXES = (injection_rules._ADDRESSES_READER, injection_rules._GIVES_ADVICE)
+CHAINS = [chain for index in INDEXES for chain in index.chains]
 SHORT, LONG = "", "an ordinary word é \ud800 " * 60  # of a long text, the distinct words are searched
 
 
@@ -77,6 +73,16 @@ def test_a_chain_that_occurs_is_never_ruled_out() -> None:
             assert all(word in part for word, part in zip(words, narrowed.parts, strict=True))
             if number > 2_000:
                 break
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_an_index_finds_the_chains_that_a_text_may_contain_and_no_others(index: injection_rules.ChainIndex) -> None:
+    choose = random.Random(3)
+    for chain in index.chains:
+        keys = FoldedText(" ".join(_word(choose.choice(part)) for part in chain.parts)).keys
+        possible = [narrowed for _, chains in index.possible(keys) for narrowed in chains]
+        assert possible == [narrowed for each in index.chains if (narrowed := each.narrowed(keys))]
+        assert possible
 
 
 def test_a_chain_is_ruled_out_if_a_part_is_missing() -> None:

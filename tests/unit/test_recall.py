@@ -6,8 +6,11 @@ import asyncio
 import hashlib
 import math
 import re
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from operator import mul
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,9 +18,11 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from claude_mem.config import Config
-from claude_mem.recall import rank
+from claude_mem.recall import likely_files, rank
+from claude_mem.recall.codes import CodeMatrix
 from claude_mem.recall.documents import split_text
-from claude_mem.recall.matrix import Nearness, VectorMatrix
+from claude_mem.recall.matrix import VectorMatrix, quantize
+from claude_mem.recall.nearness import Matrix, Nearness
 from claude_mem.recall.rank import Hit, SearchCandidate, SearchEvidence, SearchQuery, fuse_rankings
 from claude_mem.storage.records import DOCUMENT_KINDS, PassageMatch, SearchFilter, StoredVector, WordScores
 from claude_mem.storage.sqlite.memory import edits
@@ -27,9 +32,6 @@ from tests.storage.test_search import DAY, MINUTE, NOW, _session, save
 from tests.support.growth import LIMIT, growth
 from tests.support.lab import Lab
 
-if TYPE_CHECKING:
-    from claude_mem.recall.embed import Vectors
-
 TOKEN = "t" * 43
 MEANS = {"automobile": "car", "vehicle": "car", "login": "auth", "signin": "auth"}
 
@@ -37,23 +39,22 @@ MEANS = {"automobile": "car", "vehicle": "car", "login": "auth", "signin": "auth
 class FakeEmbedder:
     """Words that mean the same have the same direction; everything is decided by a hash."""
 
-    name, dimensions, scale = "fake", 256, (0.2, 0.8)
+    name, dimensions, scale, batch = "fake", 256, (0.2, 0.8), 8
 
-    def embed(self, given: Sequence[str]) -> Vectors:
-        import numpy as np
+    def embed(self, given: Sequence[str]) -> list[array[float]]:
+        return [self._embed_one(text) for text in given]
 
-        found = np.zeros((len(given), self.dimensions), np.float32)
-        for row, text in enumerate(given):
-            for word in re.findall(r"\w+", text.lower()):
-                at = int(hashlib.blake2b(MEANS.get(word, word).encode(), digest_size=4).hexdigest(), 16)
-                found[row, at % self.dimensions] += 1
-        norms: Vectors = found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-9)
-        return norms
+    def _embed_one(self, text: str) -> array[float]:
+        found = [0.0] * self.dimensions
+        for word in re.findall(r"\w+", text.lower()):
+            at = int(hashlib.blake2b(MEANS.get(word, word).encode(), digest_size=4).hexdigest(), 16)
+            found[at % self.dimensions] += 1
+        norm = math.sqrt(sum(value * value for value in found)) or 1.0
+        return array("f", [value / norm for value in found])
 
-    def embed_query(self, question: str) -> Vectors:
+    def embed_query(self, question: str) -> array[float]:
         (vector,) = self.embed([question])
-        unit: Vectors = vector
-        return unit
+        return vector
 
 
 @pytest.fixture
@@ -143,13 +144,15 @@ def test_nothing_is_said_about_what_is_not_there(meaning: Service) -> None:
     assert ask(meaning, "???") == []
 
 
-def test_every_hit_says_why(service: Service) -> None:
+def test_every_hit_says_why(config: Config) -> None:
+    service = Service(replace(config, embedding_model="none"))
     service.db.write_now(save, "The gateway rejects long headers")
     (hit,) = ask(ready(service), "why are headers rejected by the frobnicator")
     assert hit.explanation["words"] == 1.0
     assert hit.explanation["terms"] == ["headers", "rejected"]
     assert "explain" in hit.as_item(explain=True)
     assert "explain" not in hit.as_item()
+    service.close()
 
 
 def test_an_exact_error_a_file_and_a_commit_are_found_by_themselves(lab: Lab, config: Config) -> None:
@@ -222,7 +225,7 @@ def test_a_restart_reads_the_vectors_back_and_makes_none_again(config: Config) -
     ready(before).close()
 
     class Lazy(FakeEmbedder):
-        def embed(self, given: Sequence[str]) -> Vectors:
+        def embed(self, given: Sequence[str]) -> list[array[float]]:
             assert given == ["vehicle"], "nothing but the question needs a vector"
             return super().embed(given)
 
@@ -236,7 +239,7 @@ def test_a_model_that_breaks_leaves_words(config: Config) -> None:
     from claude_mem.domain.errors import OperationFailed
 
     class Broken(FakeEmbedder):
-        def embed(self, given: Sequence[str]) -> Vectors:
+        def embed(self, given: Sequence[str]) -> list[array[float]]:
             raise OperationFailed("out of memory")
 
     service = Service(config, embedder=Broken())
@@ -255,14 +258,25 @@ def test_filters_hold_for_meaning_too(meaning: Service) -> None:
     assert ask(meaning, "vehicle", project_ids=()) == []
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.integers(1, 4), st.booleans()), min_size=1, max_size=30))
-def test_the_matrix_is_right_after_any_adding_and_removing(steps: list[tuple[int, bool]]) -> None:
-    np = pytest.importorskip("numpy")
-    from claude_mem.recall.matrix import quantize
+MATRICES: dict[str, Callable[[int], Matrix]] = {"numpy": VectorMatrix, "codes": CodeMatrix}
 
-    fake, matrix = FakeEmbedder(), VectorMatrix(256)
-    there: dict[int, Vectors] = {}
+
+def dot(one: Sequence[float], other: Sequence[float]) -> float:
+    return float(sum(map(mul, one, other)))
+
+
+def make_matrix(kind: str, dimensions: int) -> Matrix:
+    if kind == "numpy":
+        pytest.importorskip("numpy", reason="the extra `vectors` is not installed")
+    return MATRICES[kind](dimensions)
+
+
+@pytest.mark.parametrize("kind", MATRICES)
+@settings(max_examples=60, deadline=None)
+@given(steps=st.lists(st.tuples(st.integers(1, 4), st.booleans()), min_size=1, max_size=30))
+def test_the_matrix_is_right_after_any_adding_and_removing(kind: str, steps: list[tuple[int, bool]]) -> None:
+    fake, matrix = FakeEmbedder(), make_matrix(kind, 256)
+    there: dict[int, array[float]] = {}
     for number, (document, adding) in enumerate(steps):
         matrix.remove([document])
         there.pop(document, None)
@@ -275,7 +289,7 @@ def test_the_matrix_is_right_after_any_adding_and_removing(steps: list[tuple[int
     near = matrix.nearest(question)
     assert set(near.raw) == {-document for document in there}
     for document, vector in there.items():
-        assert near.raw[-document] == pytest.approx(float(np.dot(vector, question)), abs=0.02)
+        assert near.raw[-document] == pytest.approx(dot(vector, question), abs=0.02)
 
 
 def test_long_texts_are_read_in_parts_and_short_ones_whole(meaning: Service) -> None:
@@ -311,7 +325,9 @@ def test_scores_are_added_not_ranks() -> None:
     near = Nearness({1: 0.0, 2: 1.0}, {1: 0.5, 2: 0.9}, {1: 1, 2: 2})
     (first, second) = fuse_rankings(SearchEvidence(found, found.by_group(), [], None), near, floor=0)
     assert (first.group, second.group) == (2, 1)
-    assert first.words + first.meaning == pytest.approx(rank.WORDS_WEIGHT * 0.9 + rank.MEANING_WEIGHT)
+    assert first.words + first.meaning == pytest.approx(
+        (1 - rank.ENCODER_WEIGHTS.share) * 0.9 + rank.ENCODER_WEIGHTS.share
+    )
 
 
 # --- files and what is said ------------------------------------------------------------------------------------------
@@ -325,8 +341,12 @@ def test_a_prompt_brings_up_the_files_that_such_work_touched(lab: Lab, config: C
     service = ready(Service(config))
 
     def files(prompt: str) -> list[str]:
-        about = rank.find_for_prompt(service.db, service.indexer, prompt, SearchFilter(), items=5, files=10)
-        return asyncio.run(about)[1]
+        about = rank.find_for_prompt(service.db, service.indexer, prompt, SearchFilter(), items=5)
+        _, ranked = asyncio.run(about)
+        if not likely_files.is_predictable(ranked):
+            return []
+        history = service.db.read_now(likely_files.gather_history, SearchFilter())
+        return likely_files.predict(likely_files.signs_of(prompt, ranked, ""), history, limit=10)
 
     assert files("the tax rules are wrong")[0] == "tax.py"
     assert files("the cart shows a wrong total")[0] == "cart.py"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from claude_mem.digest import candidates, prose
+from claude_mem.digest.evidence import Commit
 from claude_mem.digest.writer import build_story, compose_digest
 from claude_mem.domain.records import Body, Stopped
 from claude_mem.privacy import phrases
@@ -142,10 +143,27 @@ def test_a_fix_is_told_by_what_it_did(sentence: str, expected: str) -> None:
         ("Fix: remove the cache", "Removed the cache"),
         ("Fix: totals are wrong", "Fixed: totals are wrong"),
         ("Bugfix: Cart loses items", "Fixed: Cart loses items"),
+        (
+            "Re-run the sale from the summary page",
+            "Re-run the sale from the summary page",
+        ),  # a feature: nothing was run
     ],
 )
 def test_every_verb_of_a_wish_is_told_as_done(wish: str, expected: str) -> None:
     assert prose.to_past_tense(wish) == expected
+
+
+@pytest.mark.parametrize(
+    ("subject", "title"),
+    [
+        ("fix(till): only ring when the drawer is open", "Fixed: only ring when the drawer is open (till)"),
+        ("fix: never ring twice in a row", "Fixed: never ring twice in a row"),
+        ("fix(till): rounding of sums", "till: Fixed rounding of sums"),
+        ("feat(till): add a drawer for coins", "till: Added a drawer for coins"),
+    ],
+)
+def test_a_commit_is_titled_in_words_that_can_be_read(subject: str, title: str) -> None:
+    assert candidates.commit_title(Commit("a1", subject, "", 1)).lower() == title.lower()
 
 
 @pytest.mark.parametrize("verb", ["Ensure", "Make sure", "Verify that", "Check if"])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.support.lab import Lab
 from tests.support.repositories import Repository, classes, functions, work
@@ -42,6 +42,7 @@ def _live(lab: Lab) -> None:
         work(lab, name, f"{name}/{name}.py", functions(name), said)
     client = lab.start()
     lab.wait_digested()
+    repository.put("AGENTS.md", "# The shop\n\n- `labels/labels.py` prints labels for `prices/prices.py`.\n")
     repository.commit("Add all of it")
     client.post("/api/review", {"project": "shop"})
     (lab.project / "prices" / "prices.py").write_text(classes("Price"))  # outdated
@@ -90,6 +91,16 @@ def test_the_list_is_filtered_by_validity(changes: Page) -> None:
     views.show(changes, "/?validity=changed")
     expect(changes.locator(".feed .card.observation")).to_have_count(5)
     expect(changes.locator(".feed .card.prompt")).to_have_count(0)
+
+
+def test_lines_of_instruction_files_that_no_longer_hold_are_shown(changes: Page) -> None:
+    panel = changes.locator(".panel", has=changes.get_by_role("heading", name="Instruction files"))
+    expect(panel.locator("li")).to_have_count(1)
+    expect(panel.locator("li p")).to_contain_text("AGENTS.md:3 names labels/labels.py, gone since ")
+    expect(panel.locator("li p")).to_contain_text("(Change nearly all of it): now parcels/labels.py.")
+    expect(panel.locator("pre")).to_have_text(re.compile("^- .*`labels/labels.py`.*\n\\+ .*`parcels/labels.py`"))
+    views.show(changes, "/changes")
+    expect(panel).to_have_count(0)
 
 
 def test_keeping_takes_it_off_the_list_and_undo_brings_it_back(changes: Page, memory: Lab) -> None:
@@ -143,6 +154,43 @@ def test_one_key_decides_on_the_card_with_the_focus(changes: Page, memory: Lab) 
     changes.keyboard.type("k")  # a letter of the text
     expect(changes.get_by_role("form", name="Edit")).to_be_visible()
     changes.keyboard.press("Escape")
+
+
+def test_the_focus_stays_on_its_card_when_the_list_is_drawn_again(changes: Page, memory: Lab) -> None:
+    card(changes, "stock").locator("h3 a").focus()
+    changes.evaluate("document.querySelectorAll('.feed .card').forEach((node) => node.classList.add('earlier'))")
+    row_id = item(memory, "tax")["id"]
+    memory.client().patch(f"/api/observation/{row_id}", {"subtitle": "Seen by another page"})
+    expect(changes.locator(".feed .card.earlier")).to_have_count(0)
+    expect(card(changes, "stock").locator("h3 a")).to_be_focused()
+    changes.keyboard.press("c")
+    expect(changes.get_by_role("form", name="Edit")).to_be_visible()
+    changes.keyboard.press("Escape")
+
+
+def test_undo_puts_the_focus_on_the_card_that_returns(changes: Page) -> None:
+    card(changes, "price").get_by_role("button", name="Keep").focus()
+    changes.keyboard.press("k")
+    expect(card(changes, "price")).to_have_count(0)
+    changes.get_by_role("button", name="Undo").focus()
+    changes.keyboard.press("Enter")
+    expect(card(changes, "price").get_by_role("button", name="Keep")).to_be_focused()
+
+
+def test_what_is_being_typed_stays_when_the_list_is_loaded_meanwhile(changes: Page, memory: Lab) -> None:
+    waiting: list[Route] = []
+    changes.route(re.compile("/api/review"), lambda route: route.continue_() if waiting else waiting.append(route))
+    with changes.expect_request(re.compile("/api/review")):
+        row_id = item(memory, "tax")["id"]
+        memory.client().patch(f"/api/observation/{row_id}", {"subtitle": "Seen by a third page"})
+    card(changes, "price").get_by_role("button", name="Correct").click()
+    title = changes.get_by_role("form", name="Edit").get_by_label("Title", exact=True)
+    title.fill("Half a sentence")
+    with changes.expect_response(re.compile("/api/review")):
+        waiting[0].continue_()
+    views.quiet(changes)
+    expect(title).to_have_value("Half a sentence")
+    title.press("Escape")
 
 
 def test_the_page_of_one_says_what_was_seen_when_and_lets_it_be_kept(page: Page, memory: Lab) -> None:

@@ -168,6 +168,18 @@ def test_enter_never_opens_what_an_older_question_found(page: Page) -> None:
     assert page.url.endswith("/search?q=border+of+Chile")
 
 
+def test_results_are_grouped_by_session(page: Page) -> None:
+    page.goto("/search?q=voucher")
+    expect(page.locator(".feed .card").first).to_be_visible()
+    page.get_by_label("Group by").select_option("session")
+    page.wait_for_url("**group=session*")
+    heading = page.locator("section.feed h3.group").first
+    expect(heading).to_contain_text("record")
+    expect(page.locator("section.feed .card").first).to_be_visible()
+    heading.get_by_role("link").click()
+    page.wait_for_url("**/session/*")
+
+
 def test_a_search_can_be_shared_and_finds_nothing_in_words(page: Page) -> None:
     page.goto("/search?q=border+of+Chile&type=bugfix")
     expect(page.locator(".feed .card").first).to_contain_text("border", ignore_case=True)

@@ -16,6 +16,7 @@ VIEWS = {
     "project-timeline": "/project/1?tab=timeline",
     "project-manage": "/project/1?tab=manage",
     "context": "/context?project=1",
+    "worth": "/worth",
     "cost": "/cost",
     "health": "/health",
     "logs": "/logs",

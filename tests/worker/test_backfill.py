@@ -93,6 +93,26 @@ def test_an_old_session_is_remembered_with_its_own_times(lab: Lab, old: Old) -> 
     assert lab.status()["queued"] == 0
 
 
+def test_the_branches_of_an_old_session_are_known_and_forgotten_with_it(lab: Lab) -> None:
+    """A name that contains a secret is not stored."""
+    (lab.folder / "old").mkdir()
+    transcript = Old(lab.folder / "old" / "one.jsonl", "old-1", lab.project, gitBranch="ann/vouchers")
+    transcript.prompt("Add a voucher field", "")
+    transcript.say("Vouchers are a module of their own now, with one class.")
+    for branch in ("main", "ann/ghp_" + "a1B2c3D4e5F6" * 3):
+        transcript.common["gitBranch"] = branch
+        transcript.prompt(f"Go on with the voucher field {len(branch)}", "")
+        transcript.say("The field of vouchers is checked when a basket is paid, once.")
+    added(lab, transcript.path)
+    lab.mem("stop")
+    (row,) = lab.rows("select branches from sdk_sessions")
+    assert json.loads(row[0]) == ["ann/vouchers", "main"]
+    lab.start()
+    lab.mem("forget", "--session", "old-1", "--yes")
+    lab.mem("stop")
+    assert {branches for (branches,) in lab.rows("select branches from sdk_sessions")} <= {"[]"}
+
+
 def test_a_second_time_adds_nothing_and_reads_nothing(lab: Lab, old: Old) -> None:
     added(lab, old.path)
     again = added(lab, old.path)

@@ -145,6 +145,26 @@ def test_the_limit_is_kept_and_more_is_announced(shop: Lab) -> None:
     assert "-n 2" in done.stderr
 
 
+def test_hits_are_grouped_by_session_and_by_file(shop: Lab) -> None:
+    sessions = rows(shop, "search", "basket", "--group", "session")
+    assert {group["key"] for group in sessions} == {"s1", "s2"}
+    for group in sessions:
+        assert group["count"] >= len(group["items"]) > 0
+        assert {item["content_session_id"] for item in group["items"]} == {group["key"]}
+    files = rows(shop, "search", "basket", "--group", "file")
+    basket = next(group for group in files if group["key"].endswith("basket.py"))
+    assert all(basket["key"] in item["files"] for item in basket["items"])
+    assert [group["score"] for group in files] == sorted((group["score"] for group in files), reverse=True)
+    done = shop.mem("search", "basket", "--group", "session", "-n", "1")
+    assert f" {sessions[0]['key']} (" in done.stdout
+    assert "-n 2" in done.stderr
+    page = shop.client().get("/api/search", query="basket", group="session", limit=1, offset=1)
+    assert [group["key"] for group in page["items"]] == [sessions[1]["key"]]
+    assert page["hasMore"] is False
+    text = shop.client().get("/api/search", query="basket", group="file", format="text")
+    assert f"\n{basket['key']} (" in "\n" + text
+
+
 def test_the_oldest_first_is_the_newest_first_backwards(shop: Lab) -> None:
     newest = rows(shop, "search", "--sort", "newest")
     assert newest == rows(shop, "search", "--sort", "oldest")[::-1]
@@ -533,8 +553,7 @@ def test_reindexing_brings_back_a_lost_index(own: Lab) -> None:
     conn.close()
     assert rows(own, "search", "basket", "totals") == []
     done = own.mem("reindex")
-    assert "indexed 9 texts, no embeddings" in done.stdout
-    assert "model pull" in done.stderr
+    assert "indexed 9 texts, 5 embeddings (static-1)" in done.stdout
     assert [row["id"] for row in rows(own, "search", "basket", "totals")] == [row["id"] for row in before]
 
 
@@ -542,7 +561,7 @@ def test_a_bar_is_drawn_for_people_only(shop: Lab) -> None:
     code, shown = terminal(shop, "reindex")
     assert (code, "words" in shown, "━" in shown) == (0, True, True)
     done = shop.mem("reindex", "--json")
-    assert json.loads(done.stdout) == {"documents": 9, "vectors": 0, "model": None}
+    assert json.loads(done.stdout) == {"documents": 9, "vectors": 5, "model": "static-1"}
     assert done.stderr == ""
 
 
@@ -587,14 +606,15 @@ def test_the_names_in_the_help_are_the_models_there_are() -> None:
 
 
 def test_models_are_listed_with_what_is_here_and_what_is_set(shop: Lab) -> None:
-    assert [(row["name"], row["bytes"], row["set"]) for row in rows(shop, "model")] == [
-        ("arctic-s", 0, True),
-        ("gte-small", 0, False),
-        ("minilm", 0, False),
+    assert [(row["name"], row["bytes"] > 0, row["set"], row["used"]) for row in rows(shop, "model")] == [
+        ("static", True, False, True),
+        ("arctic-s", False, True, False),
+        ("gte-small", False, False, False),
+        ("minilm", False, False, False),
     ]
     done = shop.mem("model", "list")
     assert "not installed" in done.stdout
-    assert "words only" in done.stderr
+    assert "built-in embedding" in done.stderr
 
 
 def test_the_model_that_is_set_is_fetched_and_the_worker_looks_for_it_again(

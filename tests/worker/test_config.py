@@ -194,6 +194,7 @@ ONLY_FROM_THE_FILE = {
     "request_tokens": "32000",
     "language": "Deutsch",
     "foreign_text": "open",
+    "holdout": "0.5",
     "keep_events_days": "0",
     "keep_dead_days": "1",
     "keep_log_days": "1",

@@ -11,17 +11,20 @@ from typing import Any
 import apsw
 import pytest
 
+from claude_mem.domain import anchors
 from claude_mem.domain.anchors import Freshness, Outcome
 from claude_mem.domain.memory_items import MemoryState
 from claude_mem.inject import freshness
 from claude_mem.storage import sqlite
+from claude_mem.storage.records import StoredAnchor, apply_looks
 from claude_mem.storage.sqlite.memory.anchors import judge_freshness
-from claude_mem.system import git_objects
+from claude_mem.system import git_files, git_objects
 from claude_mem.system.git_objects import GitObjects
 from tests.support.lab import Lab
 from tests.support.repositories import CODE, NOW, OTHER, Repository, work
 from tests.support.waiting import wait_for
 
+PHRASES = (Path(sqlite.__file__).parent / "migrations" / "0030_phrases.sql").read_text()
 MIGRATION = (Path(sqlite.__file__).parent / "migrations" / "0026_anchor_kinds.sql").read_text()
 
 
@@ -79,6 +82,47 @@ def test_a_reverted_commit_is_reverted(repository: Repository) -> None:
     assert repository.outcome() == Outcome.LANDED
     repository.git("revert", "--no-edit", "HEAD")
     assert repository.outcome(Outcome.LANDED) == Outcome.REVERTED
+
+
+RESTORED = OTHER + "\n# the same as before\n"
+
+
+def days(repository: Repository, *versions: str | None) -> Outcome | str:
+    """Commit each version of a file two days after the one before, and return what became of `CODE` at the end."""
+    for number, text in enumerate(versions):
+        if text is None:
+            repository.git("rm", "-q", "a.py")
+        else:
+            repository.put("a.py", text)
+        repository.commit(f"Version {number}", in_days=2 * number)
+    return repository.outcome(Outcome.LANDED)
+
+
+@pytest.mark.parametrize(
+    ("versions", "is_reverted"),
+    [
+        ((RESTORED, RESTORED + CODE, RESTORED), True),
+        ((RESTORED, RESTORED + CODE, RESTORED + CODE + "total = 0\n", RESTORED), True),
+        ((RESTORED, RESTORED + CODE, RESTORED + "total = 0\n"), False),  # something else took the place
+        ((RESTORED, RESTORED + CODE, OTHER), False),  # it went together with more
+        ((CODE, None), False),  # a file that is not needed any more
+    ],
+)
+def test_files_that_are_exactly_as_before_were_reverted_whatever_the_commit_says(
+    repository: Repository, versions: tuple[str | None, ...], is_reverted: bool
+) -> None:
+    assert (days(repository, *versions) == Outcome.REVERTED) == is_reverted
+
+
+def test_the_commit_that_restored_the_files_is_named(repository: Repository) -> None:
+    days(repository, RESTORED, RESTORED + CODE)
+    repository.put("a.py", RESTORED)
+    commit = repository.commit("Simplify the basket", in_days=9)
+    repository.put("README", "A shop.\n")
+    repository.commit("Shorten it", in_days=10)
+    verdict = repository.judge(Outcome.LANDED)
+    assert verdict is not None
+    assert (verdict.outcome, verdict.commit) == (Outcome.REVERTED, commit)
 
 
 def test_committed_work_that_was_replaced_later_is_not_called_dropped(repository: Repository) -> None:
@@ -222,6 +266,33 @@ def test_a_session_is_given_what_holds_and_not_what_does_not(lab: Lab) -> None:
     assert "landed" in {outcome for title, outcome in states.items() if "tax" in title.lower()}
 
 
+def test_the_branch_on_which_a_session_worked_is_known_and_decides_which_files_come_first(lab: Lab) -> None:
+    repository = adopt(lab)
+    for branch, session, path, code in (("ann/prices", "a", "src/p.py", PRICES), ("ann/taxes", "b", "src/t.py", TAXES)):
+        repository.git("checkout", "-q", "-b", branch)
+        work(lab, session, path, code, PRICES_SAID if session == "a" else TAXES_SAID)
+        repository.commit(f"Work on {branch}")
+        lab.start()
+        lab.wait_digested()
+        wait_for(lambda: not lab.client().get("/api/index")["busy"])
+        lab.mem("stop")
+    stored = dict(lab.rows("select content_session_id, branches from sdk_sessions"))
+    assert "ann/prices" in stored["a"]
+    assert "ann/taxes" in stored["b"]
+    lab.start()
+    prompt = "Review the functions for groups and countries on this branch"
+
+    def first_file(session: str) -> str:
+        answer = lab.hook("UserPromptSubmit", session_id=session, prompt=prompt)
+        text = str(answer.get("hookSpecificOutput", {}).get("additionalContext", ""))
+        return text.partition("Files this may concern: ")[2].partition(",")[0].split("\n")[0]
+
+    assert first_file("c") == "src/t.py"
+    repository.git("checkout", "-q", "ann/prices")
+    repository.git("merge", "-q", "ann/taxes")
+    assert first_file("d") == "src/p.py"
+
+
 def test_a_later_edit_supersedes_the_memory_of_the_lines_it_removed(lab: Lab) -> None:
     work(lab, "a", "src/prices.py", PRICES, PRICES_SAID)
     work(lab, "b", "src/prices.py", OTHER, CLASS_SAID)
@@ -326,6 +397,76 @@ def test_code_that_changed_in_part_is_said_to_have(lab: Lab) -> None:
     half = PRICES.splitlines()[:6] + OTHER.splitlines()[:3]
     (lab.project / "src" / "prices.py").write_text("\n".join(half) + "\n")
     assert "its code has changed in part since" in start(lab, "b")
+
+
+def test_code_that_was_reworked_is_said_to_be(lab: Lab) -> None:
+    work(lab, "a", "src/prices.py", PRICES, PRICES_SAID)
+    work(lab, "b", "README", "A shop with taxes and totals, for nine countries and their currencies.\n", "Reworded it.")
+    client = lab.start()
+    lab.wait_digested()
+    (lab.project / "src" / "prices.py").write_text(PRICES.replace("(basket)", "(basket, customer)"))
+    client.post("/api/review", {"project": "shop"})
+    assert "price functions" not in start(lab, "c"), "nobody asked"
+    prompt = "How many price functions are there in the basket module, and for which customer groups?"
+    answer = lab.hook("UserPromptSubmit", session_id="c", prompt=prompt)
+    assert "its code was reworked since" in json.dumps(answer)
+    (item,) = client.get("/api/review", validity="changed")["items"]
+    assert (item["validity"], item["freshness"]) == ("reworked", "reworked")
+    assert client.get("/api/review")["items"] == [], "it is not known to be outdated"
+    assert "its code was reworked since" in lab.mem("show", str(item["id"])).stdout
+
+
+@pytest.mark.parametrize("version", ["2", "3", "4"])
+@pytest.mark.parametrize("folder", [".", "packages"])
+def test_a_folder_that_was_renamed_a_moment_ago_is_not_gone(repository: Repository, version: str, folder: str) -> None:
+    root = repository.root / folder
+    repository.put(f"{folder}/src/prices.py", CODE)
+    repository.commit("Add prices")
+    item = StoredAnchor(1, 1, "src/prices.py", "edit", anchors.choose_lines(CODE.splitlines()))
+
+    def look(item: StoredAnchor) -> StoredAnchor:
+        return apply_looks([item], freshness.look_at_start(str(root), [item], seconds=60))[0]
+
+    item = look(item)
+    assert judge_freshness([item]) == Freshness.CURRENT
+    (root / "later.py").write_text("total = 0\n")
+    if version == "3":
+        repository.git("add", "-N", ".")  # an entry with more flags
+    repository.git("update-index", "--index-version", version)
+    repository.git("mv", f"{folder}/src", f"{folder}/lib")
+    item = look(item)
+    assert (judge_freshness([item]), item.moved_to) == (Freshness.MOVED, "lib/prices.py")
+    repository.git("rm", "-rqf", f"{folder}/lib")
+    assert judge_freshness([look(item)]) == Freshness.GONE
+
+
+@pytest.mark.parametrize(
+    "index", [b"", b"DIRC", b"DIRC" + bytes(99), b"DIRC\0\0\0\4\0\0\0\2" + b"\xff" * 200, b"x" * 999]
+)
+def test_an_index_that_is_not_one_lists_nothing_false(repository: Repository, index: bytes) -> None:
+    (repository.root / ".git" / "index").write_bytes(index)
+    tree = git_files.find_work_tree(repository.root.resolve())
+    assert tree is not None
+    assert git_files.list_index(tree) == []
+
+
+def test_anchors_from_before_there_were_phrases_get_theirs(lab: Lab) -> None:
+    work(lab, "a", "src/prices.py", PRICES, PRICES_SAID)
+    lab.start()
+    lab.wait_digested()
+    lab.mem("stop")
+    with apsw.Connection(str(lab.data / "claude-mem.db")) as conn:
+        conn.execute("update anchors set phrases = x''; delete from jobs where kind = 'anchor'")
+        (job,) = [part for part in PHRASES.split(";") if "insert or ignore into jobs" in part]
+        conn.execute(job)
+    (lab.project / "src" / "prices.py").write_text(PRICES.replace("(basket)", "(basket, customer)"))
+    client = lab.start()
+
+    def is_reworked() -> bool:
+        client.post("/api/review", {"project": "shop"})
+        return bool(client.get("/api/review", validity="reworked")["items"])
+
+    wait_for(is_reworked)
 
 
 def run_command(lab: Lab, session: str, command: str, output: str, *, failed: bool = False) -> None:

@@ -208,6 +208,15 @@ def test_search_finds_in_the_same_order_as_the_http_api(shared: Lab) -> None:
         assert found(ask(shared, "search", query=query, limit=50)) == [f"{marks[i['kind']]}{i['id']}" for i in items]
 
 
+def test_search_groups_by_file_and_by_session(shared: Lab) -> None:
+    text = ask(shared, "search", query="jwt login basket", group="file")
+    assert re.search(r"^basket\.py \(\d+\)\n- \S+ \d{4}-", text, re.MULTILINE)
+    alone = ask(shared, "search", query="jwt login basket", group="session", limit=1)
+    assert len(re.findall(r"^\S+ \(\d+\)$", alone, re.MULTILINE)) == 1
+    assert "There are more" in alone
+    assert "No records match" in ask(shared, "search", query="xylophone quartz", group="file")
+
+
 def test_search_filters(shared: Lab) -> None:
     assert found(ask(shared, "search", query="", kind="prompt")) == ["P2", "P1"]
     assert found(ask(shared, "search", query="", kind="prompt", limit=1)) == ["P2"]

@@ -21,6 +21,7 @@ from claude_mem.curate.reprocess import TranscriptReader, count_reprocessable
 from claude_mem.digest.writer import LocalCompressor
 from claude_mem.domain import ids
 from claude_mem.domain.errors import NotFound
+from claude_mem.domain.memory_items import ObservationEdit
 from claude_mem.domain.records import WRITER_VERSION, Digest, Draft, Turn
 from claude_mem.maintain.maintenance import DAY
 from claude_mem.privacy.trust import USER
@@ -160,7 +161,7 @@ def test_what_was_dropped_or_forgotten_as_a_whole_does_not_come_back(old: Lab) -
 def test_what_an_agent_changed_at_a_persons_word_stays(old: Lab) -> None:
     async def change(service: Service) -> None:
         (row,) = await service.db.read(fetch_all, "select min(id) as id from observations where turn_id = 1")
-        given = {"narrative": "As asked"}
+        given: ObservationEdit = {"narrative": "As asked"}
         await service.db.write(edits.edit_observation, row["id"], given, now=ids.now_ms(), by="agent", trust="agent")
 
     Home(old.data).work(change)

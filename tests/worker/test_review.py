@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -17,7 +18,7 @@ from claude_mem.storage.sqlite.memory import anchors
 from tests.support.lab import Lab
 from tests.support.repositories import Repository, classes, functions, work
 from tests.support.terminal import Terminal
-from tests.support.waiting import SECONDS
+from tests.support.waiting import SECONDS, wait_for
 
 PRICES_SAID = "Prices are now computed by nine price functions in the basket module, one for each customer group."
 TAXES_SAID = "Taxes are now looked up in a table of nine tax functions, so that a new country needs one more line."
@@ -224,6 +225,128 @@ def test_an_agent_that_runs_it_gets_the_list(shop: Lab) -> None:
     text = terminal.finish()
     assert "superseded by #" in text
     assert KEYS not in text
+
+
+# --- a person's word lasts ---------------------------------------------------------------------------------------------
+
+
+def validity_of(lab: Lab, row_id: int) -> str:
+    """What is known of a memory after another look."""
+    lab.client().post("/api/review", {"cwd": str(lab.project)})
+    return str(lab.client().get(f"/api/observation/{row_id}")["validity"])
+
+
+@pytest.mark.parametrize("by", ["memory", "session"])
+@pytest.mark.parametrize("name", ["price", "tax"])
+def test_a_kept_memory_that_was_forgotten_and_restored_is_kept(shop: Lab, name: str, by: str) -> None:
+    client = shop.client()
+    item = reviewed(client, shop)[name]
+    client.post(f"/api/observation/{item['id']}/keep")
+    if by == "memory":
+        shop.mem("forget", str(item["id"]), "--yes")
+        shop.mem("forget", "--undo", str(item["id"]))
+    else:
+        shop.mem("forget", "--session", {"price": "a", "tax": "b"}[name], "--yes")
+        shop.mem("forget", "--undo", "F1")
+    wait_for(lambda: validity_of(shop, item["id"]) == "kept")
+    assert client.get(f"/api/observation/{item['id']}")["superseded_by"] is None
+    path = shop.project / "src" / {"price": "prices.py", "tax": "taxes.py"}[name]
+    path.write_text("\n".join(functions(name).splitlines()[:3]) + "\n")
+    wait_for(lambda: validity_of(shop, item["id"]) == "outdated")
+
+
+def test_a_kept_memory_is_kept_on_another_machine(shop: Lab, tmp_path: Path) -> None:
+    client = shop.client()
+    items = reviewed(client, shop)
+    client.post(f"/api/observation/{items['price']['id']}/keep")
+    file = shop.folder / "moved.jsonl"
+    shop.mem("export", str(file))
+    for options, expected in (((), {"price": "kept", "tax": ""}), (("--untrusted",), {"price": "", "tax": ""})):
+        (tmp_path / f"other{len(options)}").mkdir()
+        other = Lab(tmp_path / f"other{len(options)}")
+        try:
+            other.start()
+            other.mem("import", *options, str(file))
+            rows = other.client().get("/api/observations")["items"]
+            states = {"price" if "price" in row["title"].lower() else "tax": row["validity"] for row in rows[1:]}
+            assert states == expected, options
+        finally:
+            other.close()
+
+
+def test_a_word_that_has_ended_is_not_exported(shop: Lab) -> None:
+    client = shop.client()
+    item = reviewed(client, shop)["price"]
+    client.post(f"/api/observation/{item['id']}/keep")
+    (shop.project / "src" / "prices.py").write_text("\n".join(functions("price").splitlines()[:3]) + "\n")
+    assert validity_of(shop, item["id"]) == "outdated"
+    assert set(re.findall(r'"kept_at":(\w+)', shop.mem("export", "-").stdout)) == {"null"}
+
+
+def test_a_kept_rule_is_not_superseded_when_both_are_imported(lab: Lab, tmp_path: Path) -> None:
+    client = lab.start()
+    where = {"project": "shop"}
+    first = client.post("/api/memory/save", {"text": "Always use npm.", "type": "rule", **where})["id"]
+    client.post("/api/memory/save", {"text": "Always use pnpm instead of npm.", "type": "rule", **where})
+    assert client.get(f"/api/observation/{first}")["validity"] == "superseded"
+    client.post(f"/api/observation/{first}/keep")
+    file = lab.folder / "moved.jsonl"
+    lab.mem("export", str(file))
+    (tmp_path / "other").mkdir()
+    other = Lab(tmp_path / "other")
+    try:
+        other.start()
+        for _ in range(2):  # again: nothing changes
+            other.mem("import", str(file))
+            rows = {row["title"]: row for row in other.client().get("/api/observations")["items"]}
+            assert rows["Always use npm."]["validity"] == "kept"
+            assert rows["Always use npm."]["superseded_by"] is None
+    finally:
+        other.close()
+
+
+# --- instruction files -------------------------------------------------------------------------------------------------
+
+
+def test_lines_of_instruction_files_that_no_longer_hold_are_listed(shop: Lab) -> None:
+    repository = Repository.__new__(Repository)
+    repository.root = shop.project
+    client, where = shop.client(), {"cwd": str(shop.project)}
+    assert client.get("/api/review/instructions", **where) == {"files": [], "statements": 0, "items": []}
+    repository.put("AGENTS.md", "# The shop\n\nTaxes are in `src/taxes.py`.\n- `src/prices.py`: nine functions\n")
+    repository.commit("Explain it")
+    repository.git("mv", "src/taxes.py", "src/duties.py")
+    commit = repository.commit("Rename the taxes")
+    report = client.get("/api/review/instructions", project="shop")
+    assert (report["files"], report["statements"]) == (["AGENTS.md"], 2)
+    (item,) = report["items"]
+    assert item == {
+        "file": "AGENTS.md",
+        "line": 3,
+        "text": "Taxes are in `src/taxes.py`.",
+        "problems": [
+            {
+                "kind": "path",
+                "name": "src/taxes.py",
+                "was": "src/taxes.py",
+                "now": "src/duties.py",
+                "commit": commit,
+                "subject": "Rename the taxes",
+            }
+        ],
+        "has_proposal": True,
+        "replacement": "Taxes are in `src/duties.py`.",
+    }
+    assert (shop.project / "AGENTS.md").read_text().count("src/taxes.py") == 1, "it is only read"
+    with pytest.raises(InvalidRequest, match="is missing"):
+        client.get("/api/review/instructions")
+
+
+def test_the_instruction_files_of_an_excluded_project_are_not_read(shop: Lab) -> None:
+    (shop.project / "AGENTS.md").write_text("Taxes are in `src/taxes.py`.\n")
+    assert shop.client().get("/api/review/instructions", project="shop")["files"] == ["AGENTS.md"]
+    (shop.project / ".claude-mem.toml").write_text("enabled = false\n")
+    assert shop.client().get("/api/review/instructions", project="shop")["files"] == []
 
 
 # --- every face marks what does not hold -------------------------------------------------------------------------------

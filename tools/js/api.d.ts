@@ -214,6 +214,14 @@ declare namespace Api {
     context_observations: number;
   }
 
+  /** A row that repeats an observation, with the number of words that both have. */
+  interface Copy {
+    id: number;
+    kind: string;
+    shared: number;
+    words: number;
+  }
+
   /** Requests to models and their cost by group, and the state of refining. */
   interface CostReport {
     providers: string[];
@@ -288,7 +296,7 @@ declare namespace Api {
     project_id: number;
     into: number | null;
     goes: GoesWithIt;
-    stays: any[];
+    stays: Copy[];
     backups: number;
   }
 
@@ -384,6 +392,15 @@ declare namespace Api {
     error: string;
     hint: string;
     field?: string;
+  }
+
+  /** A difference with its 95 % interval. `samples` of at least `needed` are there; with fewer, nothing is claimed. */
+  interface Estimate {
+    samples: number;
+    needed: number;
+    value?: number | null;
+    low?: number | null;
+    high?: number | null;
   }
 
   /** How many events were captured, and how many of them are in each state. */
@@ -487,7 +504,7 @@ declare namespace Api {
 
   /** What a deletion takes with it: index entries, changes, merged observations, and the starts that mention it. */
   interface GoesWithIt {
-    index: any;
+    index: IndexEntries;
     history: number;
     merged: number[];
     starts: string[];
@@ -513,6 +530,26 @@ declare namespace Api {
     settings: string[];
     secret_rules: string[];
     concerns: Issue[];
+  }
+
+  /** One change of an observation. `undo`: this is the change that undoing would revert. */
+  interface HistoryEntry {
+    at: number;
+    before: any | null;
+    by: string;
+    id: number;
+    undo: boolean;
+    undone: boolean;
+    what: string;
+  }
+
+  /** Moments at which something was said, moments that were kept silent by chance, and how they differ. */
+  interface HoldoutEffect {
+    setting: number;
+    spoken: number;
+    silent: number;
+    used: Estimate;
+    characters: Estimate;
   }
 
   /** An agent. */
@@ -546,6 +583,14 @@ declare namespace Api {
     ended_at: number | null;
   }
 
+  /** How many rows of the index belong to an observation. */
+  interface IndexEntries {
+    documents: number;
+    passages: number;
+    signals: number;
+    vectors: number;
+  }
+
   /** Progress of the index. `embeddable`: documents that get vectors; `busy`: it is not complete. */
   interface IndexProgress {
     documents: number;
@@ -568,7 +613,7 @@ declare namespace Api {
     owed: boolean;
   }
 
-  /** A file or memory of an injection, and whether the session used it (null: unknown) and how. */
+  /** A file, call or memory of an injection, and whether the session used it (null: unknown) and how. */
   interface InjectedItem {
     kind: string;
     used: boolean | null;
@@ -579,6 +624,13 @@ declare namespace Api {
     title?: string;
   }
 
+  /** Which instruction files were checked, how many of their statements name something that the repository has or had, and the lines that no longer hold. */
+  interface InstructionReview {
+    files: string[];
+    statements: number;
+    items: OutdatedStatement[];
+  }
+
   /** A current problem and what to do about it. */
   interface Issue {
     level: "bad" | "warn";
@@ -587,13 +639,18 @@ declare namespace Api {
   }
 
   /** A whole list. */
-  interface ItemsOfTrustedSource {
-    items: TrustedSource[];
+  interface ItemsOfHistoryEntry {
+    items: HistoryEntry[];
   }
 
   /** A whole list. */
-  interface ItemsOfMemories {
+  interface ItemsOfMemoryItem {
     items: any[];
+  }
+
+  /** A whole list. */
+  interface ItemsOfTrustedSource {
+    items: TrustedSource[];
   }
 
   /** How many jobs of a kind wait, wait for a retry, and are dead letters. */
@@ -664,6 +721,15 @@ declare namespace Api {
     verdict: string | null;
     message: string | null;
     memory_session_id: string | null;
+  }
+
+  /** Use of shown items by the sessions that saw them, and by other sessions that did not. `p`: of at least this difference if it were chance. */
+  interface Lift {
+    sessions: number;
+    own: number | null;
+    others: number | null;
+    difference: Estimate;
+    p: number | null;
   }
 
   /** Counts for a status line: memories in the project of the folder, in all, and of today. */
@@ -737,6 +803,15 @@ declare namespace Api {
     held: string;
   }
 
+  /** How often an observation was shown and used, at which triggers, and whether it has left the start context. */
+  interface MemoryUses {
+    contradicted: number;
+    left: boolean;
+    shown: number;
+    triggers: any[];
+    used: number;
+  }
+
   /** What was moved, or would move. */
   interface Merge {
     from: Project;
@@ -764,15 +839,55 @@ declare namespace Api {
     switch: Switch;
   }
 
+  /** An event that a fact comes from, in one line. */
+  interface ObservationEvent {
+    at: number;
+    failed: boolean;
+    kind: string;
+    seq: number;
+    text: string;
+    tool: string | null;
+  }
+
+  /** Where an observation comes from. `events_gone`: the events of its turn were purged. */
+  interface ObservationOrigin {
+    events: ObservationEvent[];
+    events_gone: number;
+    project_id: number;
+    prompt: any | null;
+    session: any | null;
+    turn: any | null;
+  }
+
   /** One observation with its origin and its history. `told`: it may be injected; `held`: why it may not be. */
   interface ObservationPage {
     observation: any;
     told: boolean;
     held: string;
-    origin: any;
-    history: any[];
-    validity: any[];
+    origin: ObservationOrigin;
+    history: HistoryEntry[];
+    validity: ValidityChange[];
     types: string[];
+  }
+
+  /** A name that a commit has removed since the line was written. `was`: where it was; `now`: what it is called now, if that is known; `subject`: of the commit. */
+  interface OutdatedName {
+    kind: string;
+    name: string;
+    was: string;
+    now: string;
+    commit: string;
+    subject: string;
+  }
+
+  /** A line of an instruction file that no longer holds. `replacement` is what is proposed: null to delete it. */
+  interface OutdatedStatement {
+    file: string;
+    line: number;
+    text: string;
+    problems: OutdatedName[];
+    has_proposal: boolean;
+    replacement: string | null;
   }
 
   /** A turn in the outline. */
@@ -792,16 +907,16 @@ declare namespace Api {
   }
 
   /** A part of a list. `hasMore`: there are more after it. */
-  interface PageOfSessionDetails {
-    items: SessionDetails[];
+  interface PageOfMemoryItem {
+    items: any[];
     hasMore: boolean;
     offset: number;
     limit: number;
   }
 
   /** A part of a list. `hasMore`: there are more after it. */
-  interface PageOfMemories {
-    items: any[];
+  interface PageOfSessionDetails {
+    items: SessionDetails[];
     hasMore: boolean;
     offset: number;
     limit: number;
@@ -1298,7 +1413,7 @@ declare namespace Api {
     read: number | null;
   }
 
-  /** What was injected at one moment. */
+  /** What was injected at one moment; `held_out`: what would have been, in a moment that stayed silent. */
   interface StoryInjection {
     id: number;
     moment: string;
@@ -1306,6 +1421,7 @@ declare namespace Api {
     at: number;
     tokens: number;
     items: InjectedItem[];
+    held_out?: boolean;
   }
 
   /** An observation of a turn. */
@@ -1390,6 +1506,15 @@ declare namespace Api {
     whole?: boolean;
   }
 
+  /** The observation that superseded another. */
+  interface Successor {
+    created_at: number;
+    id: number;
+    narrative: string | null;
+    title: string | null;
+    type: string | null;
+  }
+
   interface Summary {
     request?: string;
     investigated?: string;
@@ -1445,6 +1570,15 @@ declare namespace Api {
     id: number;
     title: string | null;
     session_id?: number;
+  }
+
+  /** What was shown at one trigger, how much of it was used, and what it cost. */
+  interface TriggerWorth {
+    trigger: string;
+    injections: number;
+    shown: number;
+    used: number;
+    tokens: number;
   }
 
   /** An external source that the user trusts in a project. */
@@ -1521,6 +1655,22 @@ declare namespace Api {
     cost: number | null;
   }
 
+  /** How many shown items were used in one way. An item can be used in several. */
+  interface UseCount {
+    use: string;
+    items: number;
+  }
+
+  /** When an observation was first seen with a validity, and the title of the one that superseded it. */
+  interface ValidityChange {
+    at: number;
+    commit_id: string;
+    head: string;
+    successor: string | null;
+    superseded_by: number | null;
+    validity: string;
+  }
+
   /** The worker as it reports itself in the statistics. */
   interface WorkerProcess {
     version: string;
@@ -1550,13 +1700,36 @@ declare namespace Api {
     door: string[];
   }
 
+  /** What memory was worth in a period: what was shown, what was used, and what can be said about the effect. */
+  interface Worth {
+    project: string;
+    since: number;
+    sessions: number;
+    sessions_shown: number;
+    sessions_used: number;
+    injections: number;
+    shown: number;
+    used: number;
+    contradicted: number;
+    tokens: number;
+    warnings: number;
+    followed: number;
+    characters_read: number;
+    characters_again: number;
+    triggers: TriggerWorth[];
+    uses: UseCount[];
+    lift: Lift;
+    holdout: HoldoutEffect;
+  }
+
   /** The answer to GET of a path. */
   type Get<Path extends string> =
     Path extends "/api/audit/log" ? AuditLog :
     Path extends "/api/context/at" ? ContextAt :
     Path extends "/api/cost/days" ? DailyCost :
     Path extends "/api/health/page" ? HealthPage :
-    Path extends "/api/observations/by-file" ? ItemsOfMemories :
+    Path extends "/api/observations/by-file" ? ItemsOfMemoryItem :
+    Path extends "/api/review/instructions" ? InstructionReview :
     Path extends "/api/audit" ? SelfChecks :
     Path extends "/api/backfill" ? BackfillProgress :
     Path extends "/api/backup" ? ListedBackup[] :
@@ -1570,9 +1743,9 @@ declare namespace Api {
     Path extends "/api/line" ? LineCounts :
     Path extends "/api/logs" ? LogPage :
     Path extends "/api/now" ? Activity :
-    Path extends "/api/observations" ? PageOfMemories :
+    Path extends "/api/observations" ? PageOfMemoryItem :
     Path extends "/api/projects" ? ProjectList :
-    Path extends "/api/prompts" ? PageOfMemories :
+    Path extends "/api/prompts" ? PageOfMemoryItem :
     Path extends "/api/quarantine" ? ApprovalQueue :
     Path extends "/api/queue" ? Queue :
     Path extends "/api/readiness" ? Readiness :
@@ -1580,19 +1753,20 @@ declare namespace Api {
     Path extends "/api/reprocess" ? ReprocessProgress :
     Path extends "/api/review" ? ReviewPage :
     Path extends "/api/scrub" ? ScrubStatus :
-    Path extends "/api/search" ? PageOfMemories :
+    Path extends "/api/search" ? PageOfMemoryItem :
     Path extends "/api/sessions" ? PageOfSessionDetails :
     Path extends "/api/settings" ? Record<string, Setting> :
     Path extends "/api/stats" ? Stats :
-    Path extends "/api/summaries" ? PageOfMemories :
+    Path extends "/api/summaries" ? PageOfMemoryItem :
     Path extends "/api/timeline" ? TimelinePage :
     Path extends "/api/trust" ? ItemsOfTrustedSource :
     Path extends "/api/why" ? LineHistory :
+    Path extends "/api/worth" ? Worth :
     Path extends "/open/again" ? Challenge :
     Path extends `/api/observation/${string}/forget` ? DeletionOfOne :
-    Path extends `/api/observation/${string}/history` ? ItemsOfMemories :
+    Path extends `/api/observation/${string}/history` ? ItemsOfHistoryEntry :
     Path extends `/api/observation/${string}/page` ? ObservationPage :
-    Path extends `/api/observation/${string}/related` ? ItemsOfMemories :
+    Path extends `/api/observation/${string}/related` ? ItemsOfMemoryItem :
     Path extends `/api/project/${string}/context` ? NextContext :
     Path extends `/api/project/${string}/days` ? Days :
     Path extends `/api/project/${string}/files` ? Files :
@@ -1618,7 +1792,7 @@ declare namespace Api {
     Path extends "/api/context/semantic" ? PromptContext :
     Path extends "/api/forget/preview" ? DeletionPreview :
     Path extends "/api/memory/save" ? MemorySaved :
-    Path extends "/api/observations/batch" ? ItemsOfMemories :
+    Path extends "/api/observations/batch" ? ItemsOfMemoryItem :
     Path extends "/api/queue/retry" ? Retried :
     Path extends "/api/sessions/complete" ? Queued :
     Path extends "/api/sessions/init" ? PromptReceived :

@@ -93,6 +93,15 @@ interface Explanation {
   confirmed: boolean;
 }
 
+/** The hits of a file or a session, the best ones in full. */
+interface HitGroup {
+  group: string;
+  key: string;
+  project: string;
+  count: number;
+  items: (Item & { explain: Explanation })[];
+}
+
 type SessionRow = Api.SessionDetails;
 
 type SessionHeader = Api.StorySession;

@@ -80,6 +80,7 @@ class TranscriptContent:
     events: list[Event] = field(default_factory=list)
     closings: dict[str, Event] = field(default_factory=dict)
     private: set[str] = field(default_factory=set)
+    branches: dict[str, None] = field(default_factory=dict)  # that were checked out, in order
     lines: dict[str, int] = field(default_factory=dict)  # offset at which each prompt, or the rest of its turn, begins
     offset: int = 0
     bad_lines: int = 0  # lines that could not be parsed

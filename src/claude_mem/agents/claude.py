@@ -242,6 +242,8 @@ class _ClaudeReader:
             record, "sessionId"
         )
         self.transcript.cwd = self.transcript.cwd or string_field(record, "cwd")
+        if branch := string_field(record, "gitBranch"):
+            self.transcript.branches.setdefault(branch)
         if bool(record.get("isSidechain")) != bool(self.agent_id) or record.get("isMeta"):
             return
         if record.get("type") == "assistant":

@@ -55,6 +55,7 @@ class BackfillPart:
     cwd: str
     events: tuple[Event, ...]
     closings: dict[str, Event]
+    branches: tuple[str, ...]
     problem: str
     bad_lines: int
     offset: int
@@ -105,6 +106,7 @@ def read_part(file: BackfillFile, config: Config) -> BackfillPart | SkippedFile:
         cwd=transcript.cwd,
         events=tuple(events.values()),
         closings=closings,
+        branches=tuple(map(make_storable, transcript.branches)),
         problem=transcript.problem,
         bad_lines=transcript.bad_lines + bad_events + bad_closings,
         offset=transcript.offset,
@@ -191,6 +193,8 @@ def _store_part(tx: Transaction, *, file: BackfillFile, part: BackfillPart) -> S
         session = tx.memory.get_session(session_id)
         events = [replace(event, content_session_id=session.content_session_id) for event in part.events]
         news = transcripts.add_missing_events(tx, session, events, now=now)
+    if session_id:
+        tx.memory.record_session_branches(session_id, part.branches)
     if session_id and not file.agent:
         tx.memory.advance_last_event(
             session_id, max((event.at for event in part.events), default=0), opened_by_us=opened

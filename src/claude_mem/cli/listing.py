@@ -17,7 +17,7 @@ from claude_mem.cli.search import VALIDITIES
 from claude_mem.client import Client
 from claude_mem.config import load_lenient
 from claude_mem.domain.errors import InvalidRequest, NotFound
-from claude_mem.domain.memory_items import MemoryItem
+from claude_mem.domain.memory_items import MemoryItem, MemoryUses
 from claude_mem.domain.reports import LedgerGroup, PreviewedDigest, TurnPreview
 from claude_mem.domain.text import shorten
 from claude_mem.recall import line_history
@@ -195,9 +195,23 @@ def _show_observation(item: MemoryItem) -> None:
             output.line(f"   {name}: {', '.join(parts)}")
     if state := line_history.describe_state(item):
         output.line(f"   {state}")
+    _show_uses(item.get("uses"))
     if item["summary_id"]:
         output.line(f"   closing message of the turn: claude-mem show S{item['summary_id']}")
     output.line()
+
+
+def _show_uses(uses: MemoryUses | None) -> None:
+    """Print how often an observation was shown to sessions, what became of it, and why it is not shown any more."""
+    if not uses or not uses["shown"]:
+        return
+    parts = [
+        f"{each['shown']} at {each['trigger']}" + (f" ({', '.join(each['kinds'])})" if each["kinds"] else "")
+        for each in uses["triggers"]
+    ]
+    output.line(f"   shown to sessions {uses['shown']} times, used {uses['used']} times: {'; '.join(parts)}")
+    if uses["left"]:
+        output.line("   left the start context: shown that often and never used; `claude-mem pin` brings it back")
 
 
 def why(options: argparse.Namespace) -> int:

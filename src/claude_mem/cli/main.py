@@ -32,7 +32,7 @@ ALSO_FOR_PEOPLE = ("context", "save")
 
 GROUPS = {
     "set up": ("install", "uninstall", "backfill", "config", "model"),
-    "find and read": ("search", "list", "show", "why", "timeline", "context", "cost", "open"),
+    "find and read": ("search", "list", "show", "why", "timeline", "context", "worth", "cost", "open"),
     "add and correct": ("save", "pin", "unpin", "edit", "forget", "review", "trust", "project"),
     "move and back up": ("import", "export", "backup", "restore"),
     "check and maintain": ("doctor", "audit", "scrub", "reindex", "reprocess", "compress"),
@@ -139,6 +139,7 @@ def build_parser() -> argparse.ArgumentParser:
         trust,
         viewer,
         worker,
+        worth,
     )
 
     parser = Parser(
@@ -151,7 +152,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = Commands(parser.add_subparsers(prog="claude-mem", metavar="COMMAND", help=argparse.SUPPRESS))
     families = (
         install, backfill, reprocess, worker, viewer, search, listing, observations, review, trust, projects, transfer,
-        config, audit, scrub, doctor,
+        config, audit, scrub, doctor, worth,
     )  # fmt: skip
     for family in families:
         family.add_commands(commands)

@@ -61,7 +61,17 @@ def print_note(items: Sequence[Item]) -> None:
 def json_lines(items: Sequence[Item]) -> None:
     """Print records as JSON lines, those that are held with the note."""
     warn_if_held(items)
-    output.json_lines({**item, "held": EXTERNAL_NOTE} if _is_held_at_all(item) else item for item in items)
+    output.json_lines(map(_with_note, items))
+
+
+def json_group_lines(groups: Sequence[Item]) -> None:
+    """Print groups of records as JSON lines, the records that are held with the note."""
+    warn_if_held([item for group in groups for item in group["items"]])
+    output.json_lines({**group, "items": list(map(_with_note, group["items"]))} for group in groups)
+
+
+def _with_note(item: Item) -> Item:
+    return {**item, "held": EXTERNAL_NOTE} if _is_held_at_all(item) else item
 
 
 # --- who runs the command --------------------------------------------------------------------------------------------

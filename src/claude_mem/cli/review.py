@@ -15,6 +15,7 @@ from claude_mem.cli import output, provenance, statements
 from claude_mem.cli.observations import UNDO_DAYS, edit_in_editor
 from claude_mem.client import Client
 from claude_mem.config import load_lenient
+from claude_mem.curate import instruction_files
 from claude_mem.curate.instruction_files import Report
 from claude_mem.domain.errors import ClaudeMemError
 from claude_mem.domain.memory_items import MemoryItem
@@ -58,7 +59,7 @@ def review(options: argparse.Namespace) -> int:
     if options.json:
         provenance.json_lines(list(_fetch(client, query)))
         findings = [] if options.project else statements.check_folder(Path.cwd()).findings
-        output.json_lines(map(statements.as_row, findings))
+        output.json_lines(map(instruction_files.as_row, findings))
         return 0
     items = list(_fetch(client, query))
     report = Report() if options.project else statements.check_folder(Path.cwd())

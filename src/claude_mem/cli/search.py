@@ -17,6 +17,7 @@ from claude_mem.system import process, project_folders
 
 KINDS = ("observation", "summary", "prompt", "turn")
 ID_PREFIXES = {"observation": "", "summary": "S", "prompt": "P", "turn": "T"}
+GROUPS = ("file", "session")
 ORDERS = {"relevance": "relevance", "newest": "date_desc", "oldest": "date_asc"}
 VALIDITIES = ("changed", *filter(None, Validity))
 AT_SECONDS = 60.0  # all files that memories speak of are read from the repository
@@ -45,7 +46,7 @@ def add_commands(commands: Any) -> None:
 def _add_search(commands: Any) -> None:
     search_ = commands.add_parser(
         "search",
-        help="search memories by words and, with a model, by meaning",
+        help="search memories by words and by meaning",
         epilog="Without words, the newest records are listed. --kind, --type, --concept, --validity and --file may be"
         " repeated to match any of the values. `claude-mem show ID` prints an observation in full, `claude-mem timeline"
         " ID` shows what happened around it.",
@@ -65,6 +66,7 @@ def _add_search(commands: Any) -> None:
     add("--session", default="", metavar="S", help="only this session, by the agent's session id")
     add("-n", "--limit", type=int, default=20, metavar="N", help="number of results (default: 20, maximum: 100)")
     add("--sort", choices=ORDERS, default="relevance", help="order of the best results (default: relevance)")
+    add("--group", choices=GROUPS, default="", help="one result per file or session, each with its best records")
     add("--explain", action="store_true", help="show why each result matched")
     add("--json", action="store_true", help=_JSON)
 
@@ -105,10 +107,15 @@ def _client() -> Client:
 def search(options: argparse.Namespace) -> int:
     """Search and print the hits."""
     results = _client().get("/api/search", **_search_params(options))
-    if options.json:
+    if options.json and options.group:
+        provenance.json_group_lines(results["items"])
+    elif options.json:
         provenance.json_lines(results["items"])
     elif results["items"]:
-        _show_hits(results["items"], explain=options.explain)
+        if options.group:
+            _show_groups(results["items"], by=options.group)
+        else:
+            _show_hits(results["items"], explain=options.explain)
         if results["hasMore"]:
             output.info(f"more results: use `-n {min(2 * options.limit, 100)}`, or narrow the search")
     if not results["items"]:
@@ -131,6 +138,7 @@ def _search_params(options: argparse.Namespace) -> dict[str, object]:
         "session": options.session,
         "limit": options.limit,
         "orderBy": ORDERS[options.sort],
+        "group": options.group,
         "explain": "1" if options.explain else "",
     }
 
@@ -145,6 +153,23 @@ def _show_hits(items: list[dict[str, Any]], *, explain: bool) -> None:
         output.table((*columns, "why"), [(*row, explain_hit(item)) for row, item in zip(rows, items, strict=True)])
     else:
         output.table(columns, rows)
+    provenance.print_note(items)
+
+
+def _show_groups(groups: list[dict[str, Any]], *, by: str) -> None:
+    """Print a line per file or session, and its best records below it."""
+    config = load_lenient().config
+    icons = modes.type_icons(modes.load_mode_lenient(config.mode, config.modes)[0])
+    items = [item for group in groups for item in group["items"]]
+    provenance.warn_if_held(items)
+    rows: list[tuple[object, ...]] = []
+    for group in groups:
+        records = output.plural(group["count"], "record")
+        rows.append(
+            ("", output.format_age(group["created_at"]), group["project"], by, f"{group['key']} ({records})", "")
+        )
+        rows += [_row(item, icons) for item in group["items"]]
+    output.table(("id", "when", "project", "type", "title", "tokens"), rows)
     provenance.print_note(items)
 
 

@@ -22,29 +22,6 @@ def check_folder(folder: Path) -> Report:
     return instruction_files.check(folder, agent_folder=claude.config_dir(os.environ))
 
 
-def as_row(finding: Finding) -> dict[str, object]:
-    """Return a finding as `--json` prints it."""
-    problems = [
-        {
-            "kind": problem.kind,
-            "name": problem.name,
-            "was": problem.was,
-            "now": problem.now,
-            "commit": problem.commit.id if problem.commit else "",
-        }
-        for problem in finding.problems
-    ]
-    return {
-        "kind": "statement",
-        "file": finding.file,
-        "line": finding.line,
-        "text": finding.text,
-        "problems": problems,
-        "has_proposal": finding.has_proposal,
-        "replacement": finding.replacement,
-    }
-
-
 def show(finding: Finding) -> None:
     """Print a finding, with the change that is proposed."""
     for problem in finding.problems:
@@ -59,7 +36,9 @@ def show(finding: Finding) -> None:
 
 def describe(problem: Problem) -> str:
     """Return what is wrong with a name: "`src/old.py`, gone since abc1234 (Rename it): now `src/new.py`"."""
-    since = f", gone since {problem.commit.id[:10]} ({problem.commit.subject[:80]})" if problem.commit else ", gone"
+    commit = problem.commit
+    subject = f" ({commit.subject[: instruction_files.MAX_SUBJECT]})" if commit else ""
+    since = f", gone since {commit.id[:10]}{subject}" if commit else ", gone"
     where = f" from {problem.was}" if problem.kind != "path" else ""
     return f"{LABELS[problem.kind]}`{problem.name}`{since}{where}" + (f": now `{problem.now}`" if problem.now else "")
 

@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from claude_mem.curate import code_names
 from claude_mem.curate.code_names import Tree
@@ -26,6 +27,7 @@ from claude_mem.system import git_files, untrusted_files
 from claude_mem.system.git_objects import CommitInfo, GitObjects
 
 MAX_BYTES, MAX_FILES, MAX_VERSIONS, MAX_STEPS = 512 << 10, 200, 100, 50
+MAX_SUBJECT = 80  # characters of a commit's subject that are shown
 MAX_OLD_TREES = 8  # commits whose source files are searched for a symbol
 MAX_RENAMES, MAX_ADDED = 3, 400  # renames that are followed; new files that are compared with one that is gone
 _NAMES = ("CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", "AGENTS.override.md", "GEMINI.md", "QWEN.md", "MEMORY.md")
@@ -376,6 +378,30 @@ def _finding(file: InstructionFile, line: int, problems: tuple[Problem, ...]) ->
     if not renames and any(is_entry_for(text, problem.name) for problem in problems):
         replacement = None
     return Finding(file.name, line, text, problems, replacement)
+
+
+def as_row(finding: Finding) -> dict[str, Any]:
+    """Return a finding as `review --json` and the API show it."""
+    problems = [
+        {
+            "kind": problem.kind,
+            "name": problem.name,
+            "was": problem.was,
+            "now": problem.now,
+            "commit": problem.commit.id if problem.commit else "",
+            "subject": problem.commit.subject[:MAX_SUBJECT] if problem.commit else "",
+        }
+        for problem in finding.problems
+    ]
+    return {
+        "kind": "statement",
+        "file": finding.file,
+        "line": finding.line,
+        "text": finding.text,
+        "problems": problems,
+        "has_proposal": finding.has_proposal,
+        "replacement": finding.replacement,
+    }
 
 
 def apply(file: InstructionFile, accepted: Sequence[Finding]) -> None:

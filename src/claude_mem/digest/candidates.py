@@ -77,6 +77,9 @@ def main_commit(commits: Sequence[Commit]) -> Commit | None:
     return max(telling, key=lambda commit: (commit.lines, len(commit.subject)), default=None)
 
 
+_SAYS_WHAT_HOLDS = re.compile(r"(?i)(?:only|never|always|no longer|don't|do not|correctly|properly|also)\b")
+
+
 def commit_title(commit: Commit) -> str:
     """Return a commit's subject without its type; the scope is kept."""
     match = re.match(r"^(?P<type>\w+)(?:\((?P<scope>[^)]{1,40})\))?!?: (?P<rest>.+)$", commit.subject)
@@ -84,6 +87,9 @@ def commit_title(commit: Commit) -> str:
         return prose.to_past_tense(prose.as_title(commit.subject))
     rest, scope = prose.to_past_tense(match["rest"]), match["scope"] or ""
     if match["type"] == "fix" and rest == match["rest"]:
+        if _SAYS_WHAT_HOLDS.match(rest):
+            title = f"Fixed: {lowered(prose.as_title(rest))}"
+            return f"{title} ({scope})" if scope else title
         rest = f"Fixed {rest}"
     return prose.as_title(f"{scope}: {rest}" if scope and scope.lower() not in rest.lower() else rest)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from claude_mem.digest import markdown
 from claude_mem.digest.line_anchors import TurnLines, collect_lines, find_anchors, mentioned_names
 from claude_mem.digest.models.base import Compressor
+from claude_mem.digest.reading import measure_reading, read_paths
+from claude_mem.digest.uses import find_uses, read_actions
 from claude_mem.domain import ids
 from claude_mem.domain.anchors import Outcome
 from claude_mem.domain.records import (
@@ -24,6 +27,7 @@ from claude_mem.domain.records import (
     Turn,
 )
 from claude_mem.domain.text import first_sentence
+from claude_mem.domain.uses import ItemUse, TurnReading
 from claude_mem.privacy.trust import BURST_MS, BURST_RECORDS, EXTERNAL, TRUSTED
 from claude_mem.storage.base import Commit, Database, Transaction, write_nothing
 from claude_mem.storage.journal_records import REFINE_JOB
@@ -46,9 +50,30 @@ async def compress(
     if turn is None or not turn.bodies:
         return write_nothing
     digest = await compressor.compress(turn)
+    judged = await _judge(db, turn)
     failpoint("compress.drafted")
     refine = not past and is_worth_refining(turn) and refining()
-    return partial(_store_draft, turn=turn, digest=digest, refine=refine, past=past)
+    return partial(_store_draft, turn=turn, digest=digest, judged=judged, refine=refine, past=past)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What a turn shows of the uses of what its session was shown, and how much it read."""
+
+    uses: Sequence[ItemUse]
+    reading: TurnReading
+
+
+async def _judge(db: Database, turn: Turn) -> _Judged:
+    items = await db.read(lambda tx: tx.journal.load_shown_items(turn))
+    times = await db.read(lambda tx: tx.journal.load_times(turn.id))
+    known_paths = await db.read(lambda tx: tx.journal.list_known_paths(turn, read_paths(turn)))
+
+    def judge() -> _Judged:
+        item_uses = find_uses(read_actions(turn, times), items) if items else []
+        return _Judged(item_uses, measure_reading(turn, known_paths=known_paths))
+
+    return await asyncio.to_thread(judge)
 
 
 def is_worth_refining(turn: Turn) -> bool:
@@ -57,7 +82,9 @@ def is_worth_refining(turn: Turn) -> bool:
     return tools or any(len(body.message) >= LONG_ANSWER for body in turn.bodies if isinstance(body, Stopped))
 
 
-def _store_draft(tx: Transaction, *, turn: Turn, digest: Digest, refine: bool, past: bool) -> Sequence[StreamEvent]:
+def _store_draft(
+    tx: Transaction, *, turn: Turn, digest: Digest, judged: _Judged, refine: bool, past: bool
+) -> Sequence[StreamEvent]:
     if not tx.journal.is_turn_public(turn.id) or not tx.journal.has_all_loaded_events(turn):
         return ()  # marked private or partly deleted since it was loaded
     now = ids.now_ms()
@@ -68,6 +95,8 @@ def _store_draft(tx: Transaction, *, turn: Turn, digest: Digest, refine: bool, p
     is_refined = is_final and tx.memory.is_turn_refined(turn.id)
     # Refined records that cannot be refined again are not replaced by a draft.
     news = [] if is_refined else store_digest(tx, turn, digest, now=now, past=past)
+    tx.journal.replace_uses(turn.id, judged.uses)
+    tx.journal.record_reading(turn.id, judged.reading)
     tx.journal.mark_turn_digested(turn, now=now)
     if refine and tx.journal.is_turn_live(turn.id):
         # With a delay: a late event changes the turn, and that should not cost a second request.

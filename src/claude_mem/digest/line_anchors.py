@@ -160,7 +160,18 @@ def find_command_anchors(title: str) -> tuple[Anchor, ...]:
 
 
 def _edit_anchors(files: Mapping[str, Sequence[str]], kind: str) -> tuple[Anchor, ...]:
-    return tuple(Anchor(path, kind, hashes) for path, hashes in anchors.choose_edit_lines(files).items())
+    """Return the anchors of an edit. What was removed needs no phrases: it matters whether the very lines are back."""
+    samples = anchors.choose_edit_lines(files)
+    total = sum(map(len, samples.values()))
+    return tuple(
+        Anchor(
+            path,
+            kind,
+            tuple(map(anchors.hash_line, lines)),
+            anchors.choose_phrases(lines, anchors.MAX_PHRASES * len(lines) // total) if kind == anchors.EDIT else (),
+        )
+        for path, lines in samples.items()
+    )
 
 
 def _count_telling(files: Mapping[str, Sequence[str]]) -> int:

@@ -198,7 +198,7 @@ _REGULAR = frozenset(
     inject inline install integrate introduce link load log merge migrate mark mention mock mount move normalize open
     optimize parse pass persist pin port prefix prevent print propagate publish raise record reduce refactor reformat
     refresh register reject release remove rename render reorder replace reset resolve restore restrict retry return
-    reuse revert re-run save scope shorten simplify skip sort stop store strip support suppress surface switch sync
+    reuse revert save scope shorten simplify skip sort stop store strip support suppress surface switch sync
     test tighten track translate trim truncate tweak unify update upgrade use validate verify warn wire wrap
     """.split()  # noqa: SIM905 -- a literal list would be much longer
 )

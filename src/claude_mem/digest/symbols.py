@@ -33,6 +33,7 @@ _ARROW = re.compile(
     r"^\s*(?:export\s+)?(?:const|let|var)\s+(?P<name>[A-Za-z_$][\w$]*)\s*(?::[^=]{1,80})?=\s*(?:async\s*)?(?:\([^)]{0,200}\)|\w+)\s*=>"
 )
 _MAX_LINES = 4_000
+_MAX_FILE_LINES = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +200,25 @@ def _input_lines(tool_input: dict[str, Any]) -> Iterator[str]:
                 for line in difflib.unified_diff(before, after, n=len(before), lineterm="")
                 if line[:3] not in ("+++", "---")
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A definition in a file: its name, its line from 1, and how far it is indented."""
+
+    name: str
+    line: int
+    depth: int
+
+
+def find_definitions(lines: Sequence[str]) -> list[Definition]:
+    """Return the definitions of a file, in order."""
+    definitions: list[Definition] = []
+    for number, line in enumerate(lines[:_MAX_FILE_LINES], start=1):
+        text = line[:LINE_CHARS].expandtabs(4)
+        if match := _DEFINITION.match(text) or _ARROW.match(text):
+            definitions.append(Definition(match["name"], number, len(text) - len(text.lstrip())))
+    return definitions
 
 
 def _defined(lines: Iterable[str]) -> list[str]:

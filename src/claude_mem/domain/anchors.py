@@ -4,6 +4,10 @@ Whether a file or a symbol has changed says little: most files change every week
 them still holds. The lines themselves decide. The anchors of a memory hold hashes of up to 60 lines that a turn added,
 taken evenly from its whole edit, or of lines that it read; the share of them that is still in the files gives the
 freshness of the memory.
+
+A line that was reworded is not in the file any more, but says the same. So anchors also hold hashes of up to 30
+phrases, pairs of neighbouring words of these lines. Where most lines are gone and most phrases are not, the code was
+reworked, and what the memory says of it usually holds.
 """
 
 from __future__ import annotations
@@ -12,10 +16,13 @@ import codecs
 import hashlib
 import re
 import struct
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from typing import TypeVar
+from zlib import crc32
 
 MAX_EDIT_LINES = 60  # hashes per observation of an edit
 MAX_LINES = 12  # hashes per anchor of what was only read
@@ -23,12 +30,18 @@ MAX_EDIT_FILES, MAX_FILES = 8, 4  # anchors per observation
 MIN_CHARS = 15  # shorter lines occur in many places
 MIN_LINES = 3  # with fewer lines, the reformatting of one would look like a rewrite
 HASH_BYTES = 8
+MAX_PHRASES = 30  # hashes per observation
+PHRASE_BYTES = 3
+NO_PHRASE = 0  # in the place of a phrase of a line that has fewer than others
 CURRENT_SHARE, OUTDATED_SHARE = 0.8, 0.5
 COMMITTED_SHARE = 1 / 3  # work with fewer of its lines in commits is not in any commit
 REPLACED_SHARE = 2 / 3
 REMOVAL_RATIO = 2  # an edit that removed so many times more than it added is told by what is absent
 _WORD = re.compile(r"[A-Za-z]\w{2,}")
+_PHRASE_WORD = re.compile(rb"[a-z_\x80-\xff][\w\x80-\xff]+")
 _PLAIN = re.compile(r"(?:import|from|using|package|#include|use|require)\b|[-=*#/_\s]+$|[\"']use ")
+
+T = TypeVar("T", bytes, int, str)
 
 
 class Freshness(StrEnum):
@@ -37,6 +50,7 @@ class Freshness(StrEnum):
     CURRENT = "current"
     PARTLY = "partly"  # some of the lines have changed
     MOVED = "moved"  # the lines are in a file of another name
+    REWORKED = "reworked"  # most of the lines were reworded; most of what they say is still there
     OUTDATED = "outdated"  # most of the lines are gone
     GONE = "gone"  # the files are gone
     UNKNOWN = ""  # the memory cites no code, or nobody has looked
@@ -57,6 +71,7 @@ class Outcome(StrEnum):
 # What the lines of an anchor are. A command that was said to fail has one line, its error; one that works has none.
 EDIT, READ, REMOVAL, COMMAND = "edit", "read", "removal", "command"
 STALE = (Freshness.OUTDATED, Freshness.GONE)
+REWRITTEN = (*STALE, Freshness.REWORKED)  # most of the lines are gone: not in a start brief
 UNDONE = (Outcome.DROPPED, Outcome.REVERTED)
 NOT_DONE = (*UNDONE, Outcome.FAILED)
 
@@ -68,16 +83,20 @@ class Anchor:
     path: str  # of a command: its key
     kind: str
     lines: tuple[bytes, ...]
+    phrases: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """How many lines of an anchor a look at the work tree found. `exists`: the file is there, under any name."""
+    """How many lines of an anchor a look at the work tree found, and how many phrases of the other lines. `exists`: the
+    file is there, under any name."""
 
     total: int
     present: int
     exists: bool = True
     moved_to: str = ""
+    phrases: int = 0
+    phrases_present: int = 0
 
 
 def hash_line(line: str) -> bytes:
@@ -93,8 +112,23 @@ def hash_lines(text: str) -> frozenset[bytes]:
 def hash_content(content: bytes) -> frozenset[bytes]:
     """Return the hashes of all lines of a file that are long enough to be telling. A byte order mark is no part of the
     first line."""
+    return hash_lines(_decode(content))
+
+
+def hash_phrases(content: bytes) -> frozenset[int]:
+    """Return the hashes of all phrases of a file. They may span the end of a line: a formatter may have wrapped it."""
+    return frozenset(_phrases(_decode(content)))
+
+
+def _decode(content: bytes) -> str:
     has_utf16_mark = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return hash_lines(content.decode("utf-16" if has_utf16_mark else "utf-8-sig", "replace"))
+    return content.decode("utf-16" if has_utf16_mark else "utf-8-sig", "replace")
+
+
+def _phrases(text: str) -> list[int]:
+    words = _PHRASE_WORD.findall(text.lower().encode("utf-8", "replace"))
+    firsts = map(crc32, words)
+    return [crc32(second, first) % 0xFFFFFF + 1 for first, second in zip(firsts, words[1:], strict=False)]
 
 
 def choose_lines(lines: Iterable[str], *, most: int = MAX_LINES) -> tuple[bytes, ...]:
@@ -102,11 +136,11 @@ def choose_lines(lines: Iterable[str], *, most: int = MAX_LINES) -> tuple[bytes,
 
     A sample from one place would say nothing about the rest of an edit.
     """
-    return _take_evenly(_telling_lines(lines), most)
+    return tuple(map(hash_line, _take_evenly(_telling_lines(lines), most)))
 
 
-def choose_edit_lines(files: Mapping[str, Iterable[str]]) -> dict[str, tuple[bytes, ...]]:
-    """Return the hashes of telling lines of an edit by path, the largest files first.
+def choose_edit_lines(files: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+    """Return telling lines of an edit by path, the largest files first.
 
     They are taken evenly from the whole edit: a file with most of its lines decides most, and the share of the chosen
     lines that is left is about the share of all lines that is left.
@@ -121,9 +155,42 @@ def _telling_lines(lines: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(stripped for line in lines if is_telling(stripped := line.strip())))
 
 
-def _take_evenly(lines: Sequence[str], most: int) -> tuple[bytes, ...]:
-    step = max(1.0, len(lines) / most)
-    return tuple(hash_line(lines[int(index * step)]) for index in range(min(most, len(lines))))
+def _take_evenly(items: Sequence[T], most: int) -> list[T]:
+    step = max(1.0, len(items) / most)
+    return [items[int(index * step)] for index in range(min(most, len(items)))]
+
+
+def choose_phrases(lines: Sequence[str], most: int) -> tuple[int, ...]:
+    """Return hashes of phrases of these lines: as many of each, or one of some of the lines if there are many.
+
+    A phrase of several lines says nothing about one of them. `phrase_lines` tells which line has which. A line with
+    fewer phrases has `NO_PHRASE` instead.
+    """
+    all_phrases = [_phrases(line) for line in lines]
+    counts = Counter(phrase for phrases in all_phrases for phrase in set(phrases))
+    by_line = [[phrase for phrase in dict.fromkeys(phrases) if counts[phrase] == 1] for phrases in all_phrases]
+    if not any(by_line):
+        return ()
+    each = min(most // len(lines), max(map(len, by_line)))
+    if each == 0:
+        count = min(most, len(lines))
+        middles = [by_line[number] for number in phrase_lines(len(lines), count)]
+        return tuple(phrases[len(phrases) // 2] if phrases else NO_PHRASE for phrases in middles)
+    samples = [_take_evenly(phrases, each) for phrases in by_line]
+    return tuple(phrase for some in samples for phrase in (*some, *[NO_PHRASE] * (each - len(some))))
+
+
+def phrase_lines(lines: int, phrases: int) -> list[int]:
+    """Return for each phrase of an anchor with so many lines the number of the line that it is of."""
+    return [number * lines // phrases for number in range(phrases)]
+
+
+def select_phrases(phrases: Sequence[int], count: int, lines: int) -> int:
+    """Return the phrases of some lines of an anchor, both as bit sets. `count`: how many lines it has."""
+    if not lines:
+        return 0
+    numbers = phrase_lines(count, len(phrases))
+    return sum(1 << bit for bit, line in enumerate(numbers) if lines >> line & 1 and phrases[bit] != NO_PHRASE)
 
 
 def is_telling(line: str) -> bool:
@@ -141,8 +208,8 @@ def judge(sightings: Sequence[Sighting], *, kind: str = EDIT, is_partial: bool =
 
     A removal holds while the removed lines are absent. The lines of what was only read are a sample of its
     surroundings: their change is reported as partial, and only a missing file makes such a memory stale. Of one or two
-    lines that are not there, nothing is concluded. `is_partial`: the sightings are of the lines that were committed,
-    and most of the work was not.
+    lines that are not there, nothing is concluded. Lines whose phrases are mostly there were reworded, not replaced.
+    `is_partial`: the sightings are of the lines that were committed, and most of the work was not.
     """
     total, present = sum(item.total for item in sightings), sum(item.present for item in sightings)
     if not total:
@@ -155,10 +222,16 @@ def judge(sightings: Sequence[Sighting], *, kind: str = EDIT, is_partial: bool =
     if share < CURRENT_SHARE and total < MIN_LINES:
         return Freshness.UNKNOWN
     if share < OUTDATED_SHARE and kind == EDIT:
-        return Freshness.OUTDATED
+        return Freshness.REWORKED if _is_reworded(sightings, share) else Freshness.OUTDATED
     if share < CURRENT_SHARE or is_partial:
         return Freshness.PARTLY
     return Freshness.MOVED if any(item.moved_to for item in sightings) else Freshness.CURRENT
+
+
+def _is_reworded(sightings: Sequence[Sighting], share: float) -> bool:
+    """Return whether at least half of what the lines say is still there: a share of them, and phrases of the others."""
+    phrases, present = sum(item.phrases for item in sightings), sum(item.phrases_present for item in sightings)
+    return phrases >= MIN_LINES and share + (1 - share) * present / phrases >= OUTDATED_SHARE
 
 
 def is_committed(counts: Iterable[tuple[int, int]]) -> bool:
@@ -203,8 +276,8 @@ def has_most(lines: Collection[bytes], present: Collection[bytes]) -> bool:
     return bool(lines) and sum(line in present for line in lines) * 2 >= len(lines)
 
 
-def match_lines(lines: Sequence[bytes], present: Collection[bytes]) -> int:
-    """Return which of the lines are present, as a bit set."""
+def match_lines(lines: Sequence[T], present: Collection[T]) -> int:
+    """Return which of the lines, or phrases, are present, as a bit set."""
     return sum(1 << index for index, line in enumerate(lines) if line in present)
 
 
@@ -217,3 +290,14 @@ def pack_lines(lines: Sequence[bytes]) -> bytes:
 def unpack_lines(packed: bytes) -> tuple[bytes, ...]:
     """Return the hashes of a column."""
     return struct.unpack(f"{HASH_BYTES}s" * (len(packed) // HASH_BYTES), packed)
+
+
+def pack_phrases(phrases: Sequence[int]) -> bytes:
+    """Return the hashes as one value for a column."""
+    return b"".join(phrase.to_bytes(PHRASE_BYTES) for phrase in phrases)
+
+
+@lru_cache(maxsize=2_048)
+def unpack_phrases(packed: bytes) -> tuple[int, ...]:
+    """Return the hashes of a column."""
+    return tuple(int.from_bytes(packed[start : start + PHRASE_BYTES]) for start in range(0, len(packed), PHRASE_BYTES))

@@ -72,7 +72,8 @@ class PromptRecord(ExportRecord, frozen=True, kw_only=True, tag="prompt"):
 
 
 class ObservationRecord(ExportRecord, frozen=True, kw_only=True, tag="observation"):
-    """Without a session, it was saved by hand. `key` is unique within the turn or, without a turn, globally."""
+    """Without a session, it was saved by hand. `key` is unique within the turn or, without a turn, globally. `kept_at`:
+    when a person said that it holds although its code changed or a later one superseded it."""
 
     project: Name
     host: Name | None = None
@@ -95,6 +96,7 @@ class ObservationRecord(ExportRecord, frozen=True, kw_only=True, tag="observatio
     trust: Name
     verdict: VerdictValue = ""
     pinned: bool = False
+    kept_at: Time | None = None
     created_at: Time
     updated_at: Time
 

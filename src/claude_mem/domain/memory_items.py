@@ -41,6 +41,16 @@ class MemoryState:
 UNKNOWN_STATE = MemoryState()
 
 
+class MemoryUses(TypedDict):
+    """How often an observation was shown and used, at which triggers, and whether it has left the start context."""
+
+    shown: int
+    used: int
+    contradicted: int
+    left: bool
+    triggers: list[dict[str, Any]]
+
+
 class MemoryItem(TypedDict, total=False):
     """An observation, a summary, a prompt or a turn. Which fields it has depends on its kind and on the listing."""
 
@@ -80,7 +90,7 @@ class MemoryItem(TypedDict, total=False):
     outcome: str
     closing: str | None
     closing_trust: str | None
-    writer: str | None
+    writer: int | None
     # a prompt
     text: str
     # where the text of an observation or a summary comes from, and what a person decided
@@ -91,6 +101,7 @@ class MemoryItem(TypedDict, total=False):
     trust: str | None
     why: str | None
     verdict: str
+    uses: MemoryUses  # of an observation in full
     # the state of the code that an observation speaks of
     validity: str
     freshness: str
@@ -114,7 +125,6 @@ class MemoryItem(TypedDict, total=False):
     forgotten: bool
     undo_until: int | None
     into_id: int | None  # the observation that it was merged into
-    state: MemoryState  # added when a context is composed; it is not sent
 
 
 class Successor(TypedDict):
@@ -125,6 +135,17 @@ class Successor(TypedDict):
     title: str | None
     narrative: str | None
     created_at: int
+
+
+class ObservationEdit(TypedDict, total=False):
+    """The fields of an observation that a person or an agent changes."""
+
+    type: str
+    title: str
+    subtitle: str
+    narrative: str
+    facts: list[str]
+    concepts: list[str]
 
 
 class HistoryEntry(TypedDict):
@@ -245,3 +266,15 @@ class SavedNeighbour(TypedDict):
     created_at: int
     title: str | None
     narrative: str | None
+
+
+class GroupItem(TypedDict):
+    """The hits of a search that belong to one file or session: the best ones, and how many there are."""
+
+    group: str
+    key: str
+    project: str
+    score: float
+    count: int
+    created_at: int
+    items: list[MemoryItem]

@@ -219,7 +219,7 @@ class TurnUsage(msgspec.Struct, frozen=True):
 
 
 class InjectedItem(msgspec.Struct, frozen=True):
-    """A file or memory of an injection, and whether the session used it (null: unknown) and how."""
+    """A file, call or memory of an injection, and whether the session used it (null: unknown) and how."""
 
     kind: str
     used: bool | None
@@ -231,7 +231,7 @@ class InjectedItem(msgspec.Struct, frozen=True):
 
 
 class StoryInjection(msgspec.Struct, frozen=True):
-    """What was injected at one moment."""
+    """What was injected at one moment; `held_out`: what would have been, in a moment that stayed silent."""
 
     id: int
     moment: str
@@ -239,6 +239,7 @@ class StoryInjection(msgspec.Struct, frozen=True):
     at: int
     tokens: int
     items: list[InjectedItem]
+    held_out: bool = False
 
 
 class StoryTurn(msgspec.Struct, frozen=True):

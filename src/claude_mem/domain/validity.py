@@ -12,6 +12,7 @@ class Validity(StrEnum):
 
     CURRENT = "current"
     PARTLY = "partly"
+    REWORKED = "reworked"
     MOVED = "moved"
     OUTDATED = "outdated"
     GONE = "gone"
@@ -24,10 +25,11 @@ class Validity(StrEnum):
 
 
 TO_REVIEW = (Validity.SUPERSEDED, Validity.OUTDATED, Validity.GONE)  # they were said to be true, and may not be
-CHANGED = (*TO_REVIEW, Validity.PARTLY, Validity.MOVED, Validity.DROPPED, Validity.REVERTED)
+CHANGED = (*TO_REVIEW, Validity.PARTLY, Validity.REWORKED, Validity.MOVED, Validity.DROPPED, Validity.REVERTED)
 _MARKED = (*TO_REVIEW, Validity.DROPPED, Validity.REVERTED, Validity.FAILED)
 _FRESHNESS = {
     Freshness.PARTLY: Validity.PARTLY,
+    Freshness.REWORKED: Validity.REWORKED,
     Freshness.MOVED: Validity.MOVED,
     Freshness.CURRENT: Validity.CURRENT,
 }

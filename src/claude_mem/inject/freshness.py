@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import takewhile
 from pathlib import Path
 
 from claude_mem.domain import anchors, ids
 from claude_mem.domain.anchors import Outcome
 from claude_mem.domain.errors import NotFound, OperationFailed
 from claude_mem.storage.base import Database, Transaction
-from claude_mem.storage.records import Look, StoredAnchor, StoredOutcome, apply_looks, is_committed
+from claude_mem.storage.records import NOT_LOOKED_FOR, Look, StoredAnchor, StoredOutcome, apply_looks, is_committed
 from claude_mem.system import git_files, untrusted_files
 from claude_mem.system.git_objects import CommitInfo, GitObjects
 
@@ -34,6 +36,7 @@ MAX_RENAME_CANDIDATES = 40
 MAX_NAME_CHARS = 250
 COMMIT_FILES = 100  # of a commit that are read at once
 DAY_MS = 86_400_000
+RECENT_MS = 10 * 60_000  # work since then was done on the branch that is checked out now
 COMMIT_MS = 14 * DAY_MS  # work that is in no commit after this time was dropped
 _ENDED = (Outcome.DROPPED, Outcome.REVERTED)
 _IN_COMMIT = (Outcome.COMMITTED, Outcome.LANDED)
@@ -43,11 +46,17 @@ _IN_COMMIT = (Outcome.COMMITTED, Outcome.LANDED)
 
 
 def look_at_files(
-    root: str, items: Iterable[StoredAnchor], *, seconds: float, paths: Collection[str] = ()
+    root: str,
+    items: Iterable[StoredAnchor],
+    *,
+    seconds: float,
+    paths: Collection[str] = (),
+    list_paths: Callable[[], Collection[str]] | None = None,
 ) -> list[Look]:
     """Compare anchors with the files of a work tree and return what changed since the last look.
 
-    `paths` are the files of the commit that is checked out: missing files are searched among them. If not one of the
+    `paths` are the files of the commit that is checked out: missing files are searched among them. `list_paths` returns
+    files to search for what is missing since the last look, if there are no `paths`. If not one of the
     files is there, and none ever was, this is not the checkout that the memories speak of: nothing is known. Of a
     sparse checkout, nothing is known of the files that are not there. A file that changed and that there was no time to
     read is unknown: what was found in it before may be wrong now.
@@ -57,11 +66,11 @@ def look_at_files(
     for item in items:
         by_path[item.path].append(item)
     tree = _Tree(root)
-    names = _RenameIndex(paths)
+    names = _RenameIndex(list_paths if list_paths and not paths else lambda: paths)
     looks: list[Look] = []
     for path, group in list(_changed_paths(tree, by_path, deadline=deadline, is_full=bool(paths))):
         if time.monotonic() < deadline:
-            looks += _look_at_path(tree, path, group, names)
+            looks += _look_at_path(tree, path, group, names, deadline=deadline)
         else:
             looks += [Look(item.id, None, 0) for item in group if item.stamp is not None]
     was_seen = any(item.stamp for group in by_path.values() for item in group)
@@ -82,21 +91,29 @@ def _changed_paths(
 
 def _is_unchanged(tree: _Tree, item: StoredAnchor, stamp: str, *, is_full: bool) -> bool:
     if stamp:
-        return item.stamp == stamp and not item.moved_to
+        return _is_as_seen(item, stamp)
     if item.moved_to:
         return item.stamp == tree.stamp(item.moved_to)
     return item.stamp == "" and not is_full
 
 
-def _look_at_path(tree: _Tree, path: str, group: Sequence[StoredAnchor], names: _RenameIndex) -> Iterator[Look]:
+def _is_as_seen(item: StoredAnchor, stamp: str) -> bool:
+    """Return whether the last look at an anchor was at its own file, as it is now, and with the phrases it has now."""
+    is_complete = not item.phrases or item.phrases_present != NOT_LOOKED_FOR
+    return item.stamp == stamp and not item.moved_to and is_complete
+
+
+def _look_at_path(
+    tree: _Tree, path: str, group: Sequence[StoredAnchor], names: _RenameIndex, *, deadline: float
+) -> Iterator[Look]:
     stamp = tree.stamp(path)
     if not stamp and tree.is_sparse:
         return
     if stamp:
-        changed = [item for item in group if item.stamp != stamp or item.moved_to]
-        lines = tree.read_hashes(path) if changed else None
-        if lines is not None:
-            yield from (Look(item.id, stamp, anchors.match_lines(item.lines, lines)) for item in changed)
+        changed = [item for item in group if not _is_as_seen(item, stamp)]
+        file = tree.read_hashes(path, changed) if changed else None
+        if file is not None:
+            yield from (file.look(item, stamp) for item in changed)
         return
     for item in group:
         if item.kind == anchors.REMOVAL:  # the same lines in another file are not the removed ones
@@ -106,29 +123,57 @@ def _look_at_path(tree: _Tree, path: str, group: Sequence[StoredAnchor], names: 
         moved_stamp = tree.stamp(item.moved_to) if item.moved_to else ""
         if moved_stamp and moved_stamp == item.stamp:
             continue
-        look = _find_moved(tree, item, names)
+        look = _find_moved(tree, item, names, deadline=deadline)
         if item.stamp is None or (look.stamp, look.moved_to) != (item.stamp, item.moved_to):
             yield look
 
 
-def _find_moved(tree: _Tree, item: StoredAnchor, names: _RenameIndex) -> Look:
-    """Return a look at the file that now contains most lines of an anchor whose file is missing."""
+def _find_moved(tree: _Tree, item: StoredAnchor, names: _RenameIndex, *, deadline: float) -> Look:
+    """Return a look at the file that now contains most lines of an anchor whose file is missing. If there is no time to
+    look for it, nothing is known."""
     last_path = (item.moved_to,) if item.moved_to else ()
     best = Look(item.id, "", 0)
     for path in (*last_path, *names.candidates(item.path)):
+        if best.present == item.all_lines and best.stamp:
+            break
+        if time.monotonic() > deadline:
+            return best if best.stamp else Look(item.id, None, 0)
         stamp = tree.stamp(path)
-        lines = tree.read_hashes(path) if stamp else None
-        present = anchors.match_lines(item.lines, lines or ())
-        if present.bit_count() * 2 >= len(item.lines) and present.bit_count() > best.present.bit_count():
-            best = Look(item.id, stamp, present, path)
+        file = tree.read_hashes(path, (item,)) if stamp else None
+        look = file.look(item, stamp, path) if file else best
+        if look.present.bit_count() * 2 >= len(item.lines) and look.present.bit_count() > best.present.bit_count():
+            best = look
     return best
+
+
+@dataclass(frozen=True, slots=True)
+class _FileHashes:
+    """The hashes of a file's lines, and those of its phrases unless all lines of the anchors are there."""
+
+    lines: frozenset[bytes]
+    phrases: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, content: bytes, items: Iterable[StoredAnchor]) -> _FileHashes:
+        """Return the hashes that looks at these anchors need."""
+        lines = anchors.hash_content(content)
+        phrases = {phrase for item in items if not lines.issuperset(item.lines) for phrase in item.phrases}
+        return cls(lines, anchors.hash_phrases(content) & phrases if phrases else frozenset())
+
+    def look(self, item: StoredAnchor, stamp: str, moved_to: str = "") -> Look:
+        """Return what this file has of an anchor."""
+        present = anchors.match_lines(item.lines, self.lines)
+        if not item.phrases:
+            return Look(item.id, stamp, present, moved_to)
+        phrases = anchors.match_lines(item.phrases, item.phrases if present == item.all_lines else self.phrases)
+        return Look(item.id, stamp, present, moved_to, phrases)
 
 
 class _RenameIndex:
     """The files of a tree by name and by directory, to find where a missing file may be now."""
 
-    def __init__(self, paths: Collection[str]) -> None:
-        self._paths = paths
+    def __init__(self, list_paths: Callable[[], Collection[str]]) -> None:
+        self._list_paths = list_paths
         self._by_name: defaultdict[str, list[str]] | None = None
         self._by_folder: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
 
@@ -136,14 +181,21 @@ class _RenameIndex:
         """Return files with the same name, then files with the same suffix in the same directory."""
         if self._by_name is None:
             self._by_name = defaultdict(list)
-            for other in self._paths:
+            for other in self._list_paths():
                 folder, _, name = other.rpartition("/")
                 self._by_name[name].append(other)
                 self._by_folder[folder, Path(name).suffix].append(other)
         folder, _, name = path.rpartition("/")
         same_name = [other for other in self._by_name.get(name, ()) if other != path]
+        same_name.sort(key=lambda other: -_common_end(other, path))  # a renamed folder keeps the rest
         beside = self._by_folder.get((folder, Path(name).suffix), ())
         return list(dict.fromkeys((*same_name, *beside)))[:MAX_RENAME_CANDIDATES]
+
+
+def _common_end(path: str, other: str) -> int:
+    """Return how many of the last parts of two paths are the same."""
+    pairs = zip(reversed(path.split("/")), reversed(other.split("/")), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 class _Tree:
@@ -177,22 +229,37 @@ class _Tree:
             return ""
         return f"{status.st_mtime_ns}:{status.st_size}" if status.st_mode & 0o170000 == 0o100000 else ""
 
-    def read_hashes(self, path: str) -> frozenset[bytes] | None:
-        """Return the hashes of a file's lines; None if the file can't be read or is too large."""
+    def read_hashes(self, path: str, items: Iterable[StoredAnchor]) -> _FileHashes | None:
+        """Return the hashes of a file that these anchors need; None if the file can't be read or is too large."""
         try:
             content = untrusted_files.read(Path(self._root, path), most=MAX_FILE_BYTES)
         except OSError:
             return None
-        return anchors.hash_content(content)
+        return _FileHashes.of(content, items)
 
     def _is_inside(self, path: str) -> bool:
-        parts = path.split("/")
-        if path.startswith(("/", "~")) or not path or ".." in parts or ".git" in parts or "\0" in path:
-            return False
-        folder = f"{self._root}/{path}".rpartition("/")[0]
+        folder, _, name = path.rpartition("/")
+        return not path.startswith("~") and _is_plain(name) and ("/" not in path or self._is_real_folder(folder))
+
+    def _is_real_folder(self, folder: str) -> bool:
+        """Return whether a folder of the tree is one, and is reached without links."""
         if folder not in self._folders:
-            self._folders[folder] = os.path.realpath(folder) == folder
+            above, _, name = folder.rpartition("/")
+            is_real = _is_plain(name) and ("/" not in folder or self._is_real_folder(above))
+            self._folders[folder] = is_real and _is_directory(f"{self._root}/{folder}")
         return self._folders[folder]
+
+
+def _is_plain(name: str) -> bool:
+    """Return whether a part of a path is a name, and not that of git's own folder."""
+    return name not in ("", ".", "..", ".git") and "\0" not in name
+
+
+def _is_directory(path: str) -> bool:
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 # --- files of a commit -----------------------------------------------------------------------------------------------
@@ -206,9 +273,13 @@ def look_at_commit(git: GitObjects, commit: str, items: Iterable[StoredAnchor]) 
         if item.kind != anchors.COMMAND:
             by_path[item.path].append(item)
     paths = git.list_paths(commit)
-    names, present = _RenameIndex(paths), frozenset(paths)
+    names, present = _RenameIndex(lambda: paths), frozenset(paths)
     candidates = {path: [path] if path in present else names.candidates(path) for path in by_path}
-    hashes = _hash_files(git, commit, {other for others in candidates.values() for other in others})
+    readers: defaultdict[str, list[StoredAnchor]] = defaultdict(list)  # the anchors that a file may have
+    for path, others in candidates.items():
+        for other in others:
+            readers[other] += by_path[path]
+    hashes = _hash_files(git, commit, readers)
     return [
         look
         for path, group in by_path.items()
@@ -217,30 +288,28 @@ def look_at_commit(git: GitObjects, commit: str, items: Iterable[StoredAnchor]) 
     ]
 
 
-def _hash_files(git: GitObjects, commit: str, paths: Collection[str]) -> dict[str, frozenset[bytes]]:
-    """Return the line hashes of files at a commit, read in portions: one answer of git is limited in size."""
-    ordered = sorted(paths)
-    hashes: dict[str, frozenset[bytes]] = {}
+def _hash_files(git: GitObjects, commit: str, readers: Mapping[str, Sequence[StoredAnchor]]) -> dict[str, _FileHashes]:
+    """Return the hashes of files at a commit, read in portions: one answer of git is limited in size."""
+    ordered = sorted(readers)
+    hashes: dict[str, _FileHashes] = {}
     for start in range(0, len(ordered), COMMIT_FILES):
         specs = {f"{commit}:{path}": path for path in ordered[start : start + COMMIT_FILES]}
         for spec, content in git.read_blobs(list(specs)).items():
-            hashes[specs[spec]] = anchors.hash_content(content)
+            hashes[specs[spec]] = _FileHashes.of(content, readers[specs[spec]])
     return hashes
 
 
-def _look_at_blobs(
-    item: StoredAnchor, paths: Sequence[str], hashes: Mapping[str, frozenset[bytes]], commit: str
-) -> Look:
+def _look_at_blobs(item: StoredAnchor, paths: Sequence[str], hashes: Mapping[str, _FileHashes], commit: str) -> Look:
     """Return which lines of an anchor its file has at a commit, or else the file that has most of them."""
-    lines_by_path = {path: anchors.match_lines(item.lines, hashes[path]) for path in paths if path in hashes}
-    if item.path in lines_by_path:
-        return Look(item.id, commit, lines_by_path[item.path])
+    looks = {path: hashes[path].look(item, commit, path) for path in paths if path in hashes}
+    if item.path in looks:
+        return replace(looks[item.path], moved_to="")
     if item.kind == anchors.REMOVAL:  # the same lines in another file are not the removed ones
         return Look(item.id, "", 0)
-    path = max(lines_by_path, key=lambda other: lines_by_path[other].bit_count(), default="")
-    if not path or lines_by_path[path].bit_count() * 2 < len(item.lines):
+    best = max(looks.values(), key=lambda look: look.present.bit_count(), default=None)
+    if best is None or best.present.bit_count() * 2 < len(item.lines):
         return Look(item.id, "", 0)
-    return Look(item.id, commit, lines_by_path[path], path)
+    return best
 
 
 # --- outcomes --------------------------------------------------------------------------------------------------------
@@ -354,7 +423,7 @@ class PastCommits:
     """
 
     def __init__(self, git: GitObjects, default: str) -> None:
-        self.git, self._default = git, default
+        self.git, self.default = git, default
         self._commits: list[CommitInfo] | None = None
         self._is_incomplete = False
         self._latest: dict[str, int] = {}
@@ -384,7 +453,7 @@ class PastCommits:
 
     def _ancestors(self) -> frozenset[str]:
         parents = {commit.id: commit.parents for commit in self._commits or ()}
-        ancestors, waiting = set[str](), [self._default]
+        ancestors, waiting = set[str](), [self.default]
         while waiting:
             commit = waiting.pop()
             if commit in parents and commit not in ancestors:
@@ -412,9 +481,11 @@ def _past_outcome(
     updated = list(group)
     for commit in commits:
         updated = mark_committed(updated, by_commit[commit.id], is_default=past.is_on_default(commit))
-    if end := _reverting_commit(commits, holders, is_landed=outcome.outcome == Outcome.LANDED):
+    is_landed = outcome.outcome == Outcome.LANDED
+    end = _reverting_commit(commits, holders, is_landed=is_landed) or _restoring_commit(past, group, holders)
+    if end:
         return Outcome.REVERTED, end.id, updated
-    was_landed = outcome.outcome == Outcome.LANDED or any(map(past.is_on_default, holders))
+    was_landed = is_landed or any(map(past.is_on_default, holders))
     return Outcome.LANDED if was_landed else Outcome.COMMITTED, holders[0].id, updated
 
 
@@ -427,6 +498,26 @@ def _reverting_commit(
     children = [commit for commit in later if last.id in commit.parents]
     soon = [commit for commit in children if commit.at - first.at <= DAY_MS] if is_landed else []
     return next((commit for commit in later if _reverts(commit, holders)), soon[-1] if soon else None)
+
+
+def _restoring_commit(
+    past: PastCommits, group: Sequence[StoredAnchor], holders: Sequence[CommitInfo]
+) -> CommitInfo | None:
+    """Return the commit that restored exactly what the files were before the work landed, however much later.
+
+    A file that the work had created and that was deleted later does not show that: it may just not be needed any more.
+    """
+    landed = next((commit for commit in reversed(holders) if past.is_on_default(commit)), None)
+    if landed is None or not landed.parents:
+        return None
+    paths = list(dict.fromkeys(item.path for item in group))
+    moments = (landed.parents[0], landed.id, past.default)
+    contents = past.git.read_blobs([f"{commit}:{path}" for commit in moments for path in paths])
+    versions = {path: [contents.get(f"{commit}:{path}") for commit in moments] for path in paths}
+    changed = {path: (before, now) for path, (before, during, now) in versions.items() if before != during}
+    if any(before != now for before, now in changed.values()) or all(before is None for before, _ in changed.values()):
+        return None
+    return next(iter(past.git.list_changes(past.default, next(iter(changed)), most=1)), None)
 
 
 def _lines_at(
@@ -472,7 +563,22 @@ async def refresh_at_start(db: Database, project_id: int, root: str) -> list[Loo
         return []
     observation_ids = await db.read(lambda tx: tx.memory.list_anchored_ids(project_id, limit=START_RECORDS))
     items = await db.read(lambda tx: tx.memory.list_anchors(observation_ids, root))
-    return await asyncio.to_thread(look_at_files, root, items, seconds=START_SECONDS)
+    return await asyncio.to_thread(look_at_start, root, items)
+
+
+def look_at_start(root: str, items: Iterable[StoredAnchor], *, seconds: float = START_SECONDS) -> list[Look]:
+    """Return what has changed in a work tree, without git."""
+    return look_at_files(root, items, seconds=seconds, list_paths=partial(_list_index, root))
+
+
+def _list_index(root: str) -> list[str]:
+    """Return the files in git's index, which a start can read in time: a folder may have been renamed a moment ago."""
+    tree = git_files.find_work_tree(Path(os.path.realpath(root)))
+    if tree is None:
+        return []
+    inside = os.path.relpath(os.path.realpath(root), tree.root)
+    prefix = "" if inside == "." else f"{inside}/"
+    return [path.removeprefix(prefix) for path in git_files.list_index(tree) if path.startswith(prefix)]
 
 
 async def refresh_project(db: Database, project_id: int, root: str) -> int:
@@ -548,4 +654,7 @@ def _store_inspection(tx: Transaction, root: str, inspection: Inspection, *, pro
         tx.memory.record_outcome(verdict.observation_id, verdict.outcome, commit=verdict.commit, now=now)
     tx.memory.record_looks(root, inspection.looks, commit=inspection.head)
     if inspection.head:
-        tx.memory.record_head(project_id, head=inspection.head, branch=inspection.branch, since=now - 10 * 60_000)
+        since = now - RECENT_MS
+        tx.memory.record_head(project_id, head=inspection.head, branch=inspection.branch, since=since)
+        if inspection.branch:
+            tx.memory.record_branch_of_recent_work(project_id, root, inspection.branch, since=since)

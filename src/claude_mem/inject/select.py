@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,11 +18,13 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
-from claude_mem.digest.prose import fit_title, strip_dangling
+from claude_mem.digest.composed import lowered
+from claude_mem.digest.prose import as_wish, fit_title, strip_dangling, to_past_tense
 from claude_mem.digest.titles import is_presentable
 from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.records import ObservationType
 from claude_mem.domain.text import shorten, single_line
+from claude_mem.domain.uses import UseCounts
 from claude_mem.domain.words import search_terms
 
 Row = MemoryItem
@@ -31,13 +33,16 @@ T = TypeVar("T")
 
 # Wording
 MAX_CHARS, MAX_COLONS = 600, 4  # the most characters and colons of a title that are examined
-LINE_CHARS = 150  # a longer line is cut between clauses
+LINE_CHARS = 170  # a longer line is cut between clauses
 MIN_HEAD_WORDS = 3  # before a colon, for that part to describe the work by itself
 MIN_TAIL_WORDS = 3
 MIN_REQUEST_CHARS = 40  # characters before pasted text, for them to be a request
 WHOLE_HEAD_WORDS = 5  # before a colon, for everything after it to be detail
 MIN_WORDS, ENOUGH_WORDS = 3, 5
 FINDING_WORDS = 7  # for a finding to be understandable without its conversation
+PLANS = ("Planned: ", "Proposed: ")
+IMPLEMENTED = "Implemented: "  # before the title of a plan that was carried out
+MANY_FILES = 3  # a title that lists details of work on at least so many files is shown
 # Pieces of work
 LOOK_BACK = 60  # earlier observations that are searched for a part of the same work
 NEAR_SESSIONS = 2  # a piece continues within the next two sessions; later work is a new piece
@@ -48,12 +53,14 @@ NEAR_TURNS = 5  # a conversation continues within this many turns
 COMMIT_PREFIX, FIX_PREFIX, FAILURE_PREFIX = "commit:", "fix:", "open:"
 DISCOVERY = "discovery"
 WEIGHTS = {"feature": 3, "bugfix": 3, "refactor": 2, "change": 1, "discovery": 0}
-OTHER_WEIGHT, COMMIT_WEIGHT = 2, 4
+OTHER_WEIGHT, COMMIT_WEIGHT, DETAIL_WEIGHT = 2, 4, 4
 CUT_AT = 60  # version 0.1.0 cut long titles; a cut title with at least this many characters is no fragment
 # Choice
-MAX_PER_SESSION = 3  # lines of work per session: a long session must not hide all others
-MIN_WORK_LINES = 6  # lines of work that are shown even if uninformative: a young project has nothing better
+MAX_PER_SESSION = 2  # lines of work per session: a long session must not hide all others
+MAX_WORK_LINES = 8  # older work is better found by search
+MIN_WORK_LINES = 4  # lines of work that are shown even if uninformative: a young project has nothing better
 REPETITION_SHARE = 0.8  # share of the shorter line's terms that the other must contain to count as a repetition
+OVERLAP_SHARE = 0.5  # the same for two lines of one session
 MIN_TERMS = 3  # lines with fewer terms repeat each other only if their terms are equal
 DONE_SHARE = 0.5  # an open step is done if something later contains more than this share of its terms
 
@@ -66,10 +73,12 @@ def _patterns(*names: str) -> list[re.Pattern[str]]:
     return [re.compile(table[name], re.I) for name in names[1:]] or [re.compile("|".join(table.values()), re.I)]
 
 
-(_BEGINS,), (_CHORES,), (_PASTED,), (_WHY,) = map(_patterns, ("begins", "chores", "pasted", "why"))
-_POINTS, _UNTOLD, _HEDGED, _DEFECT = _patterns("inside", "points", "untold", "hedged", "defect")
+(_BEGINS,), (_CHORES,), (_DETAILS,), (_PASTED,), (_WHY,) = map(
+    _patterns, ("begins", "chores", "details", "pasted", "why")
+)
+_POINTS, _UNTOLD, _HEDGED, _SPOKEN, _DEFECT = _patterns("inside", "points", "untold", "hedged", "spoken", "defect")
 (_NO_STEP,) = _patterns("no_step")
-_IS_QUESTION, _ERRAND = _patterns("asked", "question", "errand")
+_IS_QUESTION, _ERRAND, _UNCLEAR = _patterns("asked", "question", "errand", "unclear")
 _LABEL, _PARTS = _patterns("labels", "label", "parts")
 
 _CODE = re.compile(r"`[^`]*`")
@@ -91,13 +100,29 @@ _CHANGED = r"(?:[A-Za-z-]+ed|Made|Set|Wrote|Built|Split|Rewrote|Hid|Kept|Put|Sen
 _NAME = re.compile(r"`|[a-z][A-Z]|[A-Z]{2,}|--\w|\w\.\w|\w_\w|\w/\w")
 _CHANGE = re.compile(rf"(?:[\w-]+: )?{_CHANGED}")
 _NAME_LABEL = re.compile(
-    r"(?!(?:Problem|Issue|Bug|Cause|Root cause|Fixed|Planned|Proposed):)"
+    r"(?!(?:Problem|Issue|Bug|Cause|Root cause|Fixed|Implemented|Planned|Proposed):)"
     rf"(?:`x`(?: \w+| \([^()]*\))?|[\w/.-]+):\s(?!{_CHANGED})"
 )
 # A finding is shown only if it begins with its subject.
 _FINDING = re.compile(r"(?:The |In |For )?(?:`x`|[A-Z][\w'-]*(?:[A-Z./_-]\w+|(?: [A-Z]\w+)+)|[A-Z]{2,}\w*)")
 _TEST = re.compile(r"^test_|(?:_test|\.test|\.spec|-test|Test|Tests)$")
 _LEAST_STEM = 5  # a shorter file name ("main", "util", "mod") is too common to identify the work
+_POLITE = re.compile(
+    r"(?i)(?:(?:ok|so|and|now|hey|please|actually)[, ]+)*(?:(?:can|could|would|will) (?:you|we)|let(?:'|’)?s|please"
+    r"|we (?:should|need to|want to)|i(?:'d| would) like (?:you )?to|i want (?:you )?to|i need (?:you )?to)"
+    r"(?: please| also| now)* "
+)
+_BECAUSE = re.compile(r",? (?:because|since|as) ")
+_FAULT_LABEL = re.compile(r"(?:Problem|Issue|Bug|Cause|Root [Cc]ause|The (?:problem|issue|bug)):\s+")
+_NOW_RIGHT = re.compile(r"(?P<label>Fixed: )(?=.{1,80}\b(?:is|are) now\b)")
+_WAS_FAULTY = re.compile(
+    r"\b(?:was|were) (?:being |never |not |only |incorrectly |wrongly |\w+ing )"
+    r"|\b(?:wasn't|weren't|didn't|only handled)\b"
+)
+# An idea, not a finding; or a finding that usually ends with the conversation, because something is done about it.
+_PASSING = re.compile(
+    r"\b(?:could|would|should|currently|no longer used|unused|dead code|no \w+(?: \w+)? (?:issue|problem))\b"
+)
 _OPEN_QUESTION = "open question:"
 _TOPIC = re.compile(r"\s\(“[^”]{0,80}”\)$")
 # Steps that wait for the user's next prompt; any prompt settles them.
@@ -194,6 +219,8 @@ def is_informative(line: str, *, finding: bool = False) -> bool:
     masked = _CODE.sub("`x`", line)
     if finding and not (_FINDING.match(masked) and ":" not in masked and _WHY.search(masked)):
         return False
+    if finding and _PASSING.search(masked):
+        return False
     least = FINDING_WORDS if finding else 0
     return is_faultless(line) and _says_enough(line) and len(line.split()) >= least
 
@@ -203,9 +230,17 @@ def is_faultless(line: str) -> bool:
     """Return whether a line has no fault: it is no detail, chore, guess or question, and refers to nothing outside."""
     masked = _CODE.sub("`x`", line)
     faults = (_CHORES.search(line), _PASTED.search(line), _BEGINS.match(masked), _NAME_LABEL.match(masked))
-    if any(faults) or any(pattern.search(masked) for pattern in (_POINTS, _UNTOLD, _HEDGED, _DEFECT)):
+    bare = _FILE_SUFFIX.sub("", masked)
+    if any(faults) or _SPOKEN.search(bare):
         return False
-    return "?" not in masked and is_presentable(line)
+    if any(pattern.search(masked) for pattern in (_POINTS, _UNTOLD, _HEDGED, _DEFECT)):
+        return False
+    return "?" not in masked and is_presentable(line) and is_presentable(_FILE_SUFFIX.sub("", line))
+
+
+def is_detail(line: str) -> bool:
+    """Return whether a line names a change of code without what the change is for."""
+    return bool(_DETAILS.search(line))
 
 
 def refers_elsewhere(line: str) -> bool:
@@ -224,6 +259,16 @@ def is_routine_request(request: str) -> bool:
     return bool(_ERRAND.match(request))
 
 
+def is_request(line: str) -> bool:
+    """Return whether a line begins with an imperative: it says what should be done."""
+    return to_past_tense(line) != line
+
+
+def is_clear_request(request: str) -> bool:
+    """Return whether a request can be understood without its conversation."""
+    return is_presentable(request) and not (is_routine_request(request) or _UNCLEAR.search(request))
+
+
 def is_question(request: str) -> bool:
     """Return whether a request is a question."""
     return bool(_IS_QUESTION.match(request))
@@ -232,6 +277,8 @@ def is_question(request: str) -> bool:
 def format_request(request: str) -> str:
     """Return a request in whole clauses: its first sentences, without text pasted after them."""
     line = " ".join(request[:MAX_CHARS].split())
+    wish = as_wish(_POLITE.sub("", line, count=1), MAX_CHARS)
+    line = wish.rstrip("?") if is_request(wish) else line
     if pasted := _PASTED.search(line):
         line = strip_dangling(line[: pasted.start()]) if pasted.start() >= MIN_REQUEST_CHARS else line
     sentences = _SENTENCE.split(line)
@@ -247,7 +294,8 @@ def format_request(request: str) -> str:
 def _says_enough(line: str) -> bool:
     """Return whether a line has enough words. Few are enough if one of them is a name, or if they form a heading."""
     words = _FILE_SUFFIX.sub("", line).split()
-    least = MIN_WORDS + bool(_CHANGE.match(line))  # "Updated Usage Section" could be anything
+    is_vague = _CHANGE.match(line) and not (_NAME.search(line) or line.startswith(IMPLEMENTED))
+    least = MIN_WORDS + bool(is_vague)  # "Updated Usage Section" could be anything
     is_heading = sum(word[:1].isupper() for word in words) >= MIN_WORDS
     prose = _CODE.sub(" ", " ".join(words)).split()
     if line.startswith("`") or "`" in line:
@@ -257,7 +305,8 @@ def _says_enough(line: str) -> bool:
 
 def informativeness(line: str) -> int:
     """Return a score of how informative a line is, for choosing among the titles of one piece of work."""
-    return bool(_CHANGE.match(line)) + bool(_NAME.search(line)) + (len(line.split()) >= FINDING_WORDS)
+    has = bool(_CHANGE.match(line)) + bool(_NAME.search(line)) + (len(line.split()) >= FINDING_WORDS)
+    return has + 2 * line.startswith(IMPLEMENTED) - DETAIL_WEIGHT * is_detail(line)
 
 
 # --- pieces of work --------------------------------------------------------------------------------------------------
@@ -321,11 +370,11 @@ def _piece(group: Sequence[Row]) -> PieceOfWork | None:
     ranked = sorted(
         group, key=lambda row: (-weight(row) - informativeness(title_line(row)), -row["created_at"], -row["id"])
     )
-    last_work = max((time_and_id(row) for row in group if row["type"] != DISCOVERY), default=(0, 0))
-    # A discovery made before the work may no longer be true.
-    current = (row for row in ranked if row["type"] != DISCOVERY or is_user_chosen(row) or time_and_id(row) > last_work)
+    has_work = any(row["type"] != DISCOVERY for row in group)
+    # A discovery does not say what the work was, and one made before the work may no longer be true.
+    current = [row for row in ranked if row["type"] != DISCOVERY or is_user_chosen(row) or not has_work]
     informative = next(filter(is_informative_row, current), None)
-    title = informative or next(filter(has_title, ranked), None)
+    title = informative or next(filter(has_title, [*current, *ranked]), None)
     if title is None:
         return None
     others = tuple(row for row in ranked if row is not title)
@@ -344,7 +393,21 @@ def _piece(group: Sequence[Row]) -> PieceOfWork | None:
 def title_line(row: Row) -> str:
     """Return the title as it appears in the brief. Text that the user chose stays unchanged."""
     title = (row["title"] or "").strip()
-    return title if is_user_chosen(row) else format_title(title)
+    if is_user_chosen(row):
+        return title
+    if title.startswith(PLANS):
+        title = _BECAUSE.split(title)[0]
+    is_fix = row["type"] == "bugfix" and row.get("files_modified")
+    return _as_fixed(format_title(title)) if is_fix else format_title(title)
+
+
+def _as_fixed(line: str) -> str:
+    """Return the line of a fix: a fault that the title describes is gone."""
+    if label := _FAULT_LABEL.match(line):
+        return f"Fixed: {lowered(line[label.end() :])}"
+    if fixed := _NOW_RIGHT.match(line):
+        return line[fixed.end("label") :]
+    return f"Fixed: {lowered(line)}" if _WAS_FAULTY.search(line) and not _CHANGE.match(line) else line
 
 
 def weight(row: Row) -> int:
@@ -366,8 +429,11 @@ def is_informative_row(row: Row) -> bool:
     if is_user_chosen(row):
         return bool(title)
     if is_knowledge(row):
-        return is_faultless(title)
-    return is_informative(title, finding=row["type"] == DISCOVERY)
+        return is_faultless(title) and not (is_detail(title) or is_request(title))
+    if title.startswith(PLANS):
+        return is_informative(title.partition(": ")[2])
+    has_parts = "; " in title and len(row.get("files_modified", ())) >= MANY_FILES
+    return is_informative(title, finding=row["type"] == DISCOVERY) and (has_parts or not is_detail(title))
 
 
 def _complete_title(row: Row) -> str:
@@ -381,10 +447,21 @@ def is_user_chosen(row: Row) -> bool:
     return is_by_user or row.get("verdict") == "approved" or bool(row.get("pinned"))
 
 
+def has_left(row: Row, counts: UseCounts | None) -> bool:
+    """Return whether a row has left the brief, because it was shown many times and never used. What the user chose
+    stays."""
+    return counts is not None and counts.is_never_used and not is_user_chosen(row)
+
+
 def is_knowledge(row: Row) -> bool:
     """Return whether a row is a decision, a trap or a memory saved on its own: worth knowing, but no piece of work."""
     is_trap = is_failure(row) or "gotcha" in row.get("concepts", ())
     return is_trap or row["type"] == "decision" or row.get("session_id") is None
+
+
+def is_plan(row: Row) -> bool:
+    """Return whether a title announces a plan."""
+    return title_line(row).startswith(PLANS)
 
 
 def is_commit(row: Row) -> bool:
@@ -507,20 +584,35 @@ def distinct(items: Iterable[T], before: Iterable[str], *, title: Callable[[T], 
 # --- choice of work --------------------------------------------------------------------------------------------------
 
 
+def find_plain_piece(pieces: Sequence[PieceOfWork], session_id: int | None) -> list[PieceOfWork]:
+    """Return the newest piece of a session's work that has a faultless title, if none of its pieces is informative."""
+    own = [piece for piece in pieces if piece.last_session == session_id]
+    plain = (piece for piece in own if piece.title["type"] != DISCOVERY and is_faultless(title_line(piece.title)))
+    return [] if any(piece.is_informative for piece in own) else list(islice(plain, 1))
+
+
+def _overlaps(one: Terms, other: Terms) -> bool:
+    """Return whether two lines of one session speak of the same, so that one of them is enough."""
+    shared = len(one & other)
+    return shared >= MIN_TERMS and shared >= OVERLAP_SHARE * min(len(one), len(other))
+
+
 def choose_work(pieces: Sequence[PieceOfWork], *, most: int) -> list[PieceOfWork]:
     """Return the newest pieces of work, newest first, with only the most important ones of each session.
 
-    Pieces with an uninformative title are included only while there are few others.
+    Pieces with an uninformative title are included only while there are few others, and mere answers not even then.
     """
-    of_session: Counter[int | None] = Counter()
+    most = min(most, MAX_WORK_LINES)
+    of_session: defaultdict[int | None, list[Terms]] = defaultdict(list)
     candidates = []
     for piece in sorted(pieces, key=lambda piece: (-piece.is_informative, -piece.weight, -piece.at[0], -piece.at[1])):
-        of_session[piece.session_id] += 1
-        if of_session[piece.session_id] <= MAX_PER_SESSION:
+        beside, own = of_session[piece.session_id], subject_terms(title_line(piece.title))
+        if len(beside) < MAX_PER_SESSION and not any(_overlaps(own, other) for other in beside):
             candidates.append(piece)
+        beside.append(own)
     newest = sorted(candidates, key=lambda piece: piece.at, reverse=True)
     informative = [piece for piece in newest if piece.is_informative][:most]
-    others = [piece for piece in newest if not piece.is_informative][
+    others = [piece for piece in newest if not piece.is_informative and piece.title["type"] != DISCOVERY][
         : max(0, min(MIN_WORK_LINES, most) - len(informative))
     ]
     return sorted([*informative, *others], key=lambda piece: piece.at, reverse=True)
@@ -567,19 +659,16 @@ def drop_single_failures(rows: Sequence[Row]) -> list[MemoryItem]:
 
 
 def find_main_request(turns: Sequence[Row]) -> MemoryItem | None:
-    """Return the turn whose request describes the last session best: the first that asks for work, else a question.
+    """Return the turn whose request describes the last session best: the first that asks for work, or a question if no
+    work was done.
 
     Requests such as "yes" and "commit this" describe nothing.
     """
     last = [turn for turn in turns if turn["session_id"] == turns[0]["session_id"]]
-    candidates = [
-        turn
-        for turn in reversed(last)
-        if is_presentable(request_line(turn)) and not is_routine_request(request_line(turn))
-    ]
-    return next(
-        (turn for turn in candidates if not is_question(request_line(turn))), candidates[0] if candidates else None
-    )
+    candidates = [turn for turn in reversed(last) if is_clear_request(format_request(request_line(turn)))]
+    asked_for_work = (turn for turn in candidates if not is_question(request_line(turn)))
+    is_talk = session_outcome(turns) in ("", "answered")
+    return next(asked_for_work, candidates[0] if candidates and is_talk else None)
 
 
 def request_line(turn: Row) -> str:
@@ -592,12 +681,12 @@ def request_line(turn: Row) -> str:
 
 
 def session_outcome(turns: Sequence[Row]) -> str:
-    """Return the outcome of the last session: that of its last turn, unless that turn only answered a question.
+    """Return the outcome of the last session: that of its last turn, unless that turn only answered or proposed.
 
-    An answer does not change the state of the work done before.
+    An answer or a proposal does not change the state of the work done before.
     """
     outcomes = [turn.get("outcome") or "" for turn in turns if turn["session_id"] == turns[0]["session_id"]]
-    if outcomes[0] not in ("", "answered"):
+    if outcomes[0] not in ("", "answered", "proposed"):
         return outcomes[0]
     return next((candidate for candidate in outcomes if candidate in _WORK_OUTCOMES), next(filter(None, outcomes), ""))
 
@@ -610,8 +699,10 @@ def find_open_steps(turns: Sequence[Row], observations: Sequence[Row], *, sessio
     last = list(dict.fromkeys(turn["session_id"] for turn in turns))[:sessions]
     seen_subjects: list[Terms] = []
     for index, turn in enumerate(turns):
-        answered = any(other["session_id"] == turn["session_id"] for other in turns[:index])
-        steps = _steps(turn, with_notes=index == 0, answered=answered) if turn["session_id"] in last else ()
+        later = [other for other in turns[:index] if other["session_id"] == turn["session_id"]]
+        if turn["session_id"] not in last or any(other.get("files_edited") for other in later):
+            continue  # the work went on, and what was left then says nothing about now
+        steps = _steps(turn, with_notes=index == 0, answered=bool(later) or turn["session_id"] != last[0])
         for step in steps:
             own = subject_terms(step)
             fresh = own and not any(is_alike(own, other) for other in seen_subjects)

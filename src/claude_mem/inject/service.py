@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
 
@@ -18,9 +18,10 @@ from claude_mem.domain import ids
 from claude_mem.domain.project_reports import Project
 from claude_mem.domain.records import Session
 from claude_mem.domain.text import estimate_tokens
-from claude_mem.inject import at_command, brief, freshness, triggers
+from claude_mem.inject import at_command, at_read, brief, freshness, triggers
 from claude_mem.inject.brief import ComposedContext
-from claude_mem.inject.triggers import Injection
+from claude_mem.inject.holdout import Holdout
+from claude_mem.inject.triggers import Injection, Line
 from claude_mem.maintain.audit import AuditRecorder
 from claude_mem.recall.matrix import Indexer
 from claude_mem.storage.base import Database, Transaction
@@ -30,7 +31,7 @@ from claude_mem.system.project_folders import ResolvedProject, identify_project_
 
 MAX_CACHED_SESSIONS = 500
 AT_COMMAND = ("command", "permission")
-COMMAND_SECONDS = 0.03  # that a command waits for an answer
+COMMAND_SECONDS = 0.03  # that a command, or a read for an outline, waits for an answer
 
 
 @dataclass(slots=True)
@@ -71,11 +72,13 @@ class ContextService:
         recorder: AuditRecorder,
         icons: modes.Icons,
         *,
+        holdout: Holdout,
         ready: Callable[[], Awaitable[None]],
     ) -> None:
         self.db, self.config, self.indexer, self.recorder, self.icons = db, config, indexer, recorder, icons
         self.ready = ready
         self.injection_cache = InjectionCache()
+        self.holdout = holdout
 
     # --- session start ---------------------------------------------------------------------------------------
 
@@ -88,7 +91,12 @@ class ContextService:
         session = await self.db.read(lambda tx: tx.memory.find_session(host, content_session_id))
         if source == "fork":
             return ComposedContext(""), upto  # a fork starts with a copy of another session, including its injections
-        return await self._start_text(project, session if source == "resume" else None), upto
+        start = await self._start_text(project, session if source == "resume" else None)
+        if not (start.item_names and content_session_id):
+            return start, upto
+        # The moment is named by the newest observation: another start of the session is another moment.
+        is_silent = self.holdout.is_silent(host, content_session_id, "start", f"{source} {upto}")
+        return replace(start, holdout=self.holdout.share, held_out=is_silent), upto
 
     async def record_start(
         self,
@@ -107,9 +115,7 @@ class ContextService:
             entry.injected_ids, entry.is_loaded = set(), True
         entry.injected_ids.update(injection_ids)
         failpoint("inject.noted")
-        record = InjectionRecord(
-            trigger="start", at=ids.now_ms(), tokens=estimate_tokens(start.text), names=start.item_names
-        )
+        records = list(_records(start, trigger="start", now=ids.now_ms()))
         write = partial(
             _store_start,
             injection_ids=injection_ids,
@@ -117,8 +123,8 @@ class ContextService:
             upto=upto,
             notice_keys=notice_keys,
         )
-        await self.db.write(write, (host, content_session_id), record if start.text else None, now=record.at)
-        if start.text:
+        await self.db.write(write, (host, content_session_id), records, now=ids.now_ms())
+        for record in records:
             await self._audit_injection(host, content_session_id, record)
 
     async def _start_text(self, project: ResolvedProject, resumed: Session | None) -> ComposedContext:
@@ -185,15 +191,25 @@ class ContextService:
                 trigger, row, frozenset(await self._injected_ids(trigger, row.id, entry)), project.root
             )
             entry.injected_ids.update(injection.item_names)
-        return injection
+        return self._with_holdout(trigger, injection)
+
+    def _with_holdout(self, trigger: Trigger, injection: Injection) -> Injection:
+        """Return the injection with the decision whether its moment stays silent. What is decided only once in a
+        session, such as a file, is the same moment whenever it comes up."""
+        if not injection.item_names or not self.holdout.share:
+            return injection
+        moment = trigger.text if trigger.kind in ("prompt", "failure") else " ".join(injection.item_names)
+        is_silent = self.holdout.is_silent(trigger.host, trigger.content_session_id, trigger.kind, moment)
+        return replace(injection, holdout=self.holdout.share, held_out=is_silent)
 
     async def _compose(self, trigger: Trigger, project: Project, seen_ids: frozenset[str], root: str) -> Injection:
         if trigger.kind == "permission":
             hint = await self.db.read(at_command.permission_hint, trigger, project.id)
             return Injection(hint)
         if trigger.kind == "file":
+            outline = await self._outline(trigger, project, root)
             at_file = partial(triggers.inject_at_file, injected_names=seen_ids, icons=self.icons, root=root)
-            return await self.db.read(at_file, trigger, project, hints=self.config.command_hints)
+            return await self.db.read(at_file, trigger, project, hints=self.config.command_hints, outline=outline)
         session = await self.db.read(lambda tx: tx.memory.find_session(trigger.host, trigger.content_session_id))
         own = session.id if session else 0
         if trigger.kind == "command":
@@ -204,6 +220,16 @@ class ContextService:
             hints = self.config.command_hints
             return await self.db.read(at_failure, trigger, project.id, session_id=own, hints=hints)
         return await self.at_prompt(trigger, project.id, seen_ids, session_id=own, root=root)
+
+    async def _outline(self, trigger: Trigger, project: Project, root: str) -> list[Line]:
+        """Return the outline of a file that is about to be read, unless that takes longer than a read may wait."""
+        if not self.config.read_outlines or not at_read.is_whole_read(trigger):
+            return []
+        try:
+            outline = self.db.read(at_read.outline_at_read, trigger, project, root)
+            return await asyncio.wait_for(outline, COMMAND_SECONDS)
+        except TimeoutError:
+            return []
 
     async def at_prompt(
         self,
@@ -247,14 +273,17 @@ class ContextService:
 
     async def record_injection(self, trigger: Trigger, injection: Injection) -> None:
         """Record an injection after the response was sent: a busy database must not delay the session."""
-        await self.db.write(_store_injection, trigger, injection, now=ids.now_ms())
-        record = InjectionRecord(
-            trigger=trigger.kind, at=ids.now_ms(), tokens=estimate_tokens(injection.text), names=injection.item_names
-        )
-        await self._audit_injection(trigger.host, trigger.content_session_id, record)
+        about = triggers.injected_file(injection)
+        records = list(_records(injection, trigger=trigger.kind, now=ids.now_ms(), about=about))
+        await self.db.write(_store_injection, trigger, injection, records, now=ids.now_ms())
+        for record in records:
+            await self._audit_injection(trigger.host, trigger.content_session_id, record)
 
     async def _audit_injection(self, host: str, content_session_id: str, record: InjectionRecord) -> None:
-        """Write the ids to the audit log. Files are only counted, since their names may be confidential."""
+        """Write the ids of what was said to the audit log. Files are only counted, since their names may be
+        confidential."""
+        if record.held_out:
+            return
         session = await self.db.read(lambda tx: tx.memory.find_session(host, content_session_id))
         numbers = [name for name in record.names if name[1:].isdigit()]
         await self.recorder.record(
@@ -289,7 +318,7 @@ class ContextService:
 def _store_start(
     tx: Transaction,
     session_key: tuple[str, str],
-    record: InjectionRecord | None,
+    records: Sequence[InjectionRecord],
     *,
     injection_ids: Sequence[str],
     is_new_conversation: bool,
@@ -300,7 +329,7 @@ def _store_start(
     if is_new_conversation:
         tx.journal.clear_injected_items(*session_key)
     tx.journal.record_injected_items(*session_key, injection_ids, trigger="start", now=now)
-    if record:
+    for record in records:
         tx.journal.add_injection_record(*session_key, record)
     if session := tx.memory.find_session(*session_key):
         tx.journal.record_informed_up_to(session.id, upto)
@@ -309,17 +338,35 @@ def _store_start(
         tx.journal.mark_greeted(now=now)
 
 
-def _store_injection(tx: Transaction, trigger: Trigger, injection: Injection, *, now: int) -> None:
+def _store_injection(
+    tx: Transaction, trigger: Trigger, injection: Injection, records: Sequence[InjectionRecord], *, now: int
+) -> None:
     session_key = (trigger.host, trigger.content_session_id)
     tx.journal.record_injected_items(*session_key, injection.item_names, trigger=trigger.kind, now=now)
-    record = InjectionRecord(
-        trigger=trigger.kind,
-        at=now,
-        tokens=estimate_tokens(injection.text),
-        names=injection.item_names,
-        about=triggers.injected_file(injection),
-    )
-    tx.journal.add_injection_record(*session_key, record)
+    for record in records:
+        tx.journal.add_injection_record(*session_key, record)
+
+
+def _records(
+    composed: Injection | ComposedContext, *, trigger: str, now: int, about: str = ""
+) -> Iterator[InjectionRecord]:
+    """Yield the records of an injection. Where moments may be held out, what is said in any case has its own record: it
+    is no part of the comparison."""
+    tokens, always_tokens = estimate_tokens(composed.text), estimate_tokens(composed.always_text)
+    record = partial(InjectionRecord, trigger=trigger, at=now, about=about)
+    if not composed.holdout:
+        if composed.text:
+            yield record(tokens=tokens, names=composed.item_names)
+        return
+    if composed.always_names:
+        yield record(tokens=always_tokens, names=composed.always_names)
+    if others := tuple(name for name in composed.item_names if name not in composed.always_names):
+        yield record(
+            tokens=0 if composed.held_out else max(0, tokens - always_tokens),
+            names=others,
+            holdout=composed.holdout,
+            held_out=composed.held_out,
+        )
 
 
 def _greeting(tx: Transaction, project: ResolvedProject, *, now: int) -> str:

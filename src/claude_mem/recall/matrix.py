@@ -13,14 +13,18 @@ import logging
 import os
 import struct
 import threading
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from claude_mem.domain.errors import OperationFailed
 from claude_mem.domain.reports import IndexState
-from claude_mem.recall import documents
+from claude_mem.recall import documents, static
+from claude_mem.recall.codes import CodeMatrix
 from claude_mem.recall.embed import Embedder
+from claude_mem.recall.nearness import SAVED_NEAR_MS, SHORT, Matrix, Nearness
+from claude_mem.recall.static import StaticEmbedder
 from claude_mem.storage.base import Database, Transaction
 from claude_mem.storage.records import PendingPassage, StoredVector
 from claude_mem.system.failpoints import failpoint
@@ -34,12 +38,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 WORDS_BATCH, WORDS_STEP = 200, 40  # rows per transaction: when a search waits for them, and in the background
-VECTORS_BATCH = 8
 PAGE = 2_000
 TURN_PROMPT, TURN_CLOSING = 800, 1_200
-# A short text borrows from its neighbours: the share, and the length in characters below which it applies in full.
-NEAR_SHARE, SHORT = 0.3, 100
-SAVED_NEAR_MS = 600_000
 _BLOCK = 4_096
 
 
@@ -55,24 +55,13 @@ def embedding_text(passage: PendingPassage) -> str:
     return f"{title}\n{body}".strip()
 
 
-def quantize(vector: NDArray[np.float32]) -> bytes:
+def quantize(vector: Sequence[float]) -> bytes:
     """Quantise a vector to signed bytes and a factor: a quarter of the size and 98.8 % of the same top ten."""
-    import numpy as np
-
-    factor = max(float(np.abs(vector).max()), 1e-9) / 127
-    return struct.pack("<f", factor) + np.round(vector / factor).astype(np.int8).tobytes()
+    factor = max(*map(abs, vector), 1e-09) / 127
+    return struct.pack("<f", factor) + array("b", [round(value / factor) for value in vector]).tobytes()
 
 
 # --- the matrix ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Nearness:
-    """How close each turn is to a query: 0 for the farthest in scope, 1 for the closest."""
-
-    scores: dict[int, float]  # by group: the closest groups and those in `also_groups`
-    raw: dict[int, float]  # cosine by group, not smoothed
-    threads: dict[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +74,11 @@ class _Layout:
     threads: NDArray[np.int64]
     projects: NDArray[np.int64]
     at: NDArray[np.int64]
-    share: NDArray[np.float32]
+    shortness: NDArray[np.float32]
 
 
 class VectorMatrix:
-    """All vectors of one model. Grows and shrinks in place; a query sees a consistent state."""
+    """The `Matrix` of an encoder. Needs numpy."""
 
     def __init__(self, dimensions: int) -> None:
         # Must be set before numpy is first imported: its threads wait by spinning, which slows all other processes.
@@ -110,7 +99,6 @@ class VectorMatrix:
         return self._size
 
     def add(self, rows: Iterable[StoredVector]) -> None:
-        """Add rows in the format of `search.load_vectors`. Vectors of another length are ignored."""
         np, valid_rows = self._np, [row for row in rows if len(row.vector) == self._dimensions + 4]
         if not valid_rows:
             return
@@ -126,7 +114,6 @@ class VectorMatrix:
             self._layout = None
 
     def move(self, source: int, target: int) -> None:
-        """Move a project's rows to another project, also those that were read before the move but are added later."""
         with self._lock:
             self._moved[source] = target
             self._move(0, source, target)
@@ -162,20 +149,20 @@ class VectorMatrix:
 
     def nearest(
         self,
-        question: NDArray[np.float32],
+        question: Sequence[float],
         *,
         project_ids: Sequence[int] | None = None,
         document_ids: Sequence[int] | None = None,
-        also_groups: Sequence[int] = (),
+        also_groups: Collection[int] = (),
+        near_share: float = 0.0,
         limit: int = 300,
     ) -> Nearness:
-        """Return the closest turns in scope, and the closeness of those in `also_groups`."""
         np = self._np
         with self._lock:
             if not self._size:
                 return Nearness({}, {}, {})
             self._layout = self._layout or self._arrange()
-            layout, cosines = self._layout, self._cosines(question)
+            layout, cosines = self._layout, self._cosines(np.asarray(question, np.float32))
             if document_ids is not None:
                 cosines = np.where(np.isin(self._meta[: self._size, 0], document_ids), cosines, -1.0)
             cosines = cosines[layout.order]
@@ -185,11 +172,13 @@ class VectorMatrix:
                 scope &= np.isin(layout.projects, project_ids)
             if not scope.any():
                 return Nearness({}, {}, {})
-            smooth = _with_neighbours(np, raw, scope, layout)
+            smooth = _with_neighbours(np, raw, scope, layout, near_share)
             low, high = float(smooth[scope].min()), float(smooth[scope].max())
             normal = (smooth - low) / max(high - low, 1e-9)
             requested = (
-                np.flatnonzero(scope & np.isin(layout.groups, also_groups)) if also_groups else np.zeros(0, np.int64)
+                np.flatnonzero(scope & np.isin(layout.groups, list(also_groups)))
+                if also_groups
+                else np.zeros(0, np.int64)
             )
             closest = np.flatnonzero(scope)
             if len(closest) > limit:
@@ -220,11 +209,11 @@ class VectorMatrix:
         starts = np.flatnonzero(np.concatenate(([True], groups[1:] != groups[:-1])))
         first = order[starts]
         length = np.maximum.reduceat(meta[order, 5], starts)
-        share = (NEAR_SHARE * np.minimum(1, SHORT / np.maximum(length, 1))).astype(np.float32)
-        return _Layout(order, starts, meta[first, 2], meta[first, 3], meta[first, 1], meta[first, 4], share)
+        shortness = np.minimum(1, SHORT / np.maximum(length, 1)).astype(np.float32)
+        return _Layout(order, starts, meta[first, 2], meta[first, 3], meta[first, 1], meta[first, 4], shortness)
 
 
-def _with_neighbours(np: Any, raw: Any, scope: Any, layout: _Layout) -> Any:
+def _with_neighbours(np: Any, raw: Any, scope: Any, layout: _Layout, near_share: float) -> Any:
     """Mix each turn's score with those of the two turns before and after it; the shorter the turn, the more."""
     total, count, size = np.zeros_like(raw), np.zeros_like(raw), len(raw)
     for step in (1, 2):
@@ -237,7 +226,14 @@ def _with_neighbours(np: Any, raw: Any, scope: Any, layout: _Layout) -> Any:
             total[one] += np.where(related, raw[other], 0)
             count[one] += related
     mean = np.where(count > 0, total / np.maximum(count, 1), raw)
-    return (raw + layout.share * mean) / (1 + layout.share)
+    share = near_share * layout.shortness
+    return (raw + share * mean) / (1 + share)
+
+
+def make_matrix(embedder: Embedder) -> Matrix:
+    """Return an empty matrix for the vectors of an embedder; the built-in one needs no numpy."""
+    dimensions = embedder.dimensions
+    return CodeMatrix(dimensions) if isinstance(embedder, StaticEmbedder) else VectorMatrix(dimensions)
 
 
 # --- the indexer -----------------------------------------------------------------------------------------------------
@@ -249,10 +245,12 @@ class Indexer:
     def __init__(self, db: Database, embedder: Embedder | None) -> None:
         self.db = db
         self.embedder = embedder
-        self.matrix = VectorMatrix(embedder.dimensions) if embedder else None
+        self.matrix = make_matrix(embedder) if embedder else None
         self._loaded = False
-        # Searching for documents without a vector is slow if there are many, so it is done only after a change.
+        # Searching for documents without a vector is slow if there are many, so it is done only after a change, and for
+        # many of them at once.
         self._changes, self._checked_changes = 1, 0
+        self._pending: tuple[int, list[PendingPassage]] = (0, [])  # since which change, and the newest of them
 
     @property
     def ready(self) -> bool:
@@ -286,7 +284,7 @@ class Indexer:
         self._changes += 1
         return True
 
-    async def embed_query(self, query: str) -> Floats | None:
+    async def embed_query(self, query: str) -> Sequence[float] | None:
         """Return the vector of a query; None if the matrix is not ready or the model fails."""
         if not self.ready or self.embedder is None:
             return None
@@ -305,6 +303,10 @@ class Indexer:
         """Load the matrix from the database."""
         if self.embedder is None or self.matrix is None or self._loaded:
             return
+        while outdated := await self.db.read(
+            lambda tx: tx.search.list_outdated_vectors(static.FAMILY, current=static.NAME, limit=PAGE)
+        ):
+            await self.db.write(lambda tx, keys: tx.search.delete_vectors(keys), outdated)
         await self.db.write(lambda tx: tx.search.take_deleted_vectors())
         model, after = self.embedder.name, (0, -1)
         while page := await self.db.read(
@@ -322,10 +324,14 @@ class Indexer:
         model, changes = self.embedder.name, self._changes
         if self._checked_changes == changes:
             return False
-        pending_rows = await self.db.read(lambda tx: tx.search.list_passages_without_vector(model, limit=VECTORS_BATCH))
-        if not pending_rows:
+        waiting = self._pending[1] if self._pending[0] == changes else []
+        if not waiting:
+            waiting = await self.db.read(lambda tx: tx.search.list_passages_without_vector(model, limit=PAGE))
+        if not waiting:
             self._checked_changes = changes
             return False
+        pending_rows = waiting[: self.embedder.batch]
+        self._pending = (changes, waiting[self.embedder.batch :])
         try:
             blobs = await asyncio.to_thread(_embed, self.embedder, pending_rows)
         except OperationFailed as problem:

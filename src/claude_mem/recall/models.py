@@ -1,4 +1,4 @@
-"""Embedding models for the command line: list those available and downloaded, and download one."""
+"""Embedding models: the built-in one and those that can be downloaded; which one is used."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from claude_mem.domain.errors import InvalidRequest, OperationFailed
-from claude_mem.recall import embed
-from claude_mem.recall.embed import Progress
+from claude_mem.recall import embed, static
+from claude_mem.recall.embed import Embedder, Progress
+from claude_mem.recall.static import StaticEmbedder
 
 DEFAULT = embed.DEFAULT
+BUILT_IN, WORDS_ONLY = "static", "none"  # values of the setting `embedding_model` besides the names of encoders
 NAMES = tuple(embed.MODELS)
 INSTALL = "pip install 'claude-mem-py[vectors]'"
 _ABOUT = {
@@ -22,6 +24,7 @@ _ABOUT = {
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
     name: str
+    stored_as: str  # the name its vectors have
     dimensions: int
     about: str
     bytes: int  # on disk; 0 if not downloaded completely
@@ -29,10 +32,25 @@ class ModelInfo:
 
 def list_models(folder: Path) -> list[ModelInfo]:
     """Return the known embedding models, with the size of those that were fetched."""
+    about = f"{static.FILE.stat().st_size / 1e6:.0f} MB; built in, used unless another is installed"
+    built_in = ModelInfo(BUILT_IN, static.NAME, static.DIMENSIONS, about, static.FILE.stat().st_size)
     return [
-        ModelInfo(model.name, model.dimensions, _ABOUT.get(model.name, ""), _bytes(folder / model.name, model))
-        for model in embed.MODELS.values()
+        built_in,
+        *(
+            ModelInfo(
+                model.name, model.name, model.dimensions, _ABOUT.get(model.name, ""), _bytes(folder / model.name, model)
+            )
+            for model in embed.MODELS.values()
+        ),
     ]
+
+
+def open_embedder(folder: Path, name: str) -> Embedder | None:
+    """Return the encoder of this name if it is downloaded, otherwise the built-in embedding; None for `none`."""
+    if name == WORDS_ONLY:
+        return None
+    encoder = embed.load_embedder(folder, name) if name in embed.MODELS else None
+    return encoder or StaticEmbedder()
 
 
 def _bytes(folder: Path, model: embed.EmbeddingModel) -> int:

@@ -16,26 +16,39 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from claude_mem.digest.modes import ICONS
 from claude_mem.domain import ids, words
-from claude_mem.domain.memory_items import MemoryItem
+from claude_mem.domain.memory_items import GroupItem, MemoryItem
 from claude_mem.domain.text import estimate_tokens, make_storable, shorten
 from claude_mem.privacy.display import safe_line, trust_suffix, with_external_note
-from claude_mem.recall.matrix import Indexer, Nearness
+from claude_mem.recall.embed import Embedder
+from claude_mem.recall.matrix import Indexer
+from claude_mem.recall.nearness import Nearness
+from claude_mem.recall.static import StaticEmbedder
 from claude_mem.storage.base import Database, Transaction
 from claude_mem.storage.records import (
     PASSAGES_PER_DOCUMENT,
     STATE_FIELDS,
-    FileTouch,
     SearchFilter,
     SignalMatch,
     WordScores,
 )
 
-# One set of weights, chosen on the development sets (bench/results/recall.md); similar values work as well.
-WORDS_WEIGHT, MEANING_WEIGHT = 0.35, 0.65
+
+@dataclass(frozen=True, slots=True)
+class MeaningWeights:
+    """How much meaning counts beside words, and how much a short turn borrows from its neighbours."""
+
+    share: float
+    near_share: float
+
+
+# One set of weights for an encoder and one for the built-in embedding, chosen on two projects and a fifth of the public
+# data (bench/results/recall.md); similar values work as well.
+ENCODER_WEIGHTS = MeaningWeights(share=0.65, near_share=0.3)
+BUILT_IN_WEIGHTS = MeaningWeights(share=0.58, near_share=1.0)
 SESSION_SHARE = 0.5  # share of a session's best score that its other turns get: related work is contiguous
 SIGNAL_WEIGHTS = {"commit": 0.5, "error": 0.4, "edited": 0.25, "read": 0.1, "command": 0.3, "branch": 0.2}
 RECENCY_BONUS, CONFIRMED_BONUS = 0.02, 0.02
@@ -46,11 +59,10 @@ FLOOR = 0.05
 PROMPT_FLOOR = 0.45
 FILES_FLOOR = 0.25  # lower: predicting files needs less evidence than injecting text
 MAX_CANDIDATES = 500
+GROUPED_HITS, HITS_PER_GROUP = 200, 3
 SNIPPET, SNIPPET_BEFORE = 240, 60
 MAX_PROMPT_CHARS = 4_000  # characters: the beginning of a pasted log says as much as the whole
 KIND_BONUS = {"observation": 0.5, "summary": 0.2, "prompt": 0.1, "turn": 0.0}
-
-Key = TypeVar("Key", int, str)
 
 # Possessive and anchored at word starts: with backtracking, a pasted key of 20,000 letters took most of a minute.
 _BRANCH = re.compile(r"(?<![\w.])[\w.]++(?:[-/][\w.]++)+")
@@ -163,14 +175,22 @@ async def rank_candidates(
     matrix, embedder = indexer.matrix, indexer.embedder
     if vector is None or matrix is None or embedder is None:
         return evidence, fuse_rankings(evidence, None, floor=question.floor)
+    weights = meaning_weights(embedder)
     near = await asyncio.to_thread(
         matrix.nearest,
         vector,
         project_ids=question.where.project_ids,
         document_ids=evidence.scope,
         also_groups=list(evidence.groups),
+        near_share=weights.near_share,
     )
-    return evidence, fuse_rankings(evidence, near, floor=question.floor, scale=embedder.scale)
+    ranked = fuse_rankings(evidence, near, floor=question.floor, scale=embedder.scale, meaning_share=weights.share)
+    return evidence, ranked
+
+
+def meaning_weights(embedder: Embedder) -> MeaningWeights:
+    """Return the weights for the vectors of this embedder."""
+    return BUILT_IN_WEIGHTS if isinstance(embedder, StaticEmbedder) else ENCODER_WEIGHTS
 
 
 def gather_evidence(tx: Transaction, text: str, where: SearchFilter, *, with_scope: bool) -> SearchEvidence:
@@ -203,12 +223,17 @@ def _signals(tx: Transaction, text: str, where: SearchFilter) -> list[SignalMatc
 
 
 def fuse_rankings(
-    evidence: SearchEvidence, near: Nearness | None, *, floor: float, scale: tuple[float, float] = (0.0, 1.0)
+    evidence: SearchEvidence,
+    near: Nearness | None,
+    *,
+    floor: float,
+    scale: tuple[float, float] = (0.0, 1.0),
+    meaning_share: float = ENCODER_WEIGHTS.share,
 ) -> list[SearchCandidate]:
     """Combine the rankings; return the candidates above the floor, best first."""
     candidates: dict[int, SearchCandidate] = {}
-    _add_words(candidates, evidence, share=WORDS_WEIGHT if near else 1.0)
-    _add_meaning(candidates, near, scale)
+    _add_words(candidates, evidence, share=1 - meaning_share if near else 1.0)
+    _add_meaning(candidates, near, scale, share=meaning_share)
     _add_signals(candidates, evidence.signals)
     for candidate in candidates.values():
         candidate.score = candidate.words + candidate.meaning + candidate.exact
@@ -230,14 +255,16 @@ def _add_words(candidates: dict[int, SearchCandidate], evidence: SearchEvidence,
         candidate.evidence = scored.weight(candidate.term_bits)
 
 
-def _add_meaning(candidates: dict[int, SearchCandidate], near: Nearness | None, scale: tuple[float, float]) -> None:
+def _add_meaning(
+    candidates: dict[int, SearchCandidate], near: Nearness | None, scale: tuple[float, float], *, share: float
+) -> None:
     if near is None:
         return
     unrelated, related = scale
     for group, score in near.scores.items():
         candidate = candidates.setdefault(group, SearchCandidate(group))
         candidate.thread = near.threads[group]
-        candidate.meaning = MEANING_WEIGHT * score
+        candidate.meaning = share * score
         candidate.evidence = max(candidate.evidence, (near.raw[group] - unrelated) / (related - unrelated))
 
 
@@ -257,6 +284,62 @@ def _lend_session_scores(candidates: Mapping[int, SearchCandidate]) -> None:
         best[candidate.thread] = max(best[candidate.thread], candidate.score)
     for candidate in candidates.values():
         candidate.score = (candidate.score + SESSION_SHARE * best[candidate.thread]) / (1 + SESSION_SHARE)
+
+
+# --- grouping ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HitGroup:
+    """The hits of one session or of one file, best first."""
+
+    key: str  # the path of the file, or the agent's own id of the session
+    score: float
+    hits: list[Hit]
+
+    @property
+    def best(self) -> list[Hit]:
+        """The hits that are shown."""
+        return self.hits[:HITS_PER_GROUP]
+
+    def as_item(self, by: str, *, explain: bool = False) -> GroupItem:
+        """Return the group as the API and the CLI show it."""
+        return GroupItem(
+            group=by,
+            key=self.key,
+            project=self.hits[0].row["project"],
+            score=round(self.score, 4),
+            count=len(self.hits),
+            created_at=max(hit.row["created_at"] for hit in self.hits),
+            items=[hit.as_item(explain=explain) for hit in self.best],
+        )
+
+
+async def find_groups(db: Database, indexer: Indexer, question: SearchQuery, by: str) -> list[HitGroup]:
+    """Return one page of sessions or files, by the hits that belong to them."""
+    hits = await find_marked_hits(db, indexer, replace(question, limit=GROUPED_HITS, offset=0))
+    return group_hits(hits, by, order=question.order)[question.offset : question.offset + question.limit]
+
+
+def group_hits(hits: Sequence[Hit], by: str, *, order: str = "relevance") -> list[HitGroup]:
+    """Group hits by `session` or `file`. A group scores as its best hits do, so that a file that much of the right work
+    touched comes before one that was touched once; a hit that touched many files says less about each."""
+    grouped: defaultdict[tuple[int, str], list[Hit]] = defaultdict(list)
+    for hit in hits:
+        keys = [hit.row["content_session_id"]] if by == "session" else hit.row["files"]
+        for key in dict.fromkeys(keys):
+            if key:
+                grouped[hit.row["project_id"], key].append(hit)
+    groups = [HitGroup(key, _group_score(members, by), members) for (_, key), members in grouped.items()]
+    if order == "relevance":
+        return sorted(groups, key=lambda group: -group.score)
+    return groups  # the hits are in order of time, and so are the groups
+
+
+def _group_score(hits: Sequence[Hit], by: str) -> float:
+    if by == "session":
+        return hits[0].score
+    return sum(hit.score / math.sqrt(len(hit.row["files"])) for hit in hits[:HITS_PER_GROUP])
 
 
 # --- building hits ---------------------------------------------------------------------------------------------------
@@ -325,124 +408,33 @@ async def _newest(db: Database, question: SearchQuery) -> list[Hit]:
     ]
 
 
-# --- predicting the files a prompt concerns --------------------------------------------------------------------------
+# --- at a prompt -----------------------------------------------------------------------------------------------------
 
-FILES_TURNS, FILES_SESSIONS, FILES_MEMORY = 40, 10, 1_500
-READ_SHARE = 0.5  # weight of a file that was only read, relative to an edited one
-WEIGHT_BY_SESSION, WEIGHT_BY_TURN, WEIGHT_BY_FILE, WEIGHT_BY_PATH = 1.0, 1.0, 1.0, 0.2
-FILE_TURNS = 3  # best turns of a file that count
-
-
-async def find_likely_files(
-    db: Database, prompt: str, ranked: Sequence[SearchCandidate], where: SearchFilter, *, limit: int = 10
-) -> list[str]:
-    """Return the repository files that a prompt probably concerns, likeliest first, without those it names."""
-    if max((candidate.evidence for candidate in ranked), default=0.0) < FILES_FLOOR:
-        return []
-    touches = await db.read(lambda tx: tx.search.list_touched_files(where, most_turns=FILES_MEMORY))
-    return await asyncio.to_thread(_rank_files, prompt[:MAX_PROMPT_CHARS], ranked, touches, limit)
-
-
-def _rank_files(prompt: str, ranked: Sequence[SearchCandidate], touches: Sequence[FileTouch], limit: int) -> list[str]:
-    scores = score_files(prompt, ranked, touches)
-    prompt_paths = words.find_paths(prompt)
-    named_paths = [path for path in scores if any(path == name or path.endswith("/" + name) for name in prompt_paths)]
-    return sorted(scores.keys() - set(named_paths), key=lambda path: (-scores[path], path))[:limit]
+# How much each view of `likely_files` counts. Fitted by `bench/files_to_come.py`: do not edit them by hand.
+FILE_WEIGHTS = {
+    "similar sessions": 0.59,
+    "similar turns": 0.6,
+    "recent": 0.43,
+    "last": 0.45,
+    "edited with likely": 0.38,
+    "edited with named": 0.5,
+    "same name": 0.44,
+    "beside named": 0.53,
+    "path words": 0.48,
+    "branch": 0.49,
+    "branch words": 0.52,
+}
 
 
 async def find_for_prompt(
-    db: Database, indexer: Indexer, prompt: str, where: SearchFilter, *, items: int, files: int
-) -> tuple[list[Hit], list[str]]:
-    """Return the hits and the likely files for a prompt, from one ranking."""
+    db: Database, indexer: Indexer, prompt: str, where: SearchFilter, *, items: int
+) -> tuple[list[Hit], list[SearchCandidate]]:
+    """Return the hits for a prompt, and all turns that the prompt was compared with, best first."""
     text = prompt[:MAX_PROMPT_CHARS]
     evidence, ranked = await rank_candidates(db, indexer, SearchQuery(text=text, where=where, floor=0.0))
     ranked = [candidate for candidate in ranked if candidate.thread != where.exclude_session_id]
     relevant = [candidate for candidate in ranked if candidate.evidence >= PROMPT_FLOOR]
-    hits = await db.read(_hits, relevant[:items], evidence, replace(where, injectable_only=True))
-    return hits, await find_likely_files(db, text, ranked, where, limit=files)
-
-
-def score_files(prompt: str, ranked: Sequence[SearchCandidate], touches: Sequence[FileTouch]) -> dict[str, float]:
-    """Score files by the sum of four views: files of similar sessions, files of similar turns, files of turns with the
-    same words, and paths with the prompt's words. Frequency and recency of work on a file are not used: they made the
-    list worse (data sets in bench/results/recall.md)."""
-    scores = _relative({candidate.group: candidate.score for candidate in ranked})
-    word_scores = _relative({candidate.group: candidate.words for candidate in ranked})
-    paths = list(dict.fromkeys(row.value for row in touches))
-    total: defaultdict[str, float] = defaultdict(float)
-    for weight, view in (
-        (WEIGHT_BY_SESSION, _files_of_sessions(scores, touches, _by_session(touches))),
-        (WEIGHT_BY_TURN, _files_of_turns(scores, touches)),
-        (WEIGHT_BY_FILE, _files_by_words(word_scores, touches)),
-        (WEIGHT_BY_PATH, _files_by_path(prompt, paths)),
-    ):
-        for path, score in _relative(view).items():
-            total[path] += weight * score
-    return dict(total)
-
-
-def _relative(scores: Mapping[Key, float]) -> dict[Key, float]:
-    """Scale scores so that the best is 1."""
-    max_score = max(scores.values(), default=0.0) or 1.0
-    return {key: score / max_score for key, score in scores.items()}
-
-
-def _by_session(touches: Sequence[FileTouch]) -> dict[int, dict[str, float]]:
-    """Return the weight of each file by session; sessions in the order of their last work."""
-    files: dict[int, dict[str, float]] = {}
-    edits: defaultdict[tuple[int, str], int] = defaultdict(int)
-    for row in touches:
-        of_session = files.setdefault(row.session_id, {})
-        if row.kind == "edited":
-            edits[row.session_id, row.value] += row.times
-            of_session[row.value] = 1 + 0.3 * math.log1p(edits[row.session_id, row.value])
-        else:
-            of_session.setdefault(row.value, READ_SHARE)
-    return files
-
-
-def _files_of_turns(close: Mapping[int, float], touches: Sequence[FileTouch]) -> dict[str, float]:
-    best = set(sorted(close, key=lambda turn: -close[turn])[:FILES_TURNS])
-    totals: defaultdict[str, float] = defaultdict(float)
-    for row in touches:
-        if row.turn_id in best:
-            totals[row.value] += close[row.turn_id] ** 5 * (1.0 if row.kind == "edited" else READ_SHARE)
-    return totals
-
-
-def _files_of_sessions(
-    close: Mapping[int, float], touches: Sequence[FileTouch], files: Mapping[int, Mapping[str, float]]
-) -> dict[str, float]:
-    """Score the files of the nearest sessions. Whole sessions predict better than turns, because a first prompt rarely
-    names what the session will touch."""
-    nearest: defaultdict[int, float] = defaultdict(float)
-    for row in touches:
-        nearest[row.session_id] = max(nearest[row.session_id], close.get(row.turn_id, 0.0))
-    totals: defaultdict[str, float] = defaultdict(float)
-    for session in sorted(nearest, key=lambda session: -nearest[session])[:FILES_SESSIONS]:
-        for path, share in files[session].items():
-            totals[path] += share * nearest[session] ** 5
-    return totals
-
-
-def _files_by_words(word_scores: Mapping[int, float], touches: Sequence[FileTouch]) -> dict[str, float]:
-    turns: defaultdict[str, list[float]] = defaultdict(list)
-    for row in touches:
-        turns[row.value].append(word_scores.get(row.turn_id, 0.0) * (1.0 if row.kind == "edited" else READ_SHARE))
-    return {path: sum(sorted(scores)[-FILE_TURNS:]) for path, scores in turns.items()}
-
-
-def _files_by_path(prompt: str, paths: Sequence[str]) -> dict[str, float]:
-    prompt_terms = set(words.search_terms(prompt))
-    path_terms = {path: set(words.search_terms(path)) for path in paths}
-    common: defaultdict[str, int] = defaultdict(int)
-    for terms in path_terms.values():
-        for term in terms:
-            common[term] += 1
-    return {
-        path: sum(math.log(1 + len(path_terms) / common[term]) for term in terms & prompt_terms)
-        for path, terms in path_terms.items()
-    }
+    return await db.read(_hits, relevant[:items], evidence, replace(where, injectable_only=True)), ranked
 
 
 # --- formatting ------------------------------------------------------------------------------------------------------
@@ -457,6 +449,17 @@ def format_hits(hits: Sequence[Hit]) -> str:
         for hit in hits
     ]
     return with_external_note("\n".join(lines), [hit.row for hit in hits]) + "\n"
+
+
+def format_groups(groups: Sequence[HitGroup]) -> str:
+    """Format groups for people and agents: the file or session on a line, its best hits below it."""
+    if not groups:
+        return "Nothing is remembered about that.\n"
+    lines = []
+    for group in groups:
+        lines.append(f"{safe_line(group.key)} ({len(group.hits)})")
+        lines += [f"  {_line(hit)}{trust_suffix(hit.row)}" for hit in group.best]
+    return with_external_note("\n".join(lines), [hit.row for group in groups for hit in group.best]) + "\n"
 
 
 def _line(hit: Hit) -> str:

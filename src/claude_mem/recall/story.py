@@ -7,7 +7,6 @@ private turn shows nothing but the fact that it was private.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from msgspec import UNSET
 
 from claude_mem.digest import evidence
 from claude_mem.digest.evidence import Command, Evidence
-from claude_mem.domain.records import ENDED_STATUSES, Body, Status, ToolUsed
+from claude_mem.domain.records import ENDED_STATUSES, Status
 from claude_mem.domain.session_reports import (
     FixPoint,
     InjectedItem,
@@ -36,6 +35,7 @@ from claude_mem.domain.session_reports import (
     TurnUsage,
 )
 from claude_mem.domain.text import shorten
+from claude_mem.domain.uses import HELPFUL, Use, memory_name
 from claude_mem.recall.documents import FRAGMENT
 from claude_mem.storage.base import Transaction
 from claude_mem.storage.journal_records import MAX_STORY_EVENTS, NamedItem, SessionInjection, StoryHeader, TurnSummary
@@ -43,8 +43,6 @@ from claude_mem.storage.journal_records import MAX_STORY_EVENTS, NamedItem, Sess
 MAX_LATER_TURNS = 5  # turns beyond the page that are searched for a command that passed in the end
 COMMAND_CHARS = 300
 DELETED_TITLE, PURGED_TITLE = "(forgotten)", "(no longer kept)"
-_SHOWN = re.compile(r"claude-mem show((?:\s+(?:--?\w[\w-]*|[#A-Z]?\d+))+)")
-_ID = re.compile(r"([#S]?)(\d{1,18})$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,7 @@ def build_story(tx: Transaction, session_id: int, *, start: int, limit: int) -> 
     turns = tx.journal.list_story_turns(session_id)
     page = turns[start : start + limit]
     evidence_by_turn = {turn.id: _load_turn(tx, session, turn) for turn in page if not turn.private}
-    injections = _injections_by_turn(tx, session, turns, page, evidence_by_turn, first=start == 0)
+    injections = _injections_by_turn(tx, session, turns, page, first=start == 0)
     visible_turns = [turn for turn in page if not turn.private]
     details = _describe_turns(tx, visible_turns, evidence_by_turn, _failures(tx, session, turns, evidence_by_turn))
     return Story(
@@ -260,7 +258,6 @@ def _injections_by_turn(
     session: StoryHeader,
     turns: Sequence[StoryTurnRow],
     page: Sequence[StoryTurnRow],
-    evidence_by_turn: Mapping[int, TurnEvidence],
     *,
     first: bool,
 ) -> dict[int, list[StoryInjection]]:
@@ -274,17 +271,16 @@ def _injections_by_turn(
     if not injections:
         return {}
     rows_by_name = tx.journal.load_named_items({name for _, injection in injections for name in injection.names})
-    uses = ItemUses.of(
-        tx,
-        session,
-        turns,
-        evidence_by_turn,
-        rows=rows_by_name.values(),
-        injections=[injection for _, injection in injections],
-    )
+    strongest_uses = tx.journal.list_session_uses(session.id)
+    is_over = session.status in (*ENDED_STATUSES, Status.INTERRUPTED)
+    unknown_until = max((turn.last_at for turn in turns if turn.private), default=0) if is_over else None
     by_turn: defaultdict[int, list[StoryInjection]] = defaultdict(list)
     for turn_id, injection in injections:
-        items = [_item(name, injection, rows_by_name, uses) for name in injection.names]
+        is_final = unknown_until is not None and unknown_until < injection.at
+        items = [
+            _item(name, rows_by_name, use=strongest_uses.get((injection.id, name)), is_final=is_final)
+            for name in injection.names
+        ]
         by_turn[turn_id].append(
             StoryInjection(
                 id=injection.id,
@@ -292,6 +288,7 @@ def _injections_by_turn(
                 about=injection.about,
                 at=injection.at,
                 tokens=injection.tokens,
+                held_out=injection.held_out,
                 items=items,
             )
         )
@@ -309,100 +306,25 @@ def _turn_of(injection: SessionInjection, turns: Sequence[StoryTurnRow]) -> int:
     return int(turns[index].id)
 
 
-@dataclass(frozen=True, slots=True)
-class ItemUses:
-    """When a session last touched each file and fetched each memory, and until when that is unknown."""
-
-    touched_at: Mapping[str, int]
-    fetched_at: Mapping[str, int]
-    last_action_at: int  # the last tool call of any kind
-    unknown_until: float  # earlier injections may have been used in events that we did not see
-
-    @classmethod
-    def of(
-        cls,
-        tx: Transaction,
-        session: StoryHeader,
-        turns: Sequence[StoryTurnRow],
-        evidence_by_turn: Mapping[int, TurnEvidence],
-        *,
-        rows: Iterable[NamedItem],
-        injections: Sequence[SessionInjection],
-    ) -> ItemUses:
-        """Collect the uses of the injected items."""
-        since = injections[0].at
-        files = {path for row in rows for path in row.files}
-        files |= {name.removeprefix("file:") for injection in injections for name in injection.names}
-        touched_at = tx.journal.find_last_touched(session.id, sorted(files), after=since)
-        last_action_at = tx.journal.find_last_work(session.id)
-        for at, path in (item for turn in evidence_by_turn.values() for item in _file_uses(turn)):
-            touched_at[path], last_action_at = max(at, touched_at.get(path, 0)), max(at, last_action_at)
-        fetched_at: dict[str, int] = {}
-        for at, body in tx.journal.list_recalls(session.id, after=since):
-            fetched_at |= {name: max(at, fetched_at.get(name, 0)) for name in fetched_names(body)}
-        return cls(
-            touched_at,
-            fetched_at,
-            max(last_action_at, *fetched_at.values(), 0),
-            _unknown_until(session, turns, evidence_by_turn),
-        )
-
-    def used(self, name: str, files: Sequence[str], injection: SessionInjection) -> tuple[bool | None, str]:
-        """Return whether an injected item was used (`None` if unknown), and by which kind of use."""
-        at, about = injection.at, injection.about
-        if self.fetched_at.get(name, 0) >= at:
-            return True, "fetched"
-        if any(self.touched_at.get(path, 0) >= at for path in files if path != about):
-            return True, "touched"
-        if about and about in files:
-            return None, ""  # the agent was about to open the file anyway
-        return (False, "") if self.unknown_until < at <= self.last_action_at else (None, "")
-
-
-def _file_uses(turn: TurnEvidence) -> Iterator[tuple[int, str]]:
-    yield from ((turn.times[edit.seq], edit.path) for edit in turn.evidence.edits)
-    yield from ((turn.times[item.seq], item.text) for item in turn.evidence.reads)
-    yield from ((turn.times[command.seq], "") for command in turn.evidence.commands)
-
-
-def _unknown_until(
-    session: StoryHeader, turns: Sequence[StoryTurnRow], evidence_by_turn: Mapping[int, TurnEvidence]
-) -> float:
-    """Return the time until which uses are unknown: no limit for a running session, otherwise the end of the last turn
-    that is private or too long to be read completely."""
-    if session.status not in (*ENDED_STATUSES, Status.INTERRUPTED):
-        return float("inf")
-    cut = {turn_evidence.turn.id for turn_evidence in evidence_by_turn.values() if not turn_evidence.whole}
-    return max((turn.last_at for turn in turns if turn.private or turn.id in cut), default=0)
-
-
-def fetched_names(body: Body | None) -> Iterator[str]:
-    """Yield the names of the memories that a tool call fetched in full."""
-    if not isinstance(body, ToolUsed) or body.failed:
-        return
-    ids = body.input.get("ids")
-    words = ids if body.name.endswith("get_observations") and isinstance(ids, list) else []
-    command = body.input.get("command")
-    if isinstance(command, str):
-        words = [word for match in _SHOWN.finditer(command) for word in match[1].split()]
-    for word in words:
-        if match := _ID.match(str(word)):
-            yield f"{'s' if match[1] == 'S' else 'o'}{match[2]}"
-
-
-def _item(
-    name: str, injection: SessionInjection, rows_by_name: Mapping[str, NamedItem], uses: ItemUses
-) -> InjectedItem:
-    if name.startswith("file:"):
-        path = name.removeprefix("file:")
-        used, how = uses.used(name, [path], injection)
-        return InjectedItem(kind="file", path=path, used=used, how=how)
-    kind = "observation" if name[0] == "o" else "summary"
-    row = rows_by_name.get(name)
+def _item(name: str, rows_by_name: Mapping[str, NamedItem], *, use: Use | None, is_final: bool) -> InjectedItem:
+    """Return an item with its use. That it was not used is said only if no event can show it any more."""
+    is_used = None if use is None or (use == Use.NONE and not is_final) else use in HELPFUL
+    how = "" if use in (None, Use.NONE) else str(use)
+    kind, _, rest = name.partition(":")
+    if kind == "file":
+        return InjectedItem(kind="file", path=rest, used=is_used, how=how)
+    if kind == "call":
+        return InjectedItem(kind="call", title=rest, used=is_used, how=how)
+    is_summary = name[0] == "s"
+    row = rows_by_name.get(memory_name(name))
     if row is None or row.forgotten:
         title = DELETED_TITLE if row else PURGED_TITLE
-        return InjectedItem(kind=kind, id=None, title=title, used=None, how="")
-    used, how = uses.used(name, row.files, injection)
+        return InjectedItem(kind="summary" if is_summary else "observation", id=None, title=title, used=None, how="")
     return InjectedItem(
-        kind=kind, id=row.id, type=row.type, title=shorten(row.title or "Untitled", 200), used=used, how=how
+        kind="summary" if is_summary else "observation",
+        id=row.id,
+        type=row.type,
+        title=shorten(row.title or "Untitled", 200),
+        used=is_used,
+        how=how,
     )

@@ -9,9 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from claude_mem.domain.anchors import Anchor, Freshness, Outcome
 from claude_mem.domain.errors import NotFound
 from claude_mem.domain.export_format import RECORD_TYPES, ContentRecord
+from claude_mem.domain.memory_items import (
+    Copy,
+    HistoryEntry,
+    IndexEntries,
+    MemoryItem,
+    ObservationOrigin,
+    ValidityChange,
+)
 from claude_mem.domain.records import LOCAL, Author, Draft, Fact, Session, Status, Summary, Turn
 from claude_mem.domain.validity import Validity
 from claude_mem.storage.base import Database, Transaction
@@ -91,9 +101,23 @@ def a_session_is_opened_once(open_database: OpenDatabase) -> None:
 
     first, again, other = (db.write_now(open_session, host) for host in ("claude-code", "claude-code", "codex"))
     assert first == again != other
-    found = db.read_now(lambda tx: tx.memory.find_session("codex", "s1"))
-    assert found is not None
-    assert found.id == other
+    session = db.read_now(lambda tx: tx.memory.find_session("codex", "s1"))
+    assert session is not None
+    assert session.id == other
+
+
+def a_session_keeps_the_names_of_its_branches(open_database: OpenDatabase) -> None:
+    """Each is stored once, and a name that contains a secret is not. Work in a directory counts for its sessions."""
+    db = open_database()
+    session = db.write_now(_add_work, SHOP).session
+    elsewhere = db.write_now(_add_work, OTHER, "s2").session
+    secret = "ann/ghp_" + "a1B2c3D4e5F6" * 3
+    for names in (["ann/prices", "main"], ["main", secret]):
+        db.write_now(lambda tx, names: tx.memory.record_session_branches(session.id, names), names)
+    here = {"root": ROOT, "branch": "ann/taxes"}
+    db.write_now(lambda tx: tx.memory.record_branch_of_recent_work(session.project_id, **here, since=NOW))
+    branches = db.read_now(lambda tx: tx.memory.list_session_branches([session.id, elsewhere.id]))
+    assert branches == {session.id: ["ann/prices", "main", "ann/taxes"]}
 
 
 def a_finished_session_has_an_end(open_database: OpenDatabase) -> None:
@@ -149,13 +173,13 @@ def observations_of_a_turn_without_evidence_are_removed(open_database: OpenDatab
     """Only the given keys remain, and what a person pinned."""
     db = open_database()
     work = db.write_now(_add_work, SHOP)
-    kept, dropped, pinned = (
-        db.write_now(_add_observation, work, replace(DRAFT, key=key)) for key in ("kept", "dropped", "pinned")
+    current, outdated, pinned = (
+        db.write_now(_add_observation, work, replace(DRAFT, key=key)) for key in ("current", "outdated", "pinned")
     )
     db.write_now(lambda tx: tx.memory.set_pinned(pinned, pinned=True, now=NOW))
-    db.write_now(lambda tx: tx.memory.delete_observations_except(work.turn.id, ("kept",)))
-    left = db.read_now(lambda tx: tx.memory.load_observations([kept, dropped, pinned]))
-    assert [item["id"] for item in left] == [kept, pinned]
+    db.write_now(lambda tx: tx.memory.delete_observations_except(work.turn.id, ("current",)))
+    items = db.read_now(lambda tx: tx.memory.load_observations([current, outdated, pinned]))
+    assert [item["id"] for item in items] == [current, pinned]
 
 
 def a_summary_is_read_as_it_was_written(open_database: OpenDatabase) -> None:
@@ -183,6 +207,55 @@ def a_prompt_grows(open_database: OpenDatabase) -> None:
     (item,) = db.read_now(lambda tx: tx.memory.list_session_memories("prompt", work.session.id))
     assert item["text"].startswith("Fix the cart")
     assert item["text"].endswith("and add a test")
+
+
+def items_have_the_fields_of_their_type(open_database: OpenDatabase) -> None:
+    """Whatever lists items, each has only fields of `MemoryItem`, and values of their types."""
+    db = open_database()
+    work = db.write_now(_add_work, SHOP)
+    row_id = db.write_now(_add_observation, work, DRAFT)
+    summary = Summary(request="Fix the cart", completed="Rounded once.", closing="Done.")
+    db.write_now(lambda tx: tx.memory.upsert_summary(work.turn, summary, by=LOCAL, now=NOW))
+    document_id = db.write_now(_index, work, row_id, "the cart")
+
+    def list_all(tx: Transaction) -> list[MemoryItem]:
+        kinds = ("observation", "summary", "prompt")
+        point = tx.memory.get_timeline_point("observation", row_id)
+        return [
+            *(item for kind in kinds for item in tx.memory.list_memories(kind=kind, limit=9, offset=0)),
+            *(item for kind in kinds for item in tx.memory.list_session_memories(kind, work.session.id)),
+            *tx.memory.add_states([tx.memory.get_memory("observation", row_id)]),
+            *tx.memory.load_feed_page(FeedFilter(), before=None, limit=9)[0],
+            *tx.memory.list_timeline(point, before=9, after=9),
+            *tx.memory.list_last_turns([work.project_id], limit=9),
+            *tx.search.load_hits([document_id]).values(),
+        ]
+
+    items = db.read_now(list_all)
+    assert len(items) >= 14
+    for item in items:
+        assert set(item) <= set(MemoryItem.__annotations__), set(item) - set(MemoryItem.__annotations__)
+        _check_type(item, MemoryItem)
+
+
+def what_is_said_of_an_observation_has_its_type(open_database: OpenDatabase) -> None:
+    """Its history, its origin, its changes of validity and its copies have every field of their types."""
+    db = open_database()
+    work = db.write_now(_add_work, SHOP)
+    old, new = (db.write_now(_add_observation, work, replace(DRAFT, key=key)) for key in ("old", "new"))
+    db.write_now(lambda tx: tx.memory.edit_observation(old, {"title": "Round the total only"}, now=NOW))
+    db.write_now(lambda tx: tx.memory.supersede_observations([old], new))
+    db.write_now(lambda tx: tx.memory.queue_validity_checks([old]))
+    db.write_now(lambda tx: tx.memory.record_validity_changes(now=NOW))
+    item = db.read_now(lambda tx: tx.memory.get_memory("observation", old))
+    turn_id = work.turn.id
+    copies = db.read_now(lambda tx: tx.memory.find_copies(item, turn_id=turn_id, exclude_ids=[old]))
+    _check_type(db.read_now(lambda tx: tx.memory.list_observation_history(old)), list[HistoryEntry])
+    _check_type(db.read_now(lambda tx: tx.memory.list_validity_changes(old)), list[ValidityChange])
+    _check_type(db.read_now(lambda tx: tx.memory.get_observation_origin(old)), ObservationOrigin)
+    _check_type(db.read_now(lambda tx: tx.search.count_index_entries(old)), IndexEntries)
+    _check_type(copies, list[Copy])
+    assert [copy["id"] for copy in copies] == [new]
 
 
 def what_is_missing_is_not_found(open_database: OpenDatabase) -> None:
@@ -285,8 +358,8 @@ def external_text_waits_for_approval(open_database: OpenDatabase) -> None:
 
     def state() -> tuple[list[int], list[int]]:
         queue = db.read_now(lambda tx: tx.memory.list_approval_queue(limit=10, offset=0))
-        shown = db.read_now(lambda tx: tx.memory.list_recent_observations([work.project_id], limit=10))
-        return [item["id"] for item in queue], [item["id"] for item in shown]
+        recent = db.read_now(lambda tx: tx.memory.list_recent_observations([work.project_id], limit=10))
+        return [item["id"] for item in queue], [item["id"] for item in recent]
 
     assert state() == ([row_id], [])
     db.write_now(lambda tx: tx.memory.set_verdict("observation", row_id, "approved", now=NOW))
@@ -386,9 +459,9 @@ def the_timeline_shows_both_sides_of_a_point(open_database: OpenDatabase) -> Non
     items = db.read_now(lambda tx: tx.memory.list_timeline(point, before=3, after=3))
     times = [item["created_at"] for item in items]
     assert times == sorted(times)
-    shown = [item["id"] for item in items if item["kind"] == "observation"]
-    assert ids[2] in shown
-    assert set(shown) <= set(ids)
+    row_ids = {item["id"] for item in items if item["kind"] == "observation"}
+    assert ids[2] in row_ids
+    assert row_ids <= set(ids)
 
 
 # --- anchors and validity --------------------------------------------------------------------------------------------
@@ -429,8 +502,8 @@ def a_superseded_observation_says_by_what(open_database: OpenDatabase) -> None:
     db.write_now(lambda tx: tx.memory.supersede_observations([old], new))
     (item,) = db.read_now(lambda tx: tx.memory.add_states(tx.memory.load_observations([old])))
     assert (item["superseded_by"], item["validity"]) == (new, Validity.SUPERSEDED)
-    shown = db.read_now(lambda tx: tx.memory.list_recent_observations([work.project_id], limit=10))
-    assert [item["id"] for item in shown] == [new]
+    items = db.read_now(lambda tx: tx.memory.list_recent_observations([work.project_id], limit=10))
+    assert [item["id"] for item in items] == [new]
 
 
 def a_change_of_validity_is_listed_for_review(open_database: OpenDatabase) -> None:
@@ -498,8 +571,8 @@ def a_search_keeps_to_its_filter(open_database: OpenDatabase) -> None:
     for where in filters:
         scores = db.read_now(lambda tx, where: tx.search.score_by_words(["cart"], where), where)
         assert [match.thread for match in scores.matches.values()] == [here.session.id], where
-        listed = db.read_now(lambda tx, where: tx.search.list_documents_by_date(where, limit=9, offset=0), where)
-        assert listed == [own], where
+        newest = db.read_now(lambda tx, where: tx.search.list_documents_by_date(where, limit=9, offset=0), where)
+        assert newest == [own], where
     assert (
         db.read_now(lambda tx: tx.search.list_documents_by_date(SearchFilter(kinds=("turn",)), limit=9, offset=0)) == []
     )
@@ -566,6 +639,25 @@ def vectors_are_read_in_pages(open_database: OpenDatabase) -> None:
     assert db.read_now(lambda tx: tx.search.list_passages_without_vector("m", limit=10)) == []
 
 
+def vectors_of_other_versions_are_found(open_database: OpenDatabase) -> None:
+    """Vectors of another version of a model are listed and deleted; those of this version and of other models stay."""
+    db = open_database()
+    db.write_now(_index, db.write_now(_add_work, SHOP), 1, "the cart")
+    (item,) = db.read_now(lambda tx: tx.search.list_passages_without_vector("m-2", limit=10))
+    for model in ("m-1", "m-2", "other"):
+        db.write_now(
+            lambda tx, model: tx.search.store_vector(item.id, item.part, model=model, hash_="h", vector=b"1234"), model
+        )
+    outdated = db.read_now(lambda tx: tx.search.list_outdated_vectors("m-", current="m-2", limit=10))
+    assert outdated == [(item.id, "m-1", item.part)]
+    db.write_now(lambda tx: tx.search.delete_vectors(outdated))
+    counts = {
+        model: len(db.read_now(lambda tx, model: tx.search.load_vectors(model, after=(0, -1), limit=9), model))
+        for model in ("m-1", "m-2", "other")
+    }
+    assert counts == {"m-1": 0, "m-2": 1, "other": 1}
+
+
 # --- moving ----------------------------------------------------------------------------------------------------------
 
 
@@ -593,6 +685,7 @@ BEHAVIOURS: tuple[Behaviour, ...] = (
     a_project_is_found_by_each_of_its_identities,
     merging_projects_moves_everything,
     a_session_is_opened_once,
+    a_session_keeps_the_names_of_its_branches,
     a_finished_session_has_an_end,
     sessions_are_paged_newest_first,
     an_observation_is_read_as_it_was_written,
@@ -600,6 +693,8 @@ BEHAVIOURS: tuple[Behaviour, ...] = (
     observations_of_a_turn_without_evidence_are_removed,
     a_summary_is_read_as_it_was_written,
     a_prompt_grows,
+    items_have_the_fields_of_their_type,
+    what_is_said_of_an_observation_has_its_type,
     what_is_missing_is_not_found,
     a_failed_transaction_leaves_nothing,
     a_savepoint_undoes_its_own_writes_only,
@@ -624,6 +719,7 @@ BEHAVIOURS: tuple[Behaviour, ...] = (
     a_document_is_replaced_and_removed,
     what_was_written_waits_to_be_indexed,
     vectors_are_read_in_pages,
+    vectors_of_other_versions_are_found,
     an_export_restores_the_memory,
 )
 
@@ -662,6 +758,13 @@ def _add_observation(tx: Transaction, work: Work, draft: Draft) -> int:
 def _put_anchors(tx: Transaction, row_id: int, anchors: Sequence[Anchor]) -> list[StoredAnchor]:
     tx.memory.replace_anchors(row_id, anchors, now=NOW)
     return sorted(tx.memory.list_anchors([row_id], ROOT), key=lambda item: item.path)
+
+
+def _check_type(value: object, type_: object) -> None:
+    try:
+        msgspec.convert(value, type_)
+    except msgspec.ValidationError as error:
+        raise AssertionError(f"{value}: {error}") from error
 
 
 def _forget(tx: Transaction, row_id: int) -> None:

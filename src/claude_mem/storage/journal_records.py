@@ -110,6 +110,8 @@ class InjectionRecord:
     tokens: int
     names: Sequence[str] = ()
     about: str = ""
+    holdout: float = 0.0  # the probability with which nothing would have been said
+    held_out: bool = False  # nothing was said: the moment serves for comparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,7 @@ class SessionInjection:
     at: int
     tokens: int
     names: list[str]
+    held_out: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Protocol
 
 from claude_mem.domain.anchors import Anchor, Outcome
 from claude_mem.domain.export_format import ContentRecord, ProjectRecord
@@ -20,6 +20,7 @@ from claude_mem.domain.memory_items import (
     IndexEntries,
     MemoryItem,
     MemoryState,
+    ObservationEdit,
     ObservationOrigin,
     SavedNeighbour,
     ValidityChange,
@@ -329,7 +330,7 @@ class MemoryStore(Protocol):
         """Count the approval queue by trust and project."""
 
     def edit_observation(
-        self, row_id: int, fields: dict[str, Any], *, now: int, by: str = PERSON, trust: str = PERSON, why: str = ""
+        self, row_id: int, fields: ObservationEdit, *, now: int, by: str = PERSON, trust: str = PERSON, why: str = ""
     ) -> MemoryItem:
         """Edit columns of an observation and return the result.
 
@@ -484,6 +485,16 @@ class MemoryStore(Protocol):
     def record_committed_lines(self, items: Iterable[StoredAnchor]) -> None:
         """Store which lines of these anchors commits have had, in addition to what is stored."""
 
+    def list_session_branches(self, session_ids: Sequence[int]) -> dict[int, list[str]]:
+        """Return the branches on which these sessions worked, by session; sessions without any are left out."""
+
+    def record_branch_of_recent_work(self, project_id: int, root: str, branch: str, *, since: int) -> None:
+        """Store the branch of a work tree for the sessions that were started in it and have worked since a time."""
+
+    def record_session_branches(self, session_id: int, branches: Iterable[str]) -> None:
+        """Store that a session worked on these branches, in addition to those that are known. A name that contains a
+        secret is left out."""
+
     def record_head(self, project_id: int, *, head: str, branch: str, since: int) -> None:
         """Store the commit and branch of the work tree with the work that was just done there."""
 
@@ -570,12 +581,8 @@ class MemoryStore(Protocol):
 class SearchIndex(Protocol):
     """The index of the memory: words, exact signals and vectors. It can be rebuilt from the memory and the journal."""
 
-    # --- corrections and history --------------------------------------------------------------------------------------
-
     def count_index_entries(self, row_id: int) -> IndexEntries:
         """Count the index rows of an observation, which are removed together with it."""
-
-    # --- search -------------------------------------------------------------------------------------------------------
 
     def complete_last_word(self, text: str) -> str:
         """Complete a query that is still being typed.
@@ -595,6 +602,9 @@ class SearchIndex(Protocol):
 
     def delete_document(self, kind: str, row_id: int) -> None:
         """Remove a row from the index."""
+
+    def delete_vectors(self, keys: Sequence[tuple[int, str, int]]) -> None:
+        """Delete these vectors."""
 
     def find_by_signal(
         self, search_filter: SearchFilter, *, kinds: Sequence[str], values: Iterable[str]
@@ -642,6 +652,9 @@ class SearchIndex(Protocol):
         If their events were purged, the message comes from the index.
         """
 
+    def list_outdated_vectors(self, family: str, *, current: str, limit: int) -> list[tuple[int, str, int]]:
+        """Return the keys of vectors of other versions of a model; the names of its versions begin with `family`."""
+
     def list_passages_without_vector(self, model: str, *, limit: int) -> list[PendingPassage]:
         """Return passages that have no vector of this model, newest first.
 
@@ -651,6 +664,9 @@ class SearchIndex(Protocol):
 
     def list_touched_files(self, search_filter: SearchFilter, *, most_turns: int) -> list[FileTouch]:
         """Return which of the newest turns touched which files, oldest first, to predict where work will continue."""
+
+    def find_last_touch(self, project_id: int, path: str, *, exclude_content_session_id: str, host: str) -> int:
+        """Return when another session of a project last edited or read a file; 0 if none did."""
 
     def list_turn_documents(
         self, groups: Sequence[int], search_filter: SearchFilter

@@ -129,8 +129,7 @@ class SignalMatch:
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class FileTouch:
+class FileTouch(NamedTuple):
     """How often a turn edited or read a file."""
 
     turn_id: int
@@ -214,12 +213,15 @@ class FeedCursor:
         return f"{self.at}.{self.kind}.{self.id}"
 
 
+NOT_LOOKED_FOR = -1  # the last look was at an anchor without phrases
+
+
 @dataclass(frozen=True, slots=True)
 class StoredAnchor:
     """An anchor with what the last look at a work tree found. `stamp` is None if nobody has looked.
 
     `present`, `committed` and `landed` are bit sets of the lines that were there, that some commit has had, and that a
-    commit of the default branch has had.
+    commit of the default branch has had; `phrases_present` is one of the phrases that were there, or `NOT_LOOKED_FOR`.
     """
 
     id: int
@@ -232,6 +234,8 @@ class StoredAnchor:
     moved_to: str = ""
     committed: int = 0
     landed: int = 0
+    phrases: tuple[int, ...] = ()
+    phrases_present: int = NOT_LOOKED_FOR
 
     @property
     def all_lines(self) -> int:
@@ -240,18 +244,28 @@ class StoredAnchor:
 
     def sight(self, lines: int) -> Sighting:
         """Return what the last look found of these lines, a bit set."""
-        return Sighting(lines.bit_count(), (lines & self.present).bit_count(), bool(self.stamp), self.moved_to)
+        missing = lines & ~self.present if self.phrases_present != NOT_LOOKED_FOR else 0
+        phrases = anchors.select_phrases(self.phrases, len(self.lines), missing)
+        return Sighting(
+            lines.bit_count(),
+            (lines & self.present).bit_count(),
+            bool(self.stamp),
+            self.moved_to,
+            phrases.bit_count(),
+            (phrases & self.phrases_present).bit_count(),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a look at a work tree found of one anchor. `present` is a bit set of its lines. `stamp` is None if its file
-    has changed and was not read."""
+    """What a look at a work tree found of one anchor. `present` is a bit set of its lines, `phrases` one of its phrases
+    if it had any. `stamp` is None if its file has changed and was not read."""
 
     anchor_id: int
     stamp: str | None
     present: int
     moved_to: str = ""
+    phrases: int = NOT_LOOKED_FOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,7 +414,7 @@ def apply_looks(items: Sequence[StoredAnchor], looks: Iterable[Look]) -> list[St
     """Return the anchors with what a new look found."""
     by_id = {look.anchor_id: look for look in looks}
     return [
-        replace(item, stamp=look.stamp, present=look.present, moved_to=look.moved_to)
+        replace(item, stamp=look.stamp, present=look.present, moved_to=look.moved_to, phrases_present=look.phrases)
         if (look := by_id.get(item.id))
         else item
         for item in items

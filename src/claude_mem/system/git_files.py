@@ -27,8 +27,10 @@ from claude_mem.system.untrusted_files import is_owned_by_user
 MAX_PARENTS = 64  # parent directories to search; deeper than any real tree
 MAX_LOOSE_COMMITS, MAX_GRAPH_COMMITS, MAX_PACKS, MAX_PACK_FILES = 1_000, 200_000, 64, 1_000
 MAX_REFS_BYTES = 4 << 20
-MAX_INDEX_BYTES = 16 << 20
+MAX_INDEX_BYTES, MAX_INDEX_FILES = 16 << 20, 300_000
 _CACHE_SIZE = 1_000
+MAX_BRANCH_CHARS = 200
+_BRANCH_REF = "ref: refs/heads/"
 _NO_PARENT = 0x7000_0000  # in a commit-graph
 _WRITTEN_AT_CREATION = (
     "description",
@@ -242,6 +244,51 @@ def is_tracked(git_dir: Path, path: str) -> bool:
     return os.fsencode(path) + b"\0" in index
 
 
+def list_index(tree: WorkTree) -> list[str]:
+    """Return the files in the index of a work tree: what is committed, or will be. Empty if it cannot be read."""
+    if tree.git_dir is None:
+        return []
+    try:
+        folder = tree.git_dir
+        if tree.linked:  # it has an index of its own
+            folder = tree.root / _line(untrusted_files.read_text(tree.root / ".git").removeprefix("gitdir:"))
+        index = untrusted_files.read(folder / "index", most=MAX_INDEX_BYTES)
+    except (OSError, ValueError):
+        return []
+    id_bytes = 32 if read_setting(tree.git_dir, "extensions", "objectformat").lower() == "sha256" else 20
+    return [os.fsdecode(path) for path in _index_paths(index, id_bytes)]
+
+
+def _index_paths(index: bytes, id_bytes: int) -> Iterator[bytes]:
+    """Yield the paths of an index file, up to the first entry that is not well formed."""
+    if index[:4] != b"DIRC" or len(index) < 12:
+        return
+    version, count = int.from_bytes(index[4:8]), int.from_bytes(index[8:12])
+    start, path = 12, b""
+    for _ in range(min(count, MAX_INDEX_FILES)):
+        flags = start + 40 + id_bytes
+        name = flags + (4 if index[flags : flags + 1] and index[flags] & 0x40 else 2)
+        excess = 0  # how many bytes of the path before do not belong to this one
+        if version == 4:
+            excess, name = _read_offset(index, name)
+        end = index.find(b"\0", name)
+        if end < 0 or excess > len(path):
+            return
+        path = path[: len(path) - excess] + index[name:end] if version == 4 else index[name:end]
+        yield path
+        start = end + 1 if version == 4 else start + (end - start) // 8 * 8 + 8
+
+
+def _read_offset(index: bytes, start: int) -> tuple[int, int]:
+    """Return a number of variable length, and where it ends."""
+    value = -1
+    for place, byte in enumerate(index[start : start + 5], start):
+        value = (value + 1) << 7 | byte & 0x7F
+        if not byte & 0x80:
+            return value, place + 1
+    return len(index), start
+
+
 # --- settings of a repository ----------------------------------------------------------------------------------------
 
 
@@ -372,6 +419,27 @@ def _head(git_dir: Path) -> str:
     except OSError:
         commit = _packed_ref(git_dir, name)
     return commit if _COMMIT.fullmatch(commit) else ""
+
+
+def current_branch(start: Path) -> str:
+    """Return the branch that is checked out in the work tree around a directory; "" if there is none or `.git` is not
+    trusted. `start` must be a real path."""
+    tree = find_work_tree(start)
+    if tree is None or tree.git_dir is None:
+        return ""
+    try:
+        git_dir = tree.git_dir if not tree.linked else _own_git_dir(tree.root)
+        head = untrusted_files.read_text(git_dir / "HEAD").strip()
+    except (OSError, ValueError):
+        return ""
+    branch = head.removeprefix(_BRANCH_REF)
+    return branch if branch != head and branch.isprintable() and len(branch) <= MAX_BRANCH_CHARS else ""
+
+
+def _own_git_dir(root: Path) -> Path:
+    """Return the directory that the `.git` file of a linked worktree or a submodule names."""
+    pointer = untrusted_files.read_text(root / ".git")
+    return Path(os.path.realpath(root / _line(pointer.removeprefix("gitdir:"))))
 
 
 def _packed_ref(git_dir: Path, name: str) -> str:

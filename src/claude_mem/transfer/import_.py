@@ -253,7 +253,7 @@ def clean_record(
     lists = {
         name: _clean_list(fields[name], change, redacts=redacts) for name in export_format.LIST_FIELDS if name in fields
     }
-    overrides = {"trust": IMPORTED_TRUST, "pinned": False, "verdict": ""} if untrusted else {}
+    overrides = {"trust": IMPORTED_TRUST, "pinned": False, "verdict": "", "kept_at": None} if untrusted else {}
     words = "\n".join([*(text for text in prose.values() if text), *(item for name in lists for item in lists[name])])
     if (
         not overrides
@@ -284,7 +284,7 @@ def _approval_reset(fields: Mapping[str, Any]) -> dict[str, object]:
     """Return the fields that put a suspect record into the approval queue. Anyone can write an approval into a file, so
     a user of this machine must approve such text again."""
     approved = fields.get("verdict") == "approved"
-    return {"trust": SUSPECT, "pinned": False} | ({"verdict": ""} if approved else {})
+    return {"trust": SUSPECT, "pinned": False, "kept_at": None} | ({"verdict": ""} if approved else {})
 
 
 def _clean_key(key: str, change: Callable[[str], str]) -> str:

@@ -35,13 +35,14 @@ from claude_mem.domain import ids
 from claude_mem.domain.project_reports import MergePreview
 from claude_mem.domain.records import Job, ObservationType, Receipt, StreamEvent
 from claude_mem.domain.reports import BackfillRequested, DeletionProgress, EventAccount, ReprocessCounts
+from claude_mem.inject.holdout import Holdout
 from claude_mem.inject.render import render
 from claude_mem.inject.service import ContextService
 from claude_mem.maintain.audit import AuditRecorder, SelfCheck
 from claude_mem.maintain.clock import Clock
 from claude_mem.maintain.maintenance import MAINTENANCE_POLL_SECONDS, Maintenance
 from claude_mem.privacy import secret_rules, secrets
-from claude_mem.recall import embed
+from claude_mem.recall import models
 from claude_mem.recall.embed import Embedder
 from claude_mem.recall.matrix import Indexer
 from claude_mem.storage.base import Transaction
@@ -59,6 +60,7 @@ from claude_mem.storage.records import PERSON, DeletionScope
 from claude_mem.storage.sqlite import backup, damage, external_db
 from claude_mem.storage.sqlite.database import Database
 from claude_mem.storage.sqlite.deletion import tombstones
+from claude_mem.storage.sqlite.deletion.keyed_hash import make_keyed_hash
 from claude_mem.storage.sqlite.engine import resolve_database_path
 from claude_mem.system import data_directory, process
 from claude_mem.system.failpoints import failpoint
@@ -130,13 +132,19 @@ class Service:
         self.icons = modes.type_icons(self.mode)
         self.chain = chain or ProviderChain(config)
         self.refiner = Refiner(self.db, self.chain, config, self.mode, runtime=ids.new_event_id())
-        self.indexer = Indexer(self.db, embedder or _load_embedder(config))
+        self.indexer = Indexer(self.db, embedder or models.open_embedder(config.models, config.embedding_model))
         self.scrubber = Scrubber(self.db, self.indexer, config)
         self.index_wake = asyncio.Event()
         self.recorder = AuditRecorder(self.db, config.data_dir)
         self.refiner.outgoing_recorder = self.recorder.record_request
         self.context_service = ContextService(
-            self.db, config, self.indexer, self.recorder, self.icons, ready=self._settle_briefly
+            self.db,
+            config,
+            self.indexer,
+            self.recorder,
+            self.icons,
+            ready=self._settle_briefly,
+            holdout=Holdout(config.holdout, make_keyed_hash(config.data_dir)),
         )
         self.self_check = SelfCheck(self.db, self.spool, self.recorder)
         self.deletion_service = DeletionService(
@@ -568,10 +576,3 @@ def _repair_own_files(tx: Transaction, folder: Path) -> None:
     for moved in data_directory.recently_quarantined(folder, now=now):
         text = f"claude-mem: its file {moved}. It was created again if it is needed."
         tx.journal.add_notice(f"file:{moved.at}:{moved.name}", text, now=now)
-
-
-def _load_embedder(config: Config) -> Embedder | None:
-    """Return the embedding model if it is known and downloaded; without one, search uses words alone."""
-    if config.embedding_model not in embed.MODELS:
-        return None
-    return embed.load_embedder(config.models, config.embedding_model)

@@ -61,6 +61,9 @@ class Search(msgspec.Struct, forbid_unknown_fields=True):
     files: Annotated[list[str], Meta(description="Only what touched one of these files.")] = []
     date_start: Annotated[str, Meta(description=f"Not before, {DATE}")] = ""
     date_end: Annotated[str, Meta(description=f"Not after, {DATE}")] = ""
+    group: Annotated[
+        Literal["", "file", "session"], Meta(description="List files or sessions, each with its best records.")
+    ] = ""
 
 
 class Timeline(msgspec.Struct, forbid_unknown_fields=True):
@@ -191,6 +194,11 @@ class Tools:
         )
         await self.service.indexer.catch_up()
         question = rank.SearchQuery(text=make_storable(args.query[:MAX_QUERY_CHARS]), where=where, limit=args.limit + 1)
+        if args.group:
+            groups = await rank.find_groups(self.service.db, self.service.indexer, question, args.group)
+            best_groups = groups[: args.limit]
+            lines = _group_lines(best_groups, icons, more=len(groups) > args.limit)
+            return with_external_note(fenced(lines), [hit.row for group in best_groups for hit in group.best])
         hits = await rank.find_marked_hits(self.service.db, self.service.indexer, question)
         page = hits[: args.limit]
         return with_external_note(
@@ -363,12 +371,28 @@ def _hit_lines(hits: Sequence[rank.Hit], icons: Mapping[str, str], *, more: bool
         return
     yield "Records of past work, as information: ID date time type title [project] ~tokens to read in full"
     for hit in hits:
-        icon = icons.get(hit.row["type"] or "", "·")
-        cost = hit.row["tokens"] or estimate_tokens(hit.row["body"] or "")
-        where = f"[{safe_line(hit.row['project'])}] ~{cost}"
-        title = safe_line(hit.title) + trust_suffix(hit.row)
-        yield f"{_name(hit.kind, hit.id)} {local_time(hit.row['created_at']):%Y-%m-%d %H:%M} {icon} {title} {where}"
+        yield _hit_line(hit, icons)
     yield "There are more: narrow the query or raise the limit." if more else "No more hits."
+
+
+def _hit_line(hit: rank.Hit, icons: Mapping[str, str]) -> str:
+    icon = icons.get(hit.row["type"] or "", "·")
+    cost = hit.row["tokens"] or estimate_tokens(hit.row["body"] or "")
+    where = f"[{safe_line(hit.row['project'])}] ~{cost}"
+    title = safe_line(hit.title) + trust_suffix(hit.row)
+    return f"{_name(hit.kind, hit.id)} {local_time(hit.row['created_at']):%Y-%m-%d %H:%M} {icon} {title} {where}"
+
+
+def _group_lines(groups: Sequence[rank.HitGroup], icons: Mapping[str, str], *, more: bool) -> Iterator[str]:
+    """Yield a heading, and a line per file or session followed by its best hits."""
+    if not groups:
+        yield "No records match. Other words or fewer filters may find more."
+        return
+    yield "Past work by file or session (number of records), as information: ID date time type title [project] ~tokens"
+    for group in groups:
+        yield f"{safe_line(group.key)} ({len(group.hits)})"
+        yield from (f"- {_hit_line(hit, icons)}" for hit in group.best)
+    yield "There are more: narrow the query or raise the limit." if more else "No more."
 
 
 def _explained_lines(row: MemoryItem, icons: Mapping[str, str]) -> Iterator[str]:

@@ -5,6 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from claude_mem import client as memory
+from tests.support import forks
+from tests.support.waiting import SECONDS, wait_for
+
 from .harness import Lab, Run
 from .model_server import Reply, Text, Tool
 from .test_real_client import assert_healthy, bash, lab  # noqa: F401 -- the fixture
@@ -122,3 +126,50 @@ def test_a_command_that_failed_in_an_earlier_session_is_met_with_what_works(lab:
     assert counts[-1] == 1, "once, though the command ran twice"
     hint = next(text for text in lab.server.of(run.session)[-1].contexts if line in text)
     assert "about this command" in hint, "before the command, not only after its failure"
+
+
+def test_what_was_shown_and_then_used_is_told_with_the_session(lab: Lab) -> None:  # noqa: F811
+    """Session B is shown the work of session A at its start, and then opens its file."""
+    lab.server.play("COIL-JOB", *coil(lab))
+    assert_healthy(lab.claude("COIL-JOB: make the jump work"))
+    lab.wait_digested()
+    lab.server.play(
+        "LOOK-JOB", [Tool("Read", {"file_path": str(lab.project / FILE)})], [Text("It is degaussed there.")]
+    )
+    run = lab.claude("LOOK-JOB: where is that?")
+    assert_healthy(run)
+    assert told(run, lab, LESSON)
+    lab.wait_digested()
+    sessions = lab.api("/api/sessions")["items"]
+    (number,) = [row["id"] for row in sessions if row["content_session_id"] == run.session]
+    story = lab.api(f"/api/session/{number}/story")
+    items = [item for told_once in story["told_at_start"] for item in told_once["items"]]
+    assert ("observation", True, "opened") in {(item["kind"], item["used"], item["how"]) for item in items}
+    worth = lab.api("/api/worth")
+    assert worth["used"] >= 1
+    assert worth["sessions_used"] == 1
+
+
+def test_a_long_file_that_was_read_before_is_outlined_before_it_is_read_again(lab: Lab) -> None:  # noqa: F811
+    """The outline is in the request that follows the read, once, and the read itself is not changed."""
+    lab.mem("stop")
+    change = f"from claude_mem.inject import service; service.COMMAND_SECONDS = {SECONDS}"  # for a busy machine
+    worker = forks.start(["serve"], {**lab.env, "CLAUDE_MEM_READ_OUTLINES": "true"}, lab.root, change=change)
+    lab.wait_worker()
+    long = "".join(f"def jump_{number}():\n    return {number}\n\n" for number in range(60))
+    (lab.project / "jumps.py").write_text(long)
+    read = Tool("Read", {"file_path": str(lab.project / "jumps.py")})
+    lab.server.play("READ-JOB", [read], [Text("`jumps.py` has sixty jumps, and each of them returns its number.")])
+    assert_healthy(lab.claude("READ-JOB: what does the file of jumps do?"))
+    lab.wait_digested()
+    wait_for(lambda: not memory.Client.of(lab.data).get("/api/index")["busy"])  # its files are known from the index
+    lab.server.play("AGAIN", [read], [read], [Text("I see.")])
+    run = lab.claude("AGAIN: look at the file of jumps")
+    assert_healthy(run)
+    last = lab.server.of(run.session)[-1]
+    outlines = [text for text in last.contexts if "Outline, unchanged since" in text]
+    assert len(outlines) == 1
+    assert "jump_0 1, jump_1 4" in outlines[0]
+    assert (lab.project / "jumps.py").read_text() == long
+    lab.mem("stop")
+    worker.wait()

@@ -15,6 +15,7 @@ const VIEWS = [
   [/^\/projects$/, "projects"],
   [/^\/project\/(\d+)$/, "project"],
   [/^\/context$/, "context"],
+  [/^\/worth$/, "worth"],
   [/^\/cost$/, "cost"],
   [/^\/health$/, "health"],
   [/^\/logs$/, "logs"],

@@ -10,7 +10,18 @@ const KINDS = [
   ["prompt", "prompts"],
 ];
 
-const VALIDITIES = ["changed", "current", "partly", "moved", "outdated", "gone", "superseded", "dropped", "reverted"];
+const VALIDITIES = [
+  "changed",
+  "current",
+  "partly",
+  "reworked",
+  "moved",
+  "outdated",
+  "gone",
+  "superseded",
+  "dropped",
+  "reverted",
+];
 
 /** @type {(name: string, text: string, options: [any, string][], query: URLSearchParams) => HTMLElement} */
 const choice = (name, text, options, query) => {
@@ -51,6 +62,16 @@ const CONTROLS = {
       "validity",
       "Validity",
       [...VALIDITIES, "failed", "kept"].map((name) => [name, name === "changed" ? "changed in any way" : name]),
+      query,
+    ),
+  group: (_, query) =>
+    choice(
+      "group",
+      "Group by",
+      [
+        ["file", "file"],
+        ["session", "session"],
+      ],
       query,
     ),
   host: ({ hosts }, query) =>

@@ -95,6 +95,7 @@ export const outcomeBadge = (outcome) => (outcome ? badge(outcome, OUTCOME_LEVEL
 const VALIDITIES = Object.assign(Object.create(null), {
   current: ["good", "The code it speaks of is as it was"],
   partly: ["warn", "The code it speaks of has changed in part"],
+  reworked: ["warn", "The code it speaks of was reworked: most of what it says is still there"],
   moved: ["good", "The code it speaks of is in another file now"],
   outdated: ["bad", "Most of the code it speaks of was replaced: sessions are not shown it"],
   gone: ["bad", "The files it speaks of are gone: sessions are not shown it"],

@@ -28,7 +28,7 @@ from claude_mem.privacy import trust
 from claude_mem.storage.records import ExportScope
 from claude_mem.storage.sqlite.deletion import tombstones
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
-from claude_mem.storage.sqlite.memory import observations, projects, sessions
+from claude_mem.storage.sqlite.memory import observations, projects, sessions, validity
 from claude_mem.storage.sqlite.memory.observations import SUMMARY_FIELDS, encode_json
 from claude_mem.system.project_folders import LEGACY_PREFIX, ResolvedProject, is_existing_folder
 
@@ -188,6 +188,9 @@ def read_export_page(
     bounds = {"after": after, "upto": export.upto[kind], "limit": limit}
     page_rows = fetch_all(conn, _page_sql(kind, export), {**_scope_params(export), **bounds})
     identities = _list_project_identities(conn)
+    if kind == "observation":
+        confirmed_at = validity.list_kept(conn, [row["id"] for row in page_rows])
+        page_rows = [{**row, "kept_at": confirmed_at.get(row["id"])} for row in page_rows]
     return [(row["id"], _CONVERTERS[kind](_clamp_times(row), identities)) for row in page_rows]
 
 
@@ -247,6 +250,7 @@ def _to_observation(row: Row, identities: dict[int, list[str]]) -> ObservationRe
         **_pick(row, "prompt_id", "prompt_number", "key", *_CONTENT_COLUMNS, *_TIME_COLUMNS),
         **_decode_lists(row, *_LIST_COLUMNS),
         pinned=bool(row["pinned"]),
+        kept_at=row["kept_at"],
     )
 
 
@@ -588,25 +592,32 @@ def _store_observation(
         return FORGOTTEN
     if tombstones.is_observation_tombstoned(conn, turn_id, record.key, at=record.created_at):
         return FORGOTTEN
+    row_id = existing["id"] if existing else None
     if existing is None:
         if turn_id is not None and not _make_way_for(conn, turn_id, record):
             return KNOWN
         outcome, sql = ADDED, _INSERT_OBSERVATION
     elif _should_replace(record, existing):
         outcome, sql = CHANGED, _UPDATE_OBSERVATION
+    elif record.kept_at is not None and existing["updated_at"] == record.updated_at:
+        return CHANGED if _keep(conn, existing["id"], record.kept_at) else KNOWN
     else:
         return KNOWN
-    conn.execute(
-        sql,
-        {
-            **_observation_params(record),
-            **_place_params(conn, session_id, turn_id, project_id),
-            "id": existing and existing["id"],
-        },
-    )
+    params = {**_observation_params(record), **_place_params(conn, session_id, turn_id, project_id), "id": row_id}
+    row_id = int(fetch_value(conn, f"{sql} returning id", params))
+    if record.kept_at is not None:
+        _keep(conn, row_id, record.kept_at)
     if record.type == ObservationType.RULE:
         observations.link_statements(conn, project_id)
     return outcome
+
+
+def _keep(conn: Connection, row_id: int, kept_at: int) -> bool:
+    """Store a person's word that an observation holds, unless there is one. It counts for the code as it is here."""
+    if validity.get_confirmation(conn, row_id):
+        return False
+    validity.confirm(conn, row_id, now=kept_at)
+    return True
 
 
 def _should_replace(record: ObservationRecord | SummaryRecord, existing: Row) -> bool:

@@ -22,7 +22,7 @@ import {
 const FILTERS = ["project", "validity"];
 const PAGE_SIZE = 20;
 /** In the order in which the counts are given; what is missing here did not change. */
-const CHANGES = ["superseded", "outdated", "gone", "partly", "moved", "dropped", "reverted"];
+const CHANGES = ["superseded", "outdated", "gone", "partly", "reworked", "moved", "dropped", "reverted"];
 const KEYS = { k: "keep", c: "correct", f: "forget" };
 
 /**
@@ -45,6 +45,8 @@ export async function show(route) {
   };
 }
 
+/** @typedef {{ id: string, index: number, control: string }} Place a card, and what of it has the focus */
+
 /** The list of changes, the last first, and the decisions about them. */
 class Changes {
   constructor() {
@@ -52,22 +54,31 @@ class Changes {
     this.list = h("div", { class: "feed", on: { keydown: (event) => this.handleKey(event) } });
     this.footer = h("div");
     const heading = h("h2", { class: "unseen" }, "Changes");
-    this.element = h("div", {}, this.introduction, heading, this.list, this.footer);
+    this.instructions = h("div");
+    this.element = h("div", {}, this.introduction, heading, this.list, this.footer, this.instructions);
     /** @type {ReturnType<typeof pager> | undefined} */
     this.paging = undefined;
     /** @type {Record<string, string>} */
     this.filters = {};
     this.requests = 0;
+    /** @type {Place | null} where the focus is to be after the list was drawn again */
+    this.place = null;
   }
 
-  /** @param {Record<string, string>} filters */
-  async load(filters) {
+  /**
+   * Load the list. The focus stays on its card, or goes to the one that takes its place.
+   * @param {Record<string, string>} filters
+   * @param {{ isRefresh?: boolean }} options
+   */
+  async load(filters, { isRefresh = false } = {}) {
     this.filters = filters;
     const request = ++this.requests;
     const { project, validity } = filters;
     const params = { project_id: project, validity: validity || "changed", limit: PAGE_SIZE };
     const firstPage = await get("/api/review", params);
     if (request !== this.requests) return; // the filters have changed meanwhile, or the view was left
+    if (isRefresh && this.isCorrecting()) return; // what was typed must stay
+    this.place = this.focusedPlace() ?? this.place;
     this.paging?.leave();
     const load = startingWith(firstPage, (offset) => get("/api/review", { ...params, offset }));
     this.paging = pager(this.list, async (cursor) => {
@@ -80,11 +91,59 @@ class Changes {
     setContent(this.footer, this.paging.more);
     await this.paging.next();
     if (!firstPage.items.length) setContent(this.list, nothingChanged());
+    this.restoreFocus();
+    if (!isRefresh) this.loadInstructions(project, request).catch(showError);
+  }
+
+  /**
+   * Check the instruction files of a project. This may take a while, so the list does not wait for it.
+   * @param {string} project
+   * @param {number} request
+   */
+  async loadInstructions(project, request) {
+    const report = project ? await get("/api/review/instructions", { project_id: project }) : null;
+    if (request === this.requests) setContent(this.instructions, report && outdatedInstructions(report));
   }
 
   /** Load the list again, unless something is being corrected in it. */
-  async refresh() {
-    if (!this.list.querySelector("form")) await this.load(this.filters);
+  refresh() {
+    return this.load(this.filters, { isRefresh: true });
+  }
+
+  isCorrecting() {
+    return this.list.querySelector("form") !== null;
+  }
+
+  /** @returns {Place | null} */
+  focusedPlace() {
+    const control = document.activeElement;
+    const focusedCard = control?.closest(".card");
+    if (!control || !focusedCard || !this.list.contains(focusedCard)) return null;
+    const command = control.getAttribute("data-command");
+    const name = command ? `[data-command="${command}"]` : `a[href="${control.getAttribute("href")}"]`;
+    return { ...this.placeOf(focusedCard.getAttribute("data-id") ?? ""), control: name };
+  }
+
+  /**
+   * @param {string} id
+   * @returns {Place}
+   */
+  placeOf(id) {
+    const index = [...this.list.children].findIndex((node) => node.getAttribute("data-id") === id);
+    return { id, index, control: "button" };
+  }
+
+  /** Put the focus where it was, or on what took its place, unless it is elsewhere by now. */
+  restoreFocus() {
+    const { place } = this;
+    this.place = null;
+    if (!place || (document.activeElement && document.activeElement !== document.body)) return;
+    const same = this.list.querySelector(`.card[data-id="${place.id}"]`);
+    const cards = [...this.list.querySelectorAll(".card")];
+    const next = same ?? cards[Math.max(0, place.index)] ?? cards.at(-1);
+    const target =
+      same?.querySelector(place.control) ?? next?.querySelector("button") ?? document.getElementById("main");
+    /** @type {HTMLElement | null} */ (target)?.focus();
   }
 
   leave() {
@@ -118,7 +177,7 @@ class Changes {
         "p",
         { class: "toolbar" },
         item.validity === "kept" ? null : action("keep", "Keep", () => this.keep(item), { "aria-keyshortcuts": "k" }),
-        action("correct", "Correct", () => this.correct(item, node), { "aria-keyshortcuts": "c" }),
+        action("correct", "Correct", () => this.correct(item), { "aria-keyshortcuts": "c" }),
         action("forget", "Forget", () => this.forget(item), { kind: "danger", "aria-keyshortcuts": "f" }),
       ),
     );
@@ -126,24 +185,23 @@ class Changes {
   }
 
   /**
-   * Show the list without what was decided, with the focus on what comes next.
+   * Show the list without what was decided, with the focus on what comes next. Undoing puts it back on what returns.
    * @param {string} text
    * @param {Item} item
    * @param {() => Promise<unknown>} undo
    */
   async finish(text, item, undo) {
-    const cards = [...this.list.querySelectorAll(".card, form")];
-    const place = cards.findIndex((node) => node.getAttribute("data-id") === `observation-${item.id}`);
+    const place = this.placeOf(`observation-${item.id}`);
     toast(text, {
       undo: async () => {
         await undo();
-        await this.load(this.filters);
+        this.place = place;
+        await this.refresh();
       },
     });
-    await this.load(this.filters);
-    const next = [...this.list.querySelectorAll(".card")][place] ?? this.list.querySelector(".card:last-child");
-    const target = next?.querySelector("button") ?? document.getElementById("main");
-    /** @type {HTMLElement | null} */ (target)?.focus();
+    this.place = place;
+    this.list.querySelector("form")?.remove(); // it was saved
+    await this.refresh();
   }
 
   /** @param {Item} item */
@@ -163,15 +221,17 @@ class Changes {
 
   /**
    * @param {Item} item
-   * @param {HTMLElement} node
    */
-  async correct(item, node) {
+  async correct(item) {
     const path = `/api/observation/${item.id}`;
     /** @type {ObservationPage} */
     const page = await get(`${path}/page`);
+    const shown = this.list.querySelector(`.card[data-id="observation-${item.id}"]`); // drawn again meanwhile, or gone
+    if (!shown || this.isCorrecting()) return;
     const cancel = () => {
-      form.replaceWith(node);
-      /** @type {HTMLElement | null} */ (node.querySelector("[data-command=correct]"))?.focus();
+      form.replaceWith(shown);
+      /** @type {HTMLElement | null} */ (shown.querySelector("[data-command=correct]"))?.focus();
+      this.refresh().catch(showError); // with what has changed meanwhile
     };
     const save = async (changes) => {
       if (!Object.keys(changes).length) return cancel();
@@ -185,7 +245,7 @@ class Changes {
     };
     const form = editForm(page, save, cancel);
     form.setAttribute("data-id", `observation-${item.id}`);
-    node.replaceWith(form);
+    shown.replaceWith(form);
     /** @type {HTMLInputElement} */ (form.elements.namedItem("title")).focus();
   }
 
@@ -215,6 +275,42 @@ function whatChanged(item) {
     ".",
   ];
 }
+
+/** @param {Api.InstructionReview} report */
+function outdatedInstructions({ files, items }) {
+  if (!files.length) return null;
+  const text = items.length
+    ? ["Lines that name what a commit has removed since. ", h("code", {}, "claude-mem review"), " changes them."]
+    : `Nothing that a commit has removed is named in ${files.join(", ")}.`;
+  return h(
+    "section",
+    { class: "panel" },
+    h("h2", {}, "Instruction files"),
+    h("p", { class: "muted" }, text),
+    items.length ? h("ul", { class: "plain" }, items.map(outdatedStatement)) : null,
+  );
+}
+
+/** @param {Api.OutdatedStatement} item */
+function outdatedStatement(item) {
+  const proposal = item.replacement === null ? [] : [`+ ${item.replacement}`];
+  const change = item.has_proposal ? [`- ${item.text}`, ...proposal] : [`  ${item.text}`];
+  const place = h("code", {}, `${item.file}:${item.line}`);
+  return h(
+    "li",
+    {},
+    h("p", {}, place, " names ", item.problems.map(outdatedName), "."),
+    h("pre", {}, change.join("\n")),
+  );
+}
+
+/** @type {(problem: Api.OutdatedName, index: number) => Child} */
+const outdatedName = ({ name, now, commit, subject }, index) => [
+  index ? "; " : null,
+  h("code", {}, name),
+  commit ? [", gone since ", h("code", {}, commit.slice(0, 10)), ` (${subject})`] : ", gone",
+  now ? [": now ", h("code", {}, now)] : null,
+];
 
 const nothingChanged = () =>
   emptyState(

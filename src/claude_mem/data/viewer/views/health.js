@@ -245,7 +245,7 @@ function setAsidePanel({ count, folder, newest }) {
  * @param {Api.IndexProgress} index
  */
 function workerPanel({ process, refining, settings }, index) {
-  const pull = h("span", {}, "off; ", h("code", {}, "claude-mem model pull"), " turns it on");
+  const pull = h("span", {}, "off: ", h("code", {}, "embedding_model"), " is ", h("code", {}, "none"));
   const embedded = `${formatNumber(index.vectors)} of about ${formatNumber(index.embeddable)} with ${index.model}`;
   const indexState = index.busy ? `indexing, ${formatCount(index.stale, "row")} left` : "index complete";
   const problems = `${formatCount(settings.length, "setting has a problem", "settings have problems")}`;

@@ -28,7 +28,7 @@ const DATE = new Intl.DateTimeFormat("en-GB", { dateStyle: "long" });
 const CHANGE_EVENTS = ["new_observation", "observation"]; // written again, or corrected
 const FORGET = "Forget (undo within 30 days)";
 const ERASE = "Erase now";
-const KEEPABLE = ["superseded", "outdated", "gone", "partly", "dropped", "reverted", "failed"];
+const KEEPABLE = ["superseded", "outdated", "gone", "partly", "reworked", "dropped", "reverted", "failed"];
 const CHANGE_LABELS = {
   edited: "Edited",
   pinned: "Pinned",

@@ -7,7 +7,7 @@ import { filterForm, filterValues } from "../filters.js";
 import { formatCount } from "../format.js";
 import { card, emptyState, pager, startingWith } from "../parts.js";
 
-const FILTERS = ["project", "kind", "type", "concept", "validity", "host", "since", "until"];
+const FILTERS = ["project", "kind", "type", "concept", "validity", "host", "since", "until", "group"];
 const PAGE_SIZE = 20;
 const searchBox = () => /** @type {HTMLInputElement} */ (document.getElementById("find"));
 
@@ -38,7 +38,8 @@ export async function show(route) {
     const load = startingWith(firstPage, (offset) => get("/api/search", { ...params, offset }));
     paging = pager(list, async (cursor) => {
       const page = await load(cursor);
-      return { nodes: page.items.map(hitCard), next: page.hasMore ? page.offset + page.limit : 0 };
+      const node = filterValues(to, FILTERS).group ? groupSection : hitCard;
+      return { nodes: page.items.map(node), next: page.hasMore ? page.offset + page.limit : 0 };
     });
     setContent(list);
     setContent(footer, paging.more);
@@ -97,6 +98,17 @@ const searchParams = ({ type, concept, since, until, project, ...others }) => ({
   dateStart: since,
   dateEnd: until,
 });
+
+/**
+ * The best hits of one file or session, under its name.
+ * @param {HitGroup} group
+ */
+function groupSection({ group, key, count, items }) {
+  const session = items[0].session_id;
+  const name = group === "session" && session ? h("a", { href: `/session/${session}` }, key) : key;
+  const heading = h("h3", { class: "group" }, name, " ", h("small", {}, formatCount(count, "record")));
+  return h("section", { class: "feed" }, heading, items.map(hitCard));
+}
 
 /** @param {Item & { explain: Explanation }} item */
 function hitCard(item) {

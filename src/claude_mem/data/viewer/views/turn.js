@@ -192,19 +192,25 @@ const TRIGGER_LABELS = {
   failure: "after an error",
   command: "before a command",
 };
+const SPOILED = ["contradicted", "repeated"]; // a warning that was wrong, or not followed
 const USE_LABELS = {
-  fetched: ["fetched", "The session fetched the full text afterwards"],
-  touched: ["file touched", "The session read or edited a file that it is about"],
+  fetched: ["fetched", "The session asked for the full text afterwards"],
+  opened: ["file opened", "The session read a file that it is about"],
+  edited: ["file edited", "The session edited a file that it is about"],
+  ran: ["command run", "The session ran the command that it names"],
+  quoted: ["quoted", "The agent wrote its words, in a message, an edit or a command"],
+  avoided: ["avoided", "The session did not make the call that it warns of"],
 };
 
 /** @param {Injection} injection */
-export function injectionDetails({ moment, about, tokens, items }) {
+export function injectionDetails({ moment, about, tokens, items, held_out: isHeldOut }) {
   const content = items.length ? formatCount(items.length, "item") + injectionUse(items) : "nothing was remembered yet";
+  const verb = isHeldOut ? "Held back, for comparison," : "Injected";
   const trigger = `${TRIGGER_LABELS[moment] ?? moment}${about ? ` (${about})` : ""}`;
   return h(
     "details",
     { class: "injection" },
-    h("summary", {}, `Injected ${trigger}: ${content} · ${formatCount(tokens, "token")}`),
+    h("summary", {}, `${verb} ${trigger}: ${content} · ${formatCount(tokens, "token")}`),
     h("ul", {}, items.map(injectedItem)),
   );
 }
@@ -212,26 +218,22 @@ export function injectionDetails({ moment, about, tokens, items }) {
 /** @param {InjectedItem[]} items */
 function injectionUse(items) {
   const used = items.filter((item) => item.used).length;
-  if (used) return `, ${formatNumber(used)} probably used`;
-  return items.some((item) => item.used !== null) ? ", none used" : ", use not known";
+  if (used) return `, ${formatNumber(used)} used`;
+  return items.some((item) => item.used !== null) ? ", no use seen" : ", use not known";
 }
 
 /** @param {InjectedItem} item */
 function injectedItem(item) {
   const [label, reason] = USE_LABELS[item.how] ?? [];
-  const unused = item.used === false ? h("span", { class: "muted" }, "not used") : null;
-  return h(
-    "li",
-    {},
-    injectedName(item),
-    " ",
-    label ? h("span", { class: "badge good", title: reason }, label) : unused,
-  );
+  const unused = item.used === false ? h("span", { class: "muted" }, "no use seen") : null;
+  const note = SPOILED.includes(item.how) ? badge(item.how, "warn") : unused;
+  return h("li", {}, injectedName(item), " ", label ? h("span", { class: "badge good", title: reason }, label) : note);
 }
 
 /** @param {InjectedItem} item */
 function injectedName(item) {
   if (item.kind === "file") return h("span", { class: "mono" }, item.path);
+  if (item.kind === "call") return h("code", {}, item.title);
   const hasPage = item.kind === "observation" && item.id;
   const title = hasPage ? h("a", { href: `/observation/${item.id}` }, item.title) : h("span", {}, item.title);
   return [typeIcon(item.type ?? "", item.kind), title];

@@ -468,6 +468,8 @@ def _delete_rows(conn: Connection, part: AffectedRows) -> None:
         (encode_json(part.events),),
     )
     _delete_by_ids(conn, "events", "seq", part.events)
+    if part.turns and fetch_value(conn, "select 1 from sqlite_schema where name = 'uses'"):
+        _delete_by_ids(conn, "uses", "turn_id", part.turns)  # what remains of the turn is judged again
     _queue_reindex(conn, [*part.turns, *part.indexed_turns])
     for turn_id in part.turns:
         conn.execute("update ledger set message = null where turn_id = ?", (turn_id,))

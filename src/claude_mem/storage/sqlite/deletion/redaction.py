@@ -60,7 +60,7 @@ TEXT_TABLES = (
         plain=("request", "investigated", "learned", "completed", "next_steps", "notes", "closing", "why"),
         lists=("files_read", "files_edited"),
     ),
-    TextTable("sdk_sessions", "id", plain=("first_prompt", "title", "subtitle")),
+    TextTable("sdk_sessions", "id", plain=("first_prompt", "title", "subtitle"), lists=("branches",)),
     TextTable("deleted_observations", "observation_id", columns=("content",), label="attic"),
     TextTable("deleted_rows", "row_id", columns=("content",), label="put_away"),
     TextTable("history", "id", columns=("before",)),
@@ -69,7 +69,8 @@ TEXT_TABLES = (
     TextTable("imports", "id", plain=("error",), lists=("notes",)),
     TextTable("breakers", "provider", plain=("message",)),
     TextTable("notices", "key", plain=("text",)),
-    TextTable("injections", "id", plain=("about",), label="tellings"),
+    TextTable("injections", "id", plain=("about",), lists=("names",), label="tellings"),
+    TextTable("uses", "id", plain=("item",)),
     # Derived, but not always rebuilt: of a turn whose events were purged, only this remains.
     TextTable("passages", "id", plain=("title", "body", "hints", "around")),
     TextTable("signals", "document_id", plain=("value",)),
@@ -236,6 +237,11 @@ def _replace_call(conn: Connection, _: TextTable, row: Row, changes: Row) -> Non
     conn.execute(f"update calls set {names} where document_id = :document and key = :before", {**changes, **call_key})
 
 
+def _delete_use(conn: Connection, _: TextTable, row: Row, __: Row) -> None:
+    """Delete a use: without its name, it says nothing about any item."""
+    conn.execute("delete from uses where id = ?", (row["id"],))
+
+
 _WRITERS = {
     "calls": _replace_call,
     "events": _update_event,
@@ -243,4 +249,5 @@ _WRITERS = {
     "deleted_observations": _update_deleted_observation,
     "deleted_rows": _update_deleted_row,
     "signals": _replace_signal,
+    "uses": _delete_use,
 }

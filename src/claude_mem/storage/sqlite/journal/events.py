@@ -58,6 +58,13 @@ def mark_event_filtered(conn: Connection, event_id: str, rule: str, *, now: int)
     )
 
 
+def load_times(conn: Connection, turn_id: int) -> dict[int, int]:
+    """Return the time of each event of a turn, by `seq`."""
+    return {
+        row["seq"]: row["at"] for row in fetch_all(conn, "select seq, at from events where turn_id = ?", (turn_id,))
+    }
+
+
 def add_event(conn: Connection, event: Event, *, session_id: int, turn_id: int | None, source: str) -> int | None:
     """Store an event. Return its `seq`, or None if the same tool call is already stored."""
     conn.execute(

@@ -14,8 +14,9 @@ import msgspec
 from claude_mem.storage.journal_records import InjectionRecord, SessionInjection
 from claude_mem.storage.sqlite.engine import Connection, fetch_all
 
-# Names of observations, summaries and files. Other names, such as `start`, only prevent a second injection.
-_RECORDED_NAME = re.compile(r"[os]\d+$|file:")
+# Names of observations, summaries, files and calls, and of rules and undone work by the number of their observation.
+# Other names, such as `start`, only prevent a second injection.
+_RECORDED_NAME = re.compile(r"[os]\d+$|file:|call:|rule:\d+$|repeated:\d+$")
 
 
 # --- items -----------------------------------------------------------------------------------------------------------
@@ -53,8 +54,8 @@ def add_injection_record(conn: Connection, host: str, content_session_id: str, i
     names = [name for name in injection.names if _RECORDED_NAME.match(name)]
     conn.execute(
         """
-        insert into injections (host, content_session_id, trigger, about, at, tokens, names)
-        values (?, ?, ?, ?, ?, ?, ?)
+        insert into injections (host, content_session_id, trigger, about, at, tokens, names, holdout, held_out)
+        values (?, ?, ?, ?, ?, ?, ?, ?, ?)
         """,
         (
             host,
@@ -64,6 +65,8 @@ def add_injection_record(conn: Connection, host: str, content_session_id: str, i
             injection.at,
             injection.tokens,
             msgspec.json.encode(names).decode(),
+            injection.holdout,
+            int(injection.held_out),
         ),
     )
 
@@ -73,13 +76,19 @@ def list_session_injections(conn: Connection, session_id: int) -> list[SessionIn
     injection_rows = fetch_all(
         conn,
         """
-        select t.id, t.trigger as moment, t.about, t.at, t.tokens, t.names
+        select t.id, t.trigger as moment, t.about, t.at, t.tokens, t.names, t.held_out
           from sdk_sessions s join injections t on (t.host, t.content_session_id) = (s.host, s.content_session_id)
          where s.id = ? order by t.at, t.id
         """,
         (session_id,),
     )
     return [
-        SessionInjection(**{**row, "names": msgspec.json.decode(row["names"], type=list[str])})
+        SessionInjection(
+            **{
+                **row,
+                "names": msgspec.json.decode(row["names"], type=list[str]),
+                "held_out": bool(row["held_out"]),
+            }
+        )
         for row in injection_rows
     ]

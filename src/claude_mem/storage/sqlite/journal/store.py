@@ -19,6 +19,7 @@ from claude_mem.storage.sqlite.journal import (
     reprocessing,
     retention,
     turns,
+    uses,
 )
 from claude_mem.storage.sqlite.memory import browse, calls, sessions, stories, trusted_sources
 
@@ -60,6 +61,7 @@ class Journal(BoundFunctions):
     is_tool_call_stored = bound(events.is_tool_call_stored)
     list_live_stops = bound(events.list_live_stops)
     list_session_events = bound(events.list_session_events)
+    load_times = bound(events.load_times)
     mark_event_filtered = bound(events.mark_event_filtered)
     mark_tool_call_failed = bound(events.mark_tool_call_failed)
     replace_stop_message = bound(events.replace_stop_message)
@@ -77,6 +79,23 @@ class Journal(BoundFunctions):
     list_injected_items = bound(injections.list_injected_items)
     list_session_injections = bound(injections.list_session_injections)
     record_injected_items = bound(injections.record_injected_items)
+
+    # uses of what was injected
+    count_reading = bound(uses.count_reading)
+    count_use_totals = bound(uses.count_use_totals)
+    count_uses = bound(uses.count_uses)
+    list_judgeable_sessions = bound(uses.list_judgeable_sessions)
+    list_known_paths = bound(uses.list_known_paths)
+    list_moments = bound(uses.list_moments)
+    list_session_uses = bound(uses.list_session_uses)
+    list_start_moments = bound(uses.list_start_moments)
+    list_trigger_totals = bound(uses.list_trigger_totals)
+    list_use_totals = bound(uses.list_use_totals)
+    list_uses_by_trigger = bound(uses.list_uses_by_trigger)
+    load_session_items = bound(uses.load_session_items)
+    load_shown_items = bound(uses.load_shown_items)
+    record_reading = bound(uses.record_reading)
+    replace_uses = bound(uses.replace_uses)
 
     # job details
     count_jobs_by_state = bound(job_details.count_jobs_by_state)
@@ -205,12 +224,9 @@ class Journal(BoundFunctions):
 
     # session stories
     count_turn_events = bound(stories.count_turn_events)
-    find_last_touched = bound(stories.find_last_touched)
-    find_last_work = bound(stories.find_last_work)
     find_turns_running = bound(stories.find_turns_running)
     get_story_header = bound(stories.get_story_header)
     list_raw_events = bound(stories.list_raw_events)
-    list_recalls = bound(stories.list_recalls)
     list_story_outline = bound(stories.list_story_outline)
     list_story_turns = bound(stories.list_story_turns)
     load_named_items = bound(stories.load_named_items)

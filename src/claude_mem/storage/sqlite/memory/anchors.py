@@ -9,7 +9,7 @@ from types import MappingProxyType
 from claude_mem.domain import anchors
 from claude_mem.domain.anchors import Anchor, Freshness, Outcome
 from claude_mem.domain.memory_items import UNKNOWN_STATE, MemoryItem, MemoryState
-from claude_mem.storage.records import Look, Replaced, StoredAnchor, StoredOutcome, apply_looks
+from claude_mem.storage.records import NOT_LOOKED_FOR, Look, Replaced, StoredAnchor, StoredOutcome, apply_looks
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
 from claude_mem.storage.sqlite.memory.observations import INJECTABLE, decode_item, encode_json, load_observations
 
@@ -40,6 +40,10 @@ def replace_anchors(
             "insert into anchors (observation_id, path, kind, lines, blob_id) values (?, ?, ?, ?, ?)",
             (observation_id, path, kind, lines, blob_ids.get(path, "")),
         )
+    conn.executemany(
+        "update anchors set phrases = ?1 where observation_id = ?2 and path = ?3 and phrases != ?1",
+        [(anchors.pack_phrases(item.phrases), observation_id, item.path) for item in new_anchors],
+    )
     if any(item.kind == "edit" for item in new_anchors):
         conn.execute(
             "insert into outcomes (observation_id, outcome, judged_at) values (?, ?, ?) on conflict do nothing",
@@ -50,13 +54,14 @@ def replace_anchors(
 
 
 def list_unanchored(conn: Connection, turn_id: int) -> list[MemoryItem]:
-    """Return the observations of a turn that have no anchors, with the outcome of the turn."""
+    """Return the observations of a turn that have no anchors, or some without phrases, with the outcome of the turn."""
     rows = fetch_all(
         conn,
         """
         select o.*, coalesce(s.outcome, '') as outcome
           from observations o left join session_summaries s on s.turn_id = o.turn_id
-         where o.turn_id = ? and not o.forgotten and not exists (select 1 from anchors where observation_id = o.id)
+         where o.turn_id = ? and not o.forgotten and not exists (
+               select 1 from anchors where observation_id = o.id and (kind != 'edit' or phrases != x''))
         """,
         (turn_id,),
     )
@@ -120,12 +125,12 @@ def record_looks(conn: Connection, root: str, looks: Iterable[Look], *, commit: 
     for look in (look for look in looks if look.stamp is not None):
         conn.execute(
             """
-            insert into sightings (anchor_id, root, stamp, present, moved_to, commit_id)
-            select id, ?, ?, ?, ?, ? from anchors where id = ?
+            insert into sightings (anchor_id, root, stamp, present, moved_to, commit_id, phrases)
+            select id, ?, ?, ?, ?, ?, ? from anchors where id = ?
             on conflict do update set stamp = excluded.stamp, present = excluded.present,
-                moved_to = excluded.moved_to, commit_id = excluded.commit_id
+                moved_to = excluded.moved_to, commit_id = excluded.commit_id, phrases = excluded.phrases
             """,
-            (root, look.stamp, look.present, look.moved_to, commit, look.anchor_id),
+            (root, look.stamp, look.present, look.moved_to, commit, look.phrases, look.anchor_id),
         )
 
 
@@ -164,7 +169,7 @@ def list_anchors(conn: Connection, observation_ids: Sequence[int], root: str) ->
         conn,
         """
         select a.id, a.observation_id, a.path, a.kind, a.lines, s.stamp, s.present, s.moved_to, a.committed,
-               a.landed
+               a.landed, a.phrases, s.phrases as phrases_present
           from anchors a left join sightings s on s.anchor_id = a.id and s.root = ?
          where a.observation_id in (select value from json_each(?)) order by a.observation_id, a.id
         """,
@@ -174,6 +179,8 @@ def list_anchors(conn: Connection, observation_ids: Sequence[int], root: str) ->
         StoredAnchor(
             row["id"], row["observation_id"], row["path"], row["kind"], anchors.unpack_lines(bytes(row["lines"])),
             row["stamp"], row["present"] or 0, row["moved_to"] or "", row["committed"], row["landed"],
+            anchors.unpack_phrases(bytes(row["phrases"])),
+            NOT_LOOKED_FOR if row["phrases_present"] is None else row["phrases_present"],
         )
         for row in rows
     ]  # fmt: skip
@@ -409,7 +416,7 @@ def anchors_size(conn: Connection) -> tuple[int, int]:
     """Return the bytes of all anchors and the number of observations that have any."""
     row = fetch_one(
         conn,
-        "select coalesce(sum(length(path) + length(lines) + length(blob_id) + 16), 0) as bytes,"
+        "select coalesce(sum(length(path) + length(lines) + length(phrases) + length(blob_id) + 16), 0) as bytes,"
         " count(distinct observation_id) as observations from anchors",
     )
     return (int(row["bytes"]), int(row["observations"])) if row else (0, 0)

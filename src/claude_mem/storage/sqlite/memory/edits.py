@@ -9,7 +9,7 @@ stored.
 from __future__ import annotations
 
 import re
-from typing import Any, TypedDict, cast
+from typing import TypedDict, cast
 
 import msgspec
 
@@ -20,6 +20,7 @@ from claude_mem.domain.memory_items import (
     HistoryEntry,
     IndexEntries,
     MemoryItem,
+    ObservationEdit,
     ObservationEvent,
     ObservationOrigin,
     UndoneChange,
@@ -39,7 +40,7 @@ from claude_mem.storage.sqlite.engine import (
     fetch_value,
 )
 from claude_mem.storage.sqlite.journal import arrival_order, jobs
-from claude_mem.storage.sqlite.memory import observations
+from claude_mem.storage.sqlite.memory import observations, validity
 from claude_mem.storage.sqlite.memory.observations import (
     JSON_LIST_COLUMNS,
     PENDING_APPROVAL,
@@ -81,7 +82,7 @@ _WORD = re.compile(r"\w{3,}")
 def edit_observation(
     conn: Connection,
     row_id: int,
-    fields: dict[str, Any],
+    fields: ObservationEdit,
     *,
     now: int,
     by: str = PERSON,
@@ -247,6 +248,8 @@ def _soft_delete(conn: Connection, row: Row, *, into: int | None, now: int, by: 
     recreate it."""
     _add_history(conn, row["id"], "forgotten", {"into": into} if into else {}, now=now, by=by)
     content = {name: row[name] for name in (*_EMPTY_CONTENT, "hash")}
+    if confirmation := validity.get_confirmation(conn, row["id"]):
+        content["confirmation"] = confirmation
     conn.execute("insert into deleted_observations values (?, ?, ?, ?)", (row["id"], encode_json(content), into, now))
     _clear_content(conn, row["id"], now=now)
     failpoint("forget.put_away")
@@ -400,7 +403,11 @@ def _is_merged_into(conn: Connection, row_id: int, *, into: int) -> bool:
 def _restore_content(conn: Connection, row_id: int, *, now: int) -> None:
     saved_row = fetch_one(conn, "select content from deleted_observations where observation_id = ?", (row_id,))
     assert saved_row is not None  # history entries lose their content together with this row
-    _update_columns(conn, row_id, {**msgspec.json.decode(saved_row["content"]), "forgotten": 0, "updated_at": now})
+    content = msgspec.json.decode(saved_row["content"])
+    confirmation = content.pop("confirmation", None)
+    _update_columns(conn, row_id, {**content, "forgotten": 0, "updated_at": now})
+    if confirmation:
+        validity.restore_confirmation(conn, row_id, confirmation)
     conn.execute("delete from deleted_observations where observation_id = ?", (row_id,))
     if turn_id := fetch_value(conn, "select turn_id from observations where id = ?", (row_id,)):
         jobs.enqueue_job(conn, ANCHOR_JOB, str(turn_id), now=now)

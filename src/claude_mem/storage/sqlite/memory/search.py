@@ -548,9 +548,8 @@ def list_turn_documents(
 def list_touched_files(conn: Connection, search_filter: SearchFilter, *, most_turns: int) -> list[FileTouch]:
     """Return which of the newest turns touched which files, oldest first, to predict where work will continue."""
     where, values = _filter_sql(search_filter)
-    return fetch_records(
+    rows = fetch_tuples(
         conn,
-        FileTouch,
         f"""
         select d.turn_id, d.session_id, f.kind, f.value, f.times
           from (select * from documents d where d.kind = 'turn' {where} order by d.created_at desc limit :turns) d
@@ -559,6 +558,22 @@ def list_touched_files(conn: Connection, search_filter: SearchFilter, *, most_tu
         """,
         {**values, "turns": most_turns},
     )
+    return list(map(FileTouch._make, rows))
+
+
+def find_last_touch(conn: Connection, project_id: int, path: str, *, exclude_content_session_id: str, host: str) -> int:
+    """Return when another session of a project last edited or read a file; 0 if none did."""
+    at = fetch_value(
+        conn,
+        """
+        select max(d.created_at) from signals f join documents d on d.id = f.document_id
+          left join sdk_sessions s on s.id = d.session_id
+         where f.kind in ('edited', 'read') and f.value = ? and d.kind = 'turn' and d.project_id = ?
+           and not (s.content_session_id is ? and s.host is ?)
+        """,
+        (path, project_id, exclude_content_session_id, host),
+    )
+    return int(at or 0)
 
 
 def load_hits(conn: Connection, document_ids: Sequence[int]) -> dict[int, MemoryItem]:
@@ -602,13 +617,16 @@ def list_passages_without_vector(conn: Connection, model: str, *, limit: int) ->
         """
         select d.id, x.id - d.id * 1000 as part, d.kind, d.project_id, d.session_id, d.turn_id, d.created_at, x.title,
                x.body
-          from documents d join passages x on x.document_id = d.id
-         where not exists (select 1 from vectors v
-                            where v.document_id = d.id and v.model = ?1 and v.part = x.id - d.id * 1000)
-           and (d.kind in ('observation', 'turn') or d.kind = 'prompt'
-                and not exists (select 1 from documents t where t.turn_id = d.turn_id and t.kind = 'turn')
-                and exists (select 1 from turns t where t.id = d.turn_id and t.closed_at is not null))
-         order by d.id desc limit ?2
+          from (select x.id, d.id as document_id
+                  from documents d join passages x on x.document_id = d.id
+                 where not exists (select 1 from vectors v
+                                    where v.document_id = d.id and v.model = ?1 and v.part = x.id - d.id * 1000)
+                   and (d.kind in ('observation', 'turn') or d.kind = 'prompt'
+                        and not exists (select 1 from documents t where t.turn_id = d.turn_id and t.kind = 'turn')
+                        and exists (select 1 from turns t where t.id = d.turn_id and t.closed_at is not null))
+                 order by d.created_at desc, x.id limit ?2) w
+          join documents d on d.id = w.document_id join passages x on x.id = w.id
+         order by d.created_at desc, x.id
         """,
         (model, limit),
     )
@@ -625,6 +643,17 @@ def get_passage_text(conn: Connection, document_id: int, part: int) -> tuple[str
 def store_vector(conn: Connection, document_id: int, part: int, *, model: str, hash_: str, vector: bytes) -> None:
     """Store the vector of a passage, with the hash of the text it was computed from."""
     conn.execute("insert or replace into vectors values (?, ?, ?, ?, ?)", (document_id, model, part, hash_, vector))
+
+
+def list_outdated_vectors(conn: Connection, family: str, *, current: str, limit: int) -> list[tuple[int, str, int]]:
+    """Return the keys of vectors of other versions of a model; the names of its versions begin with `family`."""
+    query = "select document_id, model, part from vectors where model glob ? || '*' and model != ? limit ?"
+    return fetch_tuples(conn, query, (family, current, limit))
+
+
+def delete_vectors(conn: Connection, keys: Sequence[tuple[int, str, int]]) -> None:
+    """Delete these vectors."""
+    conn.executemany("delete from vectors where (document_id, model, part) = (?, ?, ?)", keys)
 
 
 def take_deleted_vectors(conn: Connection) -> list[int]:

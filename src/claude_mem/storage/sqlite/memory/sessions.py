@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
 from claude_mem.domain.errors import NotFound
 from claude_mem.domain.records import Session, Status
 from claude_mem.domain.session_reports import SessionDetails
+from claude_mem.privacy.secrets import redact
 from claude_mem.storage.records import MemorySession
 from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_one, fetch_record, fetch_records
+from claude_mem.storage.sqlite.memory.observations import encode_json
 
+MAX_BRANCHES, MAX_BRANCH_CHARS = 20, 200  # of a session
 _COLUMNS = (
     "id, host, content_session_id, project_id, status, prompt_counter, cwd, transcript_path, transcript_offset,"
     " host_pid, newest_injected_id as informed_upto, last_event_at"
@@ -275,3 +282,44 @@ def get_last_activity(conn: Connection, project_id: int) -> int:
     """Return the time of the last event in any session of a project; 0 if it has none."""
     row = fetch_one(conn, "select max(last_event_at) as at from sdk_sessions where project_id = ?", (project_id,))
     return int(row["at"] or 0) if row else 0
+
+
+# --- branches --------------------------------------------------------------------------------------------------------
+
+
+def record_session_branches(conn: Connection, session_id: int, branches: Iterable[str]) -> None:
+    """Store that a session worked on these branches, in addition to those that are known. A name that contains a secret
+    is left out."""
+    row = fetch_one(conn, "select branches from sdk_sessions where id = ?", (session_id,))
+    known_branches = msgspec.json.decode(row["branches"], type=list[str]) if row else []
+    unknown = [
+        branch for branch in dict.fromkeys(branches) if branch not in known_branches and len(branch) <= MAX_BRANCH_CHARS
+    ]
+    if row and (new := [branch for branch in unknown if redact(branch) == branch]):
+        stored = encode_json([*known_branches, *new][-MAX_BRANCHES:])
+        conn.execute("update sdk_sessions set branches = ? where id = ?", (stored, session_id))
+
+
+def record_branch_of_recent_work(conn: Connection, project_id: int, root: str, branch: str, *, since: int) -> None:
+    """Store the branch of a work tree for the sessions that were started in it and have worked since a time."""
+    rows = fetch_all(
+        conn,
+        """
+        select id from sdk_sessions
+         where project_id = :project and last_event_at > :since and not forgotten
+           and (cwd = :root or substr(cwd, 1, length(:root) + 1) = :root || '/')
+        """,
+        {"project": project_id, "root": root, "since": since},
+    )
+    for row in rows:
+        record_session_branches(conn, row["id"], [branch])
+
+
+def list_session_branches(conn: Connection, session_ids: Sequence[int]) -> dict[int, list[str]]:
+    """Return the branches on which these sessions worked, by session; sessions without any are left out."""
+    rows = fetch_all(
+        conn,
+        "select id, branches from sdk_sessions where branches != '[]' and id in (select value from json_each(?))",
+        (encode_json(list(session_ids)),),
+    )
+    return {row["id"]: msgspec.json.decode(row["branches"], type=list[str]) for row in rows}

@@ -8,7 +8,7 @@ from claude_mem.storage.sqlite.memory import anchors, browse, edits, observation
 
 
 class SqliteMemory(BoundFunctions):
-    """`storage.base.MemoryStore` in SQLite."""
+    """`storage.memory.MemoryStore` in SQLite."""
 
     # projects
     describe_project_here = bound(projects.describe_project_here)
@@ -120,6 +120,9 @@ class SqliteMemory(BoundFunctions):
     load_explained = bound(anchors.load_explained)
     load_states = bound(anchors.load_states)
     record_committed_lines = bound(anchors.record_committed_lines)
+    list_session_branches = bound(sessions.list_session_branches)
+    record_branch_of_recent_work = bound(sessions.record_branch_of_recent_work)
+    record_session_branches = bound(sessions.record_session_branches)
     record_head = bound(anchors.record_head)
     record_looks = bound(anchors.record_looks)
     record_outcome = bound(anchors.record_outcome)
@@ -146,16 +149,14 @@ class SqliteMemory(BoundFunctions):
 
 
 class SqliteSearch(BoundFunctions):
-    """`storage.base.SearchIndex` in SQLite."""
+    """`storage.memory.SearchIndex` in SQLite."""
 
-    # corrections and history
     count_index_entries = bound(edits.count_index_entries)
-
-    # search
     complete_last_word = bound(search.complete_last_word)
     count_documents_in_scope = bound(search.count_documents_in_scope)
     count_index = bound(search.count_index)
     delete_document = bound(search.delete_document)
+    delete_vectors = bound(search.delete_vectors)
     find_by_signal = bound(search.find_by_signal)
     find_commits_by_prefix = bound(search.find_commits_by_prefix)
     find_paths_by_suffix = bound(search.find_paths_by_suffix)
@@ -167,7 +168,9 @@ class SqliteSearch(BoundFunctions):
     list_index_queue = bound(search.list_index_queue)
     list_neighbour_saves = bound(search.list_neighbour_saves)
     list_neighbour_turns = bound(search.list_neighbour_turns)
+    list_outdated_vectors = bound(search.list_outdated_vectors)
     list_passages_without_vector = bound(search.list_passages_without_vector)
+    find_last_touch = bound(search.find_last_touch)
     list_touched_files = bound(search.list_touched_files)
     list_turn_documents = bound(search.list_turn_documents)
     list_turn_trust_levels = bound(search.list_turn_trust_levels)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -19,6 +19,7 @@ from claude_mem.domain.session_reports import (
     StoryTurnRow,
     TurnUsage,
 )
+from claude_mem.domain.uses import memory_name
 from claude_mem.privacy import trust
 from claude_mem.storage.journal_records import MAX_STORY_EVENTS, NamedItem, StoryHeader, TurnSummary
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_records, fetch_value
@@ -189,35 +190,7 @@ def count_turn_events(conn: Connection, turn_id: int) -> int:
     return int(fetch_value(conn, "select count(*) from events where turn_id = ?", (turn_id,)))
 
 
-# --- later use of a memory -------------------------------------------------------------------------------------------
-
-
-def find_last_touched(conn: Connection, session_id: int, paths: Sequence[str], *, after: int) -> dict[str, int]:
-    """Return when each of these files was last read or edited, as the start of the turn that did so.
-
-    Only turns that had not ended by `after` are considered.
-    """
-    path_rows = fetch_all(
-        conn,
-        """
-        select f.value as path, max(t.opened_at) as at
-          from documents d cross join signals f on f.document_id = d.id join turns t on t.id = d.turn_id
-         where d.session_id = ? and d.kind = 'turn' and d.created_at >= ?
-           and f.kind in ('edited', 'read') and +f.value in (select value from json_each(?))
-         group by f.value
-        """,
-        (session_id, after, encode_json(paths)),
-    )
-    return {row["path"]: row["at"] for row in path_rows}
-
-
-def find_last_work(conn: Connection, session_id: int) -> int:
-    """Return when the last turn began that used any tools."""
-    query = """
-        select max(t.opened_at) from documents d join turns t on t.id = d.turn_id
-         where d.session_id = ? and d.kind = 'turn' and exists (select 1 from signals f where f.document_id = d.id)
-        """
-    return int(fetch_value(conn, query, (session_id,)) or 0)
+# --- later turns -------------------------------------------------------------------------------------------------------
 
 
 def find_turns_running(conn: Connection, session_id: int, commands: Sequence[str], *, after: int) -> set[int]:
@@ -234,26 +207,16 @@ def find_turns_running(conn: Connection, session_id: int, commands: Sequence[str
     return {row["turn_id"] for row in turn_rows}
 
 
-def list_recalls(conn: Connection, session_id: int, *, after: int) -> Iterator[tuple[int, Body | None]]:
-    """Return when and how the session fetched memory since `after`, along a partial index of just these events."""
-    event_rows = conn.execute(
-        """
-        select at, body from events
-         where session_id = ? and at >= ?
-           and kind = 'tool' and (instr(body, 'get_observations') or instr(body, 'claude-mem show'))
-        """,
-        (session_id, after),
-    )
-    return ((row["at"], _decode_body(row["body"])) for row in event_rows)
-
-
 # --- items of injections ---------------------------------------------------------------------------------------------
 
 
 def load_named_items(conn: Connection, names: Iterable[str]) -> dict[str, NamedItem]:
     """Return observations (`o12`) and summaries (`s5`) as they are now: title, files, and whether they still exist."""
-    unique_names = set(names)
-    ids_json = {kind: encode_json([int(name[1:]) for name in unique_names if name[0] == kind]) for kind in "os"}
+    unique_names = {memory_name(name) for name in names}
+    ids_json = {
+        kind: encode_json([int(name[1:]) for name in unique_names if name[:1] == kind and name[1:].isdigit()])
+        for kind in "os"
+    }
     item_rows = fetch_all(
         conn,
         """

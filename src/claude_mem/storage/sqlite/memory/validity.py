@@ -13,6 +13,7 @@ from claude_mem.domain.errors import OperationFailed
 from claude_mem.domain.memory_items import UNKNOWN_STATE, MemoryItem, MemoryState, Successor, ValidityChange
 from claude_mem.storage.sqlite.engine import (
     Connection,
+    Row,
     fetch_all,
     fetch_one,
     fetch_record,
@@ -203,6 +204,38 @@ def withdraw_confirmation(conn: Connection, row_id: int, *, now: int) -> MemoryI
         {"id": row_id, "successor": confirmation["superseded_by"]},
     )
     return _after_decision(conn, row_id, now=now)
+
+
+def get_confirmation(conn: Connection, row_id: int) -> Row | None:
+    """Return a person's word on an observation, to be restored with it."""
+    return fetch_one(
+        conn, "select at, fingerprint, superseded_by from confirmations where observation_id = ?", (row_id,)
+    )
+
+
+def restore_confirmation(conn: Connection, row_id: int, confirmation: Row) -> None:
+    """Store a person's word on an observation again. It counts for the code that the person saw."""
+    conn.execute(
+        "insert or ignore into confirmations values (:id, :at, :fingerprint, :superseded_by)",
+        {**confirmation, "id": row_id},
+    )
+
+
+def list_kept(conn: Connection, observation_ids: Sequence[int]) -> dict[int, int]:
+    """Return when a person confirmed these observations, of those whose code has not changed since."""
+    rows = fetch_all(
+        conn,
+        """
+        select c.observation_id as id, c.at, coalesce(p.root, '') as root
+          from confirmations c join observations o on o.id = c.observation_id join projects p on p.id = o.project_id
+         where c.observation_id in (select value from json_each(?))
+        """,
+        (encode_json(list(observation_ids)),),
+    )
+    states: dict[int, MemoryState] = {}
+    for root in {row["root"] for row in rows}:
+        states |= anchors.load_states(conn, [row["id"] for row in rows if row["root"] == root], root)
+    return {row["id"]: row["at"] for row in rows if states.get(row["id"], UNKNOWN_STATE).is_confirmed}
 
 
 def _after_decision(conn: Connection, row_id: int, *, now: int) -> MemoryItem:

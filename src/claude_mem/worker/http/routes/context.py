@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import cast
 
 import msgspec
 from starlette.background import BackgroundTask
@@ -123,7 +124,7 @@ async def inject_at_start(service: Service, request: Request) -> Response:
         )
         background = BackgroundTask(_record_quietly, record)
     failpoint("inject.composed")
-    answer = answers.compose_answer(event.host, "SessionStart", start.text, notice=f"{greeting} {notice}".strip())
+    answer = answers.compose_answer(event.host, "SessionStart", start.said, notice=f"{greeting} {notice}".strip())
     return Response(answer, media_type="application/json", background=background)
 
 
@@ -138,7 +139,7 @@ async def inject_at_trigger(service: Service, request: Request) -> Response:
         else None
     )
     is_for_user = trigger.kind == "permission"  # who decides; the model is not told
-    context, notice = ("", injection.text) if is_for_user else (injection.text, "")
+    context, notice = ("", injection.text) if is_for_user else (injection.said, "")
     answer = answers.compose_answer(trigger.host, trigger.event, context, notice=notice)
     return Response(answer, media_type="application/json", background=background)
 
@@ -173,8 +174,8 @@ async def preview_prompt_injection(service: Service, request: PromptQuery) -> Pr
 
 async def search(service: Service, request: SearchQuery) -> Page[MemoryItem] | Response:
     """`query`, `limit` (1–100), `offset`, `project`, `kind`, `obs_type`, `concepts`, `validity`, `files`, `dateStart`,
-    `dateEnd`, `host`, `session`, `orderBy`, `format`, `explain`, `typing` (the last word may be incomplete)
-    → `{items, hasMore, offset, limit}`, best first."""
+    `dateEnd`, `host`, `session`, `orderBy`, `format`, `explain`, `typing` (the last word may be incomplete), `group`
+    (`file` or `session`: one item for each, with its best records) → `{items, hasMore, offset, limit}`, best first."""
     await service.indexer.catch_up()
     text = request.query
     question = rank.SearchQuery(
@@ -184,6 +185,13 @@ async def search(service: Service, request: SearchQuery) -> Page[MemoryItem] | R
         offset=request.offset,
         order=request.order or "relevance",
     )
+    if request.group:
+        groups = await rank.find_groups(service.db, service.indexer, question, request.group)
+        if request.format == "text":
+            return PlainTextResponse(rank.format_groups(groups[: request.limit]))
+        group_items = [group.as_item(request.group, explain=request.explain) for group in groups]
+        # An answer has one type in the OpenAPI document: that of a search that is not grouped.
+        return page(cast(list[MemoryItem], group_items), offset=request.offset, limit=request.limit)
     hits = await rank.find_marked_hits(service.db, service.indexer, question)
     if request.format == "text":
         return PlainTextResponse(rank.format_hits(hits[: request.limit]))

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Any
+from dataclasses import asdict
+from typing import Any, cast
 
 from msgspec import UNSET, structs
 
 from claude_mem.curate.saving import classify_trust, sanitize_user_lines, sanitize_user_text
 from claude_mem.domain import ids, rules
 from claude_mem.domain.errors import InvalidRequest, OperationFailed
-from claude_mem.domain.memory_items import HistoryEntry, MemoryItem
+from claude_mem.domain.memory_items import HistoryEntry, MemoryItem, MemoryUses, ObservationEdit
 from claude_mem.domain.records import ObservationType
 from claude_mem.domain.text import first_sentence, iter_strings, map_strings
-from claude_mem.inject import brief
+from claude_mem.domain.uses import UseCounts
+from claude_mem.inject import brief, select
 from claude_mem.privacy import trust
 from claude_mem.privacy.trust import USER
 from claude_mem.recall import line_history, rank
@@ -139,7 +141,7 @@ async def show_prompt(service: Service, request: ById) -> MemoryItem:
 
 def _get_with_state(tx: Transaction, kind: str, row_id: int) -> MemoryItem:
     row = tx.memory.get_memory(kind, row_id)
-    return tx.memory.add_states([row])[0] if kind == "observation" else row
+    return _with_uses(tx, tx.memory.add_states([row]))[0] if kind == "observation" else row
 
 
 async def show_session(service: Service, request: ById) -> SessionContent:
@@ -165,7 +167,26 @@ async def get_observations(service: Service, request: Ids) -> Items[MemoryItem]:
 
 
 def _load_with_states(tx: Transaction, observation_ids: list[int]) -> list[MemoryItem]:
-    return tx.memory.add_states(tx.memory.load_observations(observation_ids))
+    return _with_uses(tx, tx.memory.add_states(tx.memory.load_observations(observation_ids)))
+
+
+def _with_uses(tx: Transaction, rows: list[MemoryItem]) -> list[MemoryItem]:
+    """Return observations with how often each was shown and used, and whether it has left the start context."""
+    names = {row["id"]: f"o{row['id']}" for row in rows}
+    all_counts = tx.journal.count_uses(names.values())
+    triggers = tx.journal.list_uses_by_trigger(names.values())
+
+    def uses_of(row: MemoryItem) -> MemoryUses:
+        counts = all_counts.get(names[row["id"]], UseCounts())
+        return {
+            "shown": counts.shown,
+            "used": counts.used,
+            "contradicted": counts.contradicted,
+            "left": select.has_left(row, counts),
+            "triggers": [asdict(each) for each in triggers.get(names[row["id"]], ())],
+        }
+
+    return [{**row, "uses": uses_of(row)} for row in rows]
 
 
 async def explain_line(service: Service, request: LineQuery) -> LineHistory:
@@ -228,7 +249,7 @@ async def change(service: Service, request: ChangeObservation, caller: Caller) -
     return await _publish_change(service, await service.db.write(_edit, request.id, fields, caller.by))
 
 
-def _edit(tx: Transaction, observation_id: int, fields: dict[str, Any], by: str) -> MemoryItem:
+def _edit(tx: Transaction, observation_id: int, fields: ObservationEdit, by: str) -> MemoryItem:
     """Apply an edit. An agent's edit is classified like a memory it saves.
 
     The agent's working directory is unknown here, so external text read in any project counts.
@@ -241,13 +262,13 @@ def _edit(tx: Transaction, observation_id: int, fields: dict[str, Any], by: str)
     return tx.memory.edit_observation(observation_id, fields, now=now, by=by, trust=trust, why=why)
 
 
-def _clean_edit(request: ChangeObservation, *, types: Collection[str]) -> dict[str, Any]:
+def _clean_edit(request: ChangeObservation, *, types: Collection[str]) -> ObservationEdit:
     """Return the fields to change, without secrets and private parts."""
     values = {name: item for name, item in structs.asdict(request).items() if name != "id" and item is not UNSET}
     if "type" in values and values["type"] not in types:
         raise InvalidRequest(f"there is no type {values['type']!r}", hint="use one of " + ", ".join(types))
     lines = {name: sanitize_user_lines(item) if isinstance(item, list) else item for name, item in values.items()}
-    fields: dict[str, Any] = map_strings(lines, sanitize_user_text)
+    fields = cast(ObservationEdit, map_strings(lines, sanitize_user_text))
     if "title" in fields and not fields["title"].strip():
         raise InvalidRequest("the title is empty", hint="sessions are shown the title, so it needs one")
     return fields

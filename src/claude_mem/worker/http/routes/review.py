@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+from pathlib import Path
+
+import msgspec
+
+from claude_mem.agents import claude
+from claude_mem.curate import instruction_files
+from claude_mem.curate.instruction_files import Report
 from claude_mem.domain import ids
 from claude_mem.domain.errors import InvalidRequest
 from claude_mem.domain.memory_items import MemoryItem
@@ -15,8 +24,11 @@ from claude_mem.worker.http.schemas.review import (
     KEEP,
     LIST_CHANGED,
     LOOK_AGAIN,
+    REVIEW_INSTRUCTIONS,
     WITHDRAW_KEEP,
+    InstructionReview,
     LookedAgain,
+    OutdatedStatement,
     ReviewedProject,
     ReviewPage,
     ReviewQuery,
@@ -47,6 +59,30 @@ async def look_again(service: Service, request: ReviewedProject) -> LookedAgain:
         project = await service.db.read(lambda tx, project_id: tx.memory.get_project(project_id), project_id)
         changed += await freshness.refresh_project(service.db, project_id, project.root or "")
     return LookedAgain(changed)
+
+
+async def review_instructions(service: Service, request: ReviewedProject) -> InstructionReview:
+    """Lines of a project's instruction files (CLAUDE.md, AGENTS.md …) that name what a commit has removed since:
+    `project`, `project_id` or `cwd` → `{files, statements, items}`. The files are only read."""
+    project_ids = await _find_projects(service, request)
+    if project_ids is None:
+        raise InvalidRequest("`project`, `project_id` or `cwd` is missing", hint="check one project at a time")
+    reports = [await _check_instructions(service, project_id) for project_id in project_ids]
+    rows = [instruction_files.as_row(finding) for report in reports for finding in report.findings]
+    return InstructionReview(
+        files=[file.name for report in reports for file in report.files],
+        statements=sum(report.statements for report in reports),
+        items=msgspec.convert(rows, list[OutdatedStatement]),
+    )
+
+
+async def _check_instructions(service: Service, project_id: int) -> Report:
+    root = (await service.db.read(lambda tx: tx.memory.get_project(project_id))).root or ""
+    folder = await project_folders.identify_project_in_thread(root, excluded=service.config.excluded_projects)
+    if not root or not folder.enabled:
+        return Report()
+    agent_folder = claude.config_dir(os.environ)
+    return await asyncio.to_thread(instruction_files.check, Path(root), agent_folder=agent_folder)
 
 
 async def _find_projects(service: Service, request: ReviewedProject) -> list[int] | None:
@@ -90,6 +126,7 @@ async def _publish(service: Service, row: MemoryItem, verdict: str) -> MemoryIte
 ROUTES: tuple[AnyRoute, ...] = (
     Route(LIST_CHANGED, list_changed),
     Route(LOOK_AGAIN, look_again),
+    Route(REVIEW_INSTRUCTIONS, review_instructions),
     Route(KEEP, keep),
     Route(WITHDRAW_KEEP, withdraw_keep),
 )

@@ -64,14 +64,14 @@ MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript
 PATHS = (
     "/", "/search", "/sessions", "/session/{id}", "/observation/{id}", "/projects", "/project/{id}", "/context",
     "/cost", "/health", "/logs", "/settings", "/quarantine",
-    "/changes",
+    "/changes", "/worth",
 )  # fmt: skip
 # What a browser loads before it can send its credential; it contains no data.
 PUBLIC = (*PATHS, OPEN, OPEN_AGAIN, "/static/{name:path}", "/healthz")
 
 
 async def show_page(_: Service, request: Request) -> Response:
-    """The viewer. Its views: recent memory, search, sessions, observations, projects, next context, cost, health."""
+    """The viewer. Its views: recent memory, search, sessions, observations, projects, context, worth, cost, health."""
     return _respond_with_file(request, "index.html")
 
 

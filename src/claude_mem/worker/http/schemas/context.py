@@ -75,7 +75,8 @@ class PromptContext(msgspec.Struct, frozen=True):
 
 
 class SearchQuery(msgspec.Struct, frozen=True):
-    """A search. `typing`: its last word may be incomplete; `explain`: say why each result was found."""
+    """A search. `typing`: its last word may be incomplete; `explain`: say why each result was found; `group`:
+    one item per file or session, with its best results as `items`."""
 
     query: Annotated[str, Wire(also=("q",), limit=20_000)] = ""
     limit: PageSize = 20
@@ -93,6 +94,7 @@ class SearchQuery(msgspec.Struct, frozen=True):
     session: str = ""
     order: Literal["", "relevance", "date_desc", "date_asc"] = msgspec.field(default="", name="orderBy")
     format: Format = ""
+    group: Literal["", "file", "session"] = ""
     explain: bool = False
     typing: bool = False
 

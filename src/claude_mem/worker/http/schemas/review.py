@@ -44,7 +44,40 @@ class LookedAgain(msgspec.Struct, frozen=True):
     changed: int
 
 
+class OutdatedName(msgspec.Struct, frozen=True):
+    """A name that a commit has removed since the line was written. `was`: where it was; `now`: what it is called now,
+    if that is known; `subject`: of the commit."""
+
+    kind: str
+    name: str
+    was: str
+    now: str
+    commit: str
+    subject: str
+
+
+class OutdatedStatement(msgspec.Struct, frozen=True):
+    """A line of an instruction file that no longer holds. `replacement` is what is proposed: null to delete it."""
+
+    file: str
+    line: int
+    text: str
+    problems: list[OutdatedName]
+    has_proposal: bool
+    replacement: str | None
+
+
+class InstructionReview(msgspec.Struct, frozen=True):
+    """Which instruction files were checked, how many of their statements name something that the repository has or had,
+    and the lines that no longer hold."""
+
+    files: list[str]
+    statements: int
+    items: list[OutdatedStatement]
+
+
 LIST_CHANGED = Endpoint("GET", "/api/review", ReviewQuery, ReviewPage)
 LOOK_AGAIN = Endpoint("POST", "/api/review", ReviewedProject, LookedAgain)
+REVIEW_INSTRUCTIONS = Endpoint("GET", "/api/review/instructions", ReviewedProject, InstructionReview)
 KEEP = Endpoint("POST", "/api/observation/{id}/keep", ById, MemoryItem)
 WITHDRAW_KEEP = Endpoint("DELETE", "/api/observation/{id}/keep", ById, MemoryItem)
