@@ -125,6 +125,8 @@ def noun_strength(word: str) -> float | None:
         return None
     if kind := _kind(last):
         return _STRENGTH[kind]
+    if any(part.isdigit() and len(part) > 2 for part in parts[:-1]):
+        return 0  # the number of an article: `PW-78238-TK`
     inner = [kind for part in parts[:-1] if (kind := _kind(part))]
     return _STRENGTH[inner[-1]] - _DISTANCE if inner else 0
 
@@ -195,6 +197,7 @@ _DEFAULT = re.compile(r"[\"'`\])\s]{0,6}(?:\|\||\?\?|:-)\s{0,4}[\"'`]{0,2}\Z")
 _STOP = re.compile(r"\x00|-----|[;&|]|\}\s|\)\s{0,4}[{;]|\n\s{0,64}\n\s{0,64}\n")
 _LIST = re.compile(r"[,(\[]")
 _NO_NAME = re.compile(r"\b[au]rn:[\w:.\-/]{0,128}\Z|\bENC[\[(][^\])\n]{0,128}\Z|\bchecksum/[\w.\-]{1,64}: \Z")
+_FOLDER = re.compile(r"(?:[A-Za-z]:|~|[\w.\-]{1,64})(?:\\{1,2}[\w.\- ]{1,64}){2,16}\\{1,2}\Z")  # a path of Windows
 _QUOTE_END = re.compile(r"[\"'`\u300c\u201c]\Z")
 _LINE_BEGIN = re.compile(r"(?:\A|\n)[ \t>*\-#]{0,16}(?:[^\W\d_]{1,12} ){0,3}\Z")
 _SETS = frozenset({"set", "-gx", "-x", "-ux", "export", "define", "setenv", "setx", "env", "put", "add", "declare"})
@@ -220,7 +223,7 @@ def _name_of(text: str, start: int) -> Name | None:
         head = _REDACTED_BEFORE.sub("", head)
     if " from " in head[-7:] and _CHANGED_FROM.search(head) and _CHANGED_TO.match(text, start):
         head = _CHANGED_FROM.sub(" is", head)
-    if _NO_NAME.search(head) or is_user(text, start):
+    if _NO_NAME.search(head) or _FOLDER.search(head) or is_user(text, start):
         return None
     if _PASSWORD_OPTION.search(head):
         line = text[max(0, start - _CHARS_AFTER) : start].rpartition("\n")[2]

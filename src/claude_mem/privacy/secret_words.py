@@ -30,9 +30,10 @@ _COMMON = frozenset(RULES_FILE["words"]["not_chosen"].split())
 _WORD = re.compile(r"[^\W\d_]{1,64}")
 _WORDS_OF_NAME = re.compile(r"[A-ZÀ-ÞА-Я]?[a-zß-ÿа-яё]{1,48}|[A-ZÀ-ÞА-Я]{1,48}")
 _ABOUT = re.compile(
-    r"(?i)pass(?:w|phrase|code|e?\b)|secret|token|credential|kennwort|contrase|парол|schema|schlüssel|clave|geheim|"
+    r"(?i)password|passwd|passwort|passphrase|passcode|pass(?![a-z0-9])|secret|token|credential|kennwort|contrase|парол|schema|schlüssel|clave|geheim|"
     r"(?<![a-z])(?:auth|login|key|pw|pwd)(?![a-z])"
 )
+_YAML_ITEM = re.compile(r"\n[ \t]{0,32}- \{[^{}\n]{0,160}\Z")
 _NEVER = re.compile(
     r"[$<{%\[|#@(*=./~\-]|\w{1,24}\(|[a-z][a-z0-9+.\-]{1,16}://|[A-Za-z]:\\|\*{3}|&[a-z#]|(?:os|env|process|config|settings|self|this|var|local|data|module|params?|req|request|form|user|args?|opts?|options)\.|[^\n]{0,60}(?:\.\.\.|\u2026|[{}()\[\]<>]|::|->|\?\.)"
 )
@@ -129,6 +130,8 @@ def _is_noun(text: str, noun: re.Match[str]) -> bool:
         return before[-1:].isupper() and before[-3:] in ("SSH", "_DB", "SQL")
     if word != "pass":
         return True
+    if noun[0].isupper() and not before[-1:].isalpha() and before[-1:] != "_" and text[noun.end() : noun.end() + 1] != "=":
+        return False  # the result of a test
     around = text[max(0, noun.start() - 120) : noun.end() + 120]
     return _PREFIX.search(before) is not None or (before[-1:] != "_" and _LOGIN.search(around) is not None)
 
@@ -180,20 +183,26 @@ _BEHIND = re.compile(
 )
 _CELL = re.compile(r"<t[dh](?: [^<>]{0,80})?>\s{0,8}(?P<value>[^<>]{0,200}?)\s{0,8}</t[dh]>")
 _ROW = re.compile(r"</tr>\s{0,16}(?:<tbody>\s{0,16})?<tr[^<>]{0,80}>")
-_MAX_ROWS = 200
+_MAX_ROWS, _MAX_HEADER = 200, 600
+_AFTER_HEADER = (",", ";", "\t", "|", " ", "\n", "\r", '"', "")
+_OF_LOGIN = re.compile(r"(?i)user|login|e?-?mail|host|account|name|benutzer|konto|usuario|identifiant|логин|device|client")
+_ALIGNED = re.compile(r" {2,40}|\t{1,4}")
 
 
 def _edits_at(text: str, noun: re.Match[str]) -> Iterator[Edit]:
     start, end = noun.span()
     found = _quoted(text, noun) or _bare(text, noun) or _in_prose(text, noun) or _behind(text, noun)
-    if found is not None and not _is_in_test(text, start, end):
+    if found is not None and not is_in_test(text, start, end):
         value = found["value"].rstrip(".,;:")
         yield found.start("value"), found.start("value") + len(value), "[redacted]"
     if text.startswith(("</th>", "</td>"), end):
         yield from _html_column(text, start)
+    elif text[end : end + 1] in _AFTER_HEADER:
+        yield from _column(text, start, end)
 
 
-def _is_in_test(text: str, start: int, end: int) -> bool:
+def is_in_test(text: str, start: int, end: int) -> bool:
+    """Return whether the neighbourhood of a place is a test, whose passwords are dummies."""
     return _IN_TEST.search(text, max(0, start - _AROUND), end + _AROUND) is not None
 
 
@@ -290,3 +299,43 @@ def _html_column(text: str, at: int) -> Iterator[Edit]:
         for number in columns:
             if number < len(cells) and is_chosen(cells[number]["value"]):
                 yield cells[number].start("value"), cells[number].end("value"), "[redacted]"
+
+
+def _column(text: str, at: int, noun_end: int) -> Iterator[Edit]:
+    """Yield edits for the cells under a header that is the noun alone, in a table that names users or hosts too."""
+    begin = text.rfind("\n", max(0, at - _MAX_HEADER), at) + 1
+    end = text.find("\n", noun_end, noun_end + _MAX_HEADER)
+    if end < 0 or (begin == 0 and at >= _MAX_HEADER):
+        return
+    header = text[begin:end]
+    for split in (",", ";", "\t", "|", _ALIGNED):
+        cells = list(_cells(header, split))
+        number = next((number for number, (start, _) in enumerate(cells) if begin + start == at), None)
+        if number is not None and len(cells) > 1 and begin + cells[number][1] == noun_end and _OF_LOGIN.search(header):
+            yield from _cells_under(text, end, split, len(cells), number)
+            return
+
+
+def _cells(line: str, split: str | re.Pattern[str]) -> Iterator[tuple[int, int]]:
+    """Yield the start and end of the cells of a row, without spaces and quotes."""
+    at = 0
+    for part in split.split(line) if isinstance(split, re.Pattern) else line.split(split):
+        start = line.index(part, at)
+        inner = part.strip(" \"'`*\r")
+        start_inner = start + (part.index(inner) if inner else 0)
+        yield start_inner, start_inner + len(inner)
+        at = start + len(part)
+
+
+def _cells_under(
+    text: str, end: int, split: str | re.Pattern[str], count: int, number: int
+) -> Iterator[Edit]:
+    for _ in range(_MAX_ROWS):
+        begin, end = end + 1, text.find("\n", end + 1, end + 4 * _MAX_HEADER)
+        end = end if end >= 0 else min(len(text), begin + 4 * _MAX_HEADER)
+        row = text[begin:end]
+        if not row or (cells := list(_cells(row, split))) and len(cells) != count:
+            return
+        start, stop = cells[number]
+        if is_chosen(row[start:stop]):
+            yield begin + start, begin + stop, "[redacted]"

@@ -208,7 +208,7 @@ def _replacements(name: str, match: re.Match[str]) -> Iterator[tuple[str, str]]:
     if match[0].startswith("[redacted", len(keep)):
         return
     if chosen := groups.get("chosen", ""):
-        is_harmless = not secret_words.is_chosen(chosen)
+        is_harmless = not secret_words.is_chosen(chosen) or secret_words.is_in_test(match.string, *match.span())
     elif password := groups.get("password", ""):
         is_harmless = secret_grades.grade(password) < secret_grades.PASSPHRASE
     elif value:
@@ -553,6 +553,7 @@ def _is_printed_secret(word: str) -> bool:
         is_random(word)
         or secret_grades.grade(word) >= 1.5
         or (is_hex_or_uuid(word) and "-" not in word and len(word) >= 16)
+        or (secret_words.is_chosen(word) and secret_words.is_structured(word))
     )
 
 
