@@ -223,6 +223,8 @@ def _name_of(text: str, start: int) -> Name | None:
         head = _REDACTED_BEFORE.sub("", head)
     if " from " in head[-7:] and _CHANGED_FROM.search(head) and _CHANGED_TO.match(text, start):
         head = _CHANGED_FROM.sub(" is", head)
+    if text.startswith("Ag", start) and "encryptedData" in text[max(0, start - 4_000) : start]:
+        return None  # a sealed secret
     if _NO_NAME.search(head) or _FOLDER.search(head) or is_user(text, start):
         return None
     if _PASSWORD_OPTION.search(head):

@@ -271,12 +271,18 @@ def _replace_assigned(match: re.Match[str]) -> str:
         return ""
     if (
         _is_test_result(match)
+        or _is_sealed(match.string, match.start(), value)
         or (match["bare"] and _is_expression(match))
         or _PUBLIC.search(match.string, *_range_before(match))
     ):
         return ""
     env = name.isupper() and between == "="
     return f"{name}{between}{match['quote'] or ''}[redacted]" if _is_secret(value, name, env=env) else ""
+
+
+def _is_sealed(text: str, at: int, value: str) -> bool:
+    """Return whether a value is the ciphertext of a sealed secret, which may be public."""
+    return len(value) > 80 and value.startswith("Ag") and "encryptedData" in text[max(0, at - 4_000) : at]
 
 
 _ANOTHER = re.compile(r"[A-Za-z_][\w.\-]{0,64}=(?!=)\S")  # another assignment: `TokenFilter : token=valid`

@@ -33,12 +33,12 @@ _ABOUT = re.compile(
     r"(?i)password|passwd|passwort|passphrase|passcode|pass(?![a-z0-9])|secret|token|credential|kennwort|contrase|парол|schema|schlüssel|clave|geheim|"
     r"(?<![a-z])(?:auth|login|key|pw|pwd)(?![a-z])"
 )
-_YAML_ITEM = re.compile(r"\n[ \t]{0,32}- \{[^{}\n]{0,160}\Z")
 _NEVER = re.compile(
     r"[$<{%\[|#@(*=./~\-]|\w{1,24}\(|[a-z][a-z0-9+.\-]{1,16}://|[A-Za-z]:\\|\*{3}|&[a-z#]|(?:os|env|process|config|settings|self|this|var|local|data|module|params?|req|request|form|user|args?|opts?|options)\.|[^\n]{0,60}(?:\.\.\.|\u2026|[{}()\[\]<>]|::|->|\?\.)"
 )
 _FILE = re.compile(r"(?:[\w.@\-]{1,64}[/\\]){2,16}|[\w.\-]{1,64}\.[a-z]{2,4}\Z(?<!\.[aeiou][a-z]{3})")
 _MIXED = re.compile(r"[^\W\d_][0-9]|[0-9][^\W\d_]")
+_IN_WORD = re.compile(r"[^\W\d_][0-9]{1,8}[^\W\d_]{2}")  # `gr8tWall`
 _INNER_CAPITAL = re.compile(r"[a-zß-ÿа-яё][A-ZÀ-ÞА-Я]")
 _SYMBOL = re.compile(r"[\w][!$%&*+?@#^~](?=\w)|[0-9][!?]")
 _JOINED = re.compile(r"\w[\-.](?=\w)")
@@ -56,7 +56,9 @@ def is_chosen(value: str) -> bool:
     if any(map(str.isspace, value)) or len(set(value)) < 4 or value.lower() in TRIVIAL_VALUES:
         return False
     words = [word.lower() for word in _WORDS_OF_NAME.findall(value)]
-    if not words or any(word in _COMMON for word in words[:1] + words[-1:]) or "".join(words) in _COMMON:
+    if not words or "".join(words) in _COMMON or all(word in _COMMON for word in words):
+        return False
+    if not _IN_WORD.search(value) and (words[0] in _COMMON or words[-1] in _COMMON):
         return False
     if is_placeholder(value) or is_not_secret(value) or is_hex_or_uuid(value) or _CONSTANT.match(value):
         return False
@@ -80,16 +82,16 @@ def is_structured(value: str) -> bool:
 
 # --- nouns -----------------------------------------------------------------------------------------------------------
 
-_ROOTS = ("pass", "pw", "kennwort", "contrase", "парол", "mdp", "shared", "senha", "wachtwoord", "parola", "psk")
+_ROOTS = ("pass", "pw", "kennwort", "contrase", "парол", "mdp", "shared", "senha", "wachtwoord", "parola", "psk", "hasło", "heslo", "salasana", "lösenord", "adgangskode", "şifre")
 _NOUN = re.compile(
     r"(?i)(?:passwor[dt]|passwd|passphrase|passcode|passwort|passe|pass|pwd|pw|kennwort|contrase[ñn]a|пароль|пароля|паролем|"
-    r"mdp|senha|wachtwoord|parola|psk|shared[_\-]?(?:secret|key))[0-9]{0,2}(?![^\W\d_])"
+    r"mdp|senha|wachtwoord|parola|psk|hasło|heslo|salasana|lösenord|adgangskode|şifre|(?:pre-?)?shared[_\-]?secret|preshared[_\-]?key)[0-9]{0,2}(?![^\W\d_])"
 )
 _SHORT = frozenset({"pass", "pw", "mdp", "psk"})
 _MOT = re.compile(r"(?i)mot[ _\-]?de[ _\-]?\Z")
 # `pass` and `pw` alone also mean other things: the neighbourhood must speak of a login.
 _LOGIN = re.compile(
-    r"(?i)user|usr|login|host|account|admin|mail|dsn|database|wi-?fi|wlan|benutzer|konto|usuario|identifiant|логин|\bname\b"
+    r"(?i)user|usr|login|account|admin|mail|smtp|dsn|database|wi-?fi|wlan|benutzer|konto|usuario|identifiant|логин|\bname\b"
 )
 _PREFIX = re.compile(
     r"(?i)(?:smtp|imap|mail|db|sql|mysql|pg|redis|mq|mqtt|ssh|sudo|become|root|admin|default|user|ftp|ldap|bind|vpn|wifi|rpc|proxy|key|store|trust|my|new|old|app|server|http|web)_?\Z"
@@ -128,7 +130,7 @@ def _is_noun(text: str, noun: re.Match[str]) -> bool:
         return True
     if before[-1:].isalpha() and not (before[-1:].islower() and noun[0][0].isupper()):
         return before[-1:].isupper() and before[-3:] in ("SSH", "_DB", "SQL")
-    if word != "pass":
+    if word not in ("pass", "mdp"):
         return True
     if noun[0].isupper() and not before[-1:].isalpha() and before[-1:] != "_" and text[noun.end() : noun.end() + 1] != "=":
         return False  # the result of a test
@@ -143,7 +145,7 @@ _END = r"(?=\\{0,4}[\"'`]|&(?:quot|apos|#34|#39);|\s?[\u00bb\u201d\u201c])"
 _QUOTED = re.compile(
     rf"(?:{_Q}?[\])]{{0,2}}(?: As String|: &?[Ss]tr(?:ing)?)?\s{{0,4}}(?:=>|:=|->|=|:(?!:))\s{{0,32}}"
     rf"(?:(?:string|bytes)\([0-9]{{1,4}}\) )?(?P<bound>)|(?P<call>\()\s{{0,4}}|(?P<space>{_Q}? {{1,2}})|"
-    rf"{_Q}\s{{0,4}},?\s{{0,16}}{_Q}?value{_Q}?[=:]\s{{0,4}}(?P<pair>))"
+    rf"{_Q}\s{{0,4}},?\s{{0,16}}{_Q}?value{_Q}?[=:]\s{{0,4}}(?P<pair>)|{_Q},\s{{0,4}}(?P<listed>))"
     rf"(?:[NbrufLE@](?=[\"']))?{_Q}(?P<value>(?:(?!&(?:quot|apos|#3[49]);)[^\s\"'`\\\u00bb\u201d\u201c\x00-\x1f]){{6,64}}){_END}"
 )
 _BARE = re.compile(
@@ -151,17 +153,25 @@ _BARE = re.compile(
 )
 _KEY = re.compile(r"(?:\A|\n|\\n)(?P<indent>[ \t+\-]{0,24})(?:- )?(?:export )?[\"']?[\w.\-]{0,48}\Z")
 _FLOW = re.compile(r"\{[^{}\n;()]{0,160}[,{] {0,2}[\w\-]{0,32}\Z|\bmap\[[^\]\n]{0,160}\Z")
-_PAIRS = re.compile(r"(?:\A|[\s?&\"'])[\w.\-]{1,32}=[^\s,;()\"']{1,64}[ &][\w.\-]{0,32}\Z")
+_PAIRS = re.compile(r"(?:\A|[\s?&\"';,])(?:[\w.\-]{1,32}|User Id)=[^\s,;()\"']{1,64}[ &;,][\w.\-]{0,32}\Z|\s--set(?:-string)? [\w.\-]{0,48}\Z|\s-e [\w.]{0,48}\Z")
+_OPTION_BARE = re.compile(r"[= ][\"']?(?P<value>[^\s\"'`,;(){}\[\]<>|&\\\x00-\x1f]{6,64})(?=[\"']?(?:[\s;&|]|\Z))")
+_LONG_OPTION = re.compile(r"(?:\A|[\s\"'\[])--[\w\-]{0,32}\Z")
+_USER_OPTION = re.compile(r"\s(?:--?u(?:ser(?:name)?)?|--login|-U|-l)[ =]?\S")
+_ELEMENT = re.compile(r"(?:[\"'][^<>\n]{0,60}(?P<attribute>))?>(?P<value>[^\s<>]{6,64})</")
 _SETTING = re.compile(r"[ \t+\-]{0,24}(?:- )?[\w.\-\u00c0-\u04ff]{1,48} ?[:=] {0,4}(?P<value>[\"']?[^\s,;(){}<>|]{1,80})[ \t]{0,8}\Z")
+_SETTER = re.compile(r"\b(?:define|[sS]et[eE]nv|putenv|setdefault|setProperty|put|set|append|add)\(\s{0,4}[\"'][\w.\-]{0,40}\Z")
 _OPTION = re.compile(r"(?:\A|[\s(\[{,])[:\-]{1,2}[\w\-]{0,32}\Z")
 
 _LIGHT = (
     r"(?:now|still|always|also|again|just|actually|currently|changed|jetzt|noch|immer|übrigens|aktuell|nun|einfach|toujours|encore|ahora|maintenant|теперь|today)"
 )
 _STATED = re.compile(
-    rf"(?P<between>[^\n.;!?\"'`(){{}}=<>|]{{0,60}}?)(?: (?P<copula>is|was|ist|war|lautet|est|es|era|è|é|jest|это|to|auf|на|en|a|in|par|por|con)(?: {_LIGHT}){{0,4}}|"
+    rf"(?P<about>(?: (?:for|of|on|in|at|to|the|is|vom|von|für|fürs|zum|der|des|dem|im|de|du|del|pour|nueva|nouveau|changed|от|для|к|на|я)\b[^\n.;!?\"'`(){{}}=<>|:]{{0,60}}?)?)(?: (?P<copula>is|was|ist|war|lautet|est|es|era|è|é|jest|это|to|auf|на|en|a|in|par|por|con)(?: {_LIGHT}){{0,4}}|"
     rf"(?: {_LIGHT}){{0,3}}\s?(?P<arrow>[\u2192:]|->|=>)) {{1,2}}(?P<quote>{_Q})?(?P<value>[^\s\"'`,;()<>|\u00ab\u00bb\u201c\u201d]{{6,64}})"
 )
+_IS = frozenset({"is", "ist", "lautet", "est", "es", "è", "é", "jest", "это", None})
+_CLAUSE_END = re.compile(r"[\"'`\u00bb\u201c\u201d]?\s{0,2}(?:[,;!)]|[.?](?!\w)|\r?\n|\n|\Z|\u2014|\()")
+_LOWER_SNAKE = re.compile(r"[a-z]{1,24}(?:_[a-z0-9]{1,24}){1,8}\Z")
 _DIRECT = re.compile(r" (?P<value>[^\s\"'`,;:()<>|{}=\[\]\\]{8,64})(?=[\s,.;)\"'\\]|\Z)")
 _LOGIN_BEFORE = re.compile(
     r"(?i)(?:user(?:name)?|login|logged in|connected|benutzer|account|konto|usuario|utilisateur|identifiant|логин|zugangsdaten|zugang|admin)\b[^\n]{0,60}\Z"
@@ -191,10 +201,12 @@ _ALIGNED = re.compile(r" {2,40}|\t{1,4}")
 
 def _edits_at(text: str, noun: re.Match[str]) -> Iterator[Edit]:
     start, end = noun.span()
-    found = _quoted(text, noun) or _bare(text, noun) or _in_prose(text, noun) or _behind(text, noun)
+    found = _quoted(text, noun) or _bare(text, noun) or _option(text, noun) or _in_prose(text, noun) or _behind(text, noun)
     if found is not None and not is_in_test(text, start, end):
         value = found["value"].rstrip(".,;:")
         yield found.start("value"), found.start("value") + len(value), "[redacted]"
+    if text[end : end + 1] in (",", ")", '"', "`", " "):
+        yield from _inserted(text, noun)
     if text.startswith(("</th>", "</td>"), end):
         yield from _html_column(text, start)
     elif text[end : end + 1] in _AFTER_HEADER:
@@ -213,7 +225,14 @@ def _quoted(text: str, noun: re.Match[str]) -> re.Match[str] | None:
         return None
     if match["bound"] is not None or match["pair"] is not None:
         return match
-    is_named = _OPTION.search(text, max(0, noun.start() - 40), noun.start()) or noun[0].isupper()
+    before = max(0, noun.start() - 48), noun.start()
+    if match["listed"] is not None:
+        return match if _SETTER.search(text, *before) else None
+    is_named = _OPTION.search(text, *before) or noun[0].isupper()
+    if match["call"]:
+        is_named = is_named or text[noun.start() - 1 : noun.start()] == "." or text[: noun.start()].endswith(("set", "with", "set_"))
+    elif noun[0].lower() == "pass":
+        return None
     return match if is_named or is_structured(match["value"]) else None
 
 
@@ -222,17 +241,62 @@ def _bare(text: str, noun: re.Match[str]) -> re.Match[str] | None:
     match = _BARE.match(text, noun.end())
     if match is None or not is_chosen(match["value"].rstrip(".")):
         return None
+    if _is_code_line(text, noun.start()):
+        return None
     before = max(0, noun.start() - 180), noun.start()
     after = match["after"].strip(" \t")[:1]
     if ":" in match["separator"] and _FLOW.search(text, *before):
         return match if after in (",", "}", "]") or match["after"] else None
     if match["separator"] == "=" and _PAIRS.search(text, *before):
-        return match if after not in (",", ")", ";") else None
+        return match if after != ")" and not (after == "," and text.startswith(" ", match.end())) else None
     ends = after in ("\n", "\r", "#") if after else match.end() == len(text)
     if not ends or not _KEY.search(text, *before):
         return None
     is_env = noun[0].isupper() and match["separator"] == "="
     return match if is_env or is_structured(match["value"]) or _is_among_settings(text, noun, match) else None
+
+
+def _is_code_line(text: str, at: int) -> bool:
+    line = text[max(0, at - 300) : at].rpartition("\n")[2]
+    return line.count("(") > line.count(")")
+
+
+def _option(text: str, noun: re.Match[str]) -> re.Match[str] | None:
+    """Return the argument of an option, `--password=…`, or the text of an element, `<password>…`."""
+    before = max(0, noun.start() - 160), noun.start()
+    if _LONG_OPTION.search(text, *before):
+        match = _OPTION_BARE.match(text, noun.end())
+        if match is None or not is_chosen(match["value"]):
+            return None
+        line = text[max(0, match.start() - 160) : match.end() + 80]
+        is_given = match[0].startswith("=") or is_structured(match["value"]) or _USER_OPTION.search(line)
+        return match if is_given else None
+    match = _ELEMENT.match(text, noun.end())
+    if match is None or not is_chosen(match["value"]) or "<" not in text[slice(*before)]:
+        return None
+    is_label = match["attribute"] is not None and match["value"].isalpha() and match["value"][0].isupper()
+    return None if is_label else match
+
+
+_INSERTED = re.compile(r"(?i)\binsert (?:or \w{1,8} )?into [^\s(]{1,80} {0,2}\((?P<names>[^()]{0,300})\Z")
+_VALUES = re.compile(r"(?i)[^()]{0,300}\)\s{0,8}values\s{0,8}\(")
+_ITEM = re.compile(r"\s{0,8}(?:N?'(?P<value>[^'\n]{0,200})'|[^\s,()']{1,80}(?:\([^()\n]{0,80}\))?)\s{0,4}(?P<end>[,)])(?:\s{0,8},?\s{0,8}\()?")
+
+
+def _inserted(text: str, noun: re.Match[str]) -> Iterator[Edit]:
+    """Yield edits for the values of a column in `INSERT INTO users (name, password) VALUES ('jo', '…')`."""
+    match = _INSERTED.search(text, max(0, noun.start() - 400), noun.start())
+    values = _VALUES.match(text, noun.end()) if match else None
+    if match is None or values is None or match["names"].rpartition(",")[2].strip(" \"`\n"):
+        return
+    column, number, at = match["names"].count(","), 0, values.end()
+    for _ in range(_MAX_ROWS * 8):
+        item = _ITEM.match(text, at)
+        if item is None:
+            return
+        if number == column and item["value"] and is_chosen(item["value"]):
+            yield item.start("value"), item.end("value"), "[redacted]"
+        number, at = (0 if item["end"] == ")" else number + 1), item.end()
 
 
 def _is_among_settings(text: str, noun: re.Match[str], match: re.Match[str]) -> bool:
@@ -260,17 +324,28 @@ def _in_prose(text: str, noun: re.Match[str]) -> re.Match[str] | None:
     end = noun.end()
     if (match := _PHRASE_TO.match(text, end)) and _is_phrase(match["value"]):
         return match
-    for pattern in (_QUESTION, _STATED):
-        if (match := pattern.match(text, end)) and _is_stated(match):
-            return match
-    match = _DIRECT.match(text, end)
-    if match and _is_stated(match) and _LOGIN_BEFORE.search(text, max(0, noun.start() - 100), noun.start()):
+    if (match := _QUESTION.match(text, end)) and _is_named_in_prose(match):
         return match
+    if (match := _STATED.match(text, end)) and _is_stated(match, noun):
+        return match
+    match = _DIRECT.match(text, end)
+    if match and _is_named_in_prose(match) and not _LOWER_SNAKE.match(match["value"].rstrip(".")):
+        return match if _LOGIN_BEFORE.search(text, max(0, noun.start() - 100), noun.start()) else None
     return None
 
 
-def _is_stated(match: re.Match[str]) -> bool:
-    value = match["value"].rstrip(".,?")
+def _is_stated(match: re.Match[str], noun: re.Match[str]) -> bool:
+    value, is_definition = match["value"].rstrip(".,?!"), match["copula"] in _IS
+    if noun[0].lower() == "pass" and not is_definition:
+        return False  # the verb: `pass the name to …`
+    ends = _CLAUSE_END.match(match.string, match.start("value") + len(value)) is not None
+    if match["quote"] and is_definition and ends and is_chosen(value):
+        return True
+    return _is_named_in_prose(match) and (ends or not _LOWER_SNAKE.match(value))
+
+
+def _is_named_in_prose(match: re.Match[str]) -> bool:
+    value = match["value"].rstrip(".,?!")
     return is_structured(value) and is_chosen(value)
 
 
