@@ -223,8 +223,6 @@ def _name_of(text: str, start: int) -> Name | None:
         head = _REDACTED_BEFORE.sub("", head)
     if " from " in head[-7:] and _CHANGED_FROM.search(head) and _CHANGED_TO.match(text, start):
         head = _CHANGED_FROM.sub(" is", head)
-    if text.startswith("Ag", start) and "encryptedData" in text[max(0, start - 4_000) : start]:
-        return None  # a sealed secret
     if _NO_NAME.search(head) or _FOLDER.search(head) or is_user(text, start):
         return None
     if _PASSWORD_OPTION.search(head):
@@ -430,6 +428,8 @@ def context_edits(text: str, literals: Literals | None = None) -> Iterator[Edit]
 def _value(match: re.Match[str]) -> str:
     """Return the value of a match without what follows it; "" if it is a name, code or shortened."""
     value, end = match[0].rstrip(".?"), match.end()
+    if value.startswith("Ag") and "encryptedData" in match.string[max(0, match.start() - 4_000) : match.start()]:
+        return ""  # a sealed secret, which may be public
     if match.string.startswith("=", match.start() + len(value)) and (query := _NEXT_PARAMETER.search(value)):
         return value[: query.start()]
     if match[0].endswith("...") or _NO_VALUE.match(match.string, end):

@@ -153,7 +153,7 @@ _BARE = re.compile(
 )
 _KEY = re.compile(r"(?:\A|\n|\\n)(?P<indent>[ \t+\-]{0,24})(?:- )?(?:export )?[\"']?[\w.\-]{0,48}\Z")
 _FLOW = re.compile(r"\{[^{}\n;()]{0,160}[,{] {0,2}[\w\-]{0,32}\Z|\bmap\[[^\]\n]{0,160}\Z")
-_PAIRS = re.compile(r"(?:\A|[\s?&\"';,])(?:[\w.\-]{1,32}|User Id)=[^\s,;()\"']{1,64}[ &;,][\w.\-]{0,32}\Z|\s--set(?:-string)? [\w.\-]{0,48}\Z|\s-e [\w.]{0,48}\Z")
+_PAIRS = re.compile(r"(?:\A|[\s?&\"';,])(?:[\w.\-]{1,32}|User Id)=[^\s,;()\"']{1,64}[ &;,\n][\w.\-]{0,32}\Z|\s--set(?:-string)? [\w.\-]{0,48}\Z|\s-e [\w.]{0,48}\Z")
 _OPTION_BARE = re.compile(r"[= ][\"']?(?P<value>[^\s\"'`,;(){}\[\]<>|&\\\x00-\x1f]{6,64})(?=[\"']?(?:[\s;&|]|\Z))")
 _LONG_OPTION = re.compile(r"(?:\A|[\s\"'\[])--[\w\-]{0,32}\Z")
 _USER_OPTION = re.compile(r"\s(?:--?u(?:ser(?:name)?)?|--login|-U|-l)[ =]?\S")
