@@ -167,7 +167,7 @@ _LIGHT = (
 )
 _STATED = re.compile(
     rf"(?P<about>(?: (?:for|of|on|in|at|to|the|is|vom|von|für|fürs|zum|der|des|dem|im|de|du|del|pour|nueva|nouveau|changed|от|для|к|на|я)\b[^\n.;!?\"'`(){{}}=<>|:]{{0,60}}?)?)(?: (?P<copula>is|was|ist|war|lautet|est|es|era|è|é|jest|это|to|auf|на|en|a|in|par|por|con)(?: {_LIGHT}){{0,4}}|"
-    rf"(?: {_LIGHT}){{0,3}}\s?(?P<arrow>[\u2192:]|->|=>)) {{1,2}}(?P<quote>{_Q})?(?P<value>[^\s\"'`,;()<>|\u00ab\u00bb\u201c\u201d]{{6,64}})"
+    rf"(?: {_LIGHT}){{0,3}}\s?(?P<arrow>[\u2192:]|->|=>)) {{1,2}}(?P<quote>{_Q})?(?P<value>[^\s\"'`,;()<>|\u00ab\u00bb\u201c\u201d]{{6,64}})(?![^\s\"'`,;()<>|\u00bb\u201c\u201d])"
 )
 _IS = frozenset({"is", "ist", "lautet", "est", "es", "è", "é", "jest", "это", None})
 _CLAUSE_END = re.compile(r"[\"'`\u00bb\u201c\u201d]?\s{0,2}(?:[,;!)]|[.?](?!\w)|\r?\n|\n|\Z|\u2014|\()")
@@ -258,7 +258,10 @@ def _bare(text: str, noun: re.Match[str]) -> re.Match[str] | None:
 
 def _is_code_line(text: str, at: int) -> bool:
     line = text[max(0, at - 300) : at].rpartition("\n")[2]
-    return line.count("(") > line.count(")")
+    if line.count("(") <= line.count(")"):
+        return False
+    argument = line.rpartition("(")[2]
+    return argument.count('"') % 2 == 0 and argument.count("'") % 2 == 0  # else in a text of its own
 
 
 def _option(text: str, noun: re.Match[str]) -> re.Match[str] | None:
