@@ -151,8 +151,16 @@ _QUOTED = re.compile(
 _BARE = re.compile(
     r"(?P<separator>[\"']?[ \t]{0,8}(?:=|:(?!:)|=>)[ \t]{0,8})(?P<value>[^\s\"'`,;(){}\[\]<>|&\\\x00-\x1f]{6,64})(?P<after>[ \t]{0,8}(?:[,}\];&\r\n]|\\n|#|//|\Z)?)"
 )
-_KEY = re.compile(r"(?:\A|\n|\\n)(?P<indent>[ \t+\-]{0,24})(?:- )?(?:export )?[\"']?[\w.\-]{0,48}\Z")
-_FLOW = re.compile(r"\{[^{}\n;()]{0,160}[,{] {0,2}[\w\-]{0,32}\Z|\bmap\[[^\]\n]{0,160}\Z")
+_KEY = re.compile(r"(?:\A|\n|\\n)(?P<indent>[ \t+\-]{0,24})(?:- )?(?:export |ENV |ARG )?[\"']?[\w.\-]{0,48}\Z")
+_FLOW = re.compile(
+    r"(?:\A|\n|\\n)[ \t\-]{0,24}(?:[\w.\-]{1,40}: )?\{[^{}\n;()]{0,160}[,{] {0,2}[\w\-]{0,32}\Z|\bmap\[[^\]\n]{0,160}\Z"
+)
+_AFTER_USER = re.compile(
+    r"(?i)\b(?:login|user(?:name)?|usuario|benutzer|identifiant|логин|e?-?mail)\s?[:=] ?[^\s,;(){}]{1,64}[ ,;/|]{1,8}\Z"
+)
+_NAME_OF_VARIABLE = re.compile(r"[A-Za-z_]{1,64}\Z")
+_NAME_OF_TYPE = re.compile(r"[A-Z][A-Za-z]{1,64}\Z")
+_SECTION = re.compile(r"(?:\A|\n)\[[\w.\- :\"]{1,48}\][ \t]{0,4}\r?\n")
 _PAIRS = re.compile(r"(?:\A|[\s?&\"';,])(?:[\w.\-]{1,32}|User Id)=[^\s,;()\"']{1,64}[ &;,\n][\w.\-]{0,32}\Z|\s--set(?:-string)? [\w.\-]{0,48}\Z|\s-e [\w.]{0,48}\Z")
 _OPTION_BARE = re.compile(r"[= ][\"']?(?P<value>[^\s\"'`,;(){}\[\]<>|&\\\x00-\x1f]{6,64})(?=[\"']?(?:[\s;&|]|\Z))")
 _LONG_OPTION = re.compile(r"(?:\A|[\s\"'\[])--[\w\-]{0,32}\Z")
@@ -161,6 +169,9 @@ _ELEMENT = re.compile(r"(?:[\"'][^<>\n]{0,60}(?P<attribute>))?>(?P<value>[^\s<>]
 _SETTING = re.compile(r"[ \t+\-]{0,24}(?:- )?[\w.\-\u00c0-\u04ff]{1,48} ?[:=] {0,4}(?P<value>[\"']?[^\s,;(){}<>|]{1,80})[ \t]{0,8}\Z")
 _SETTER = re.compile(r"\b(?:define|[sS]et[eE]nv|putenv|setdefault|setProperty|put|set|append|add)\(\s{0,4}[\"'][\w.\-]{0,40}\Z")
 _OPTION = re.compile(r"(?:\A|[\s(\[{,])[:\-]{1,2}[\w\-]{0,32}\Z")
+
+_CODE_ENDS = (",", "{", "(", ";", ")", "}")
+_TYPES = frozenset({"string", "str", "int", "integer", "number", "bool", "boolean", "any", "text", "float", "object", "unknown"})
 
 _LIGHT = (
     r"(?:now|still|always|also|again|just|actually|currently|changed|jetzt|noch|immer|übrigens|aktuell|nun|einfach|toujours|encore|ahora|maintenant|теперь|today)"
@@ -247,13 +258,24 @@ def _bare(text: str, noun: re.Match[str]) -> re.Match[str] | None:
     after = match["after"].strip(" \t")[:1]
     if ":" in match["separator"] and _FLOW.search(text, *before):
         return match if after in (",", "}", "]") or match["after"] else None
-    if match["separator"] == "=" and _PAIRS.search(text, *before):
-        return match if after != ")" and not (after == "," and text.startswith(" ", match.end())) else None
+    is_pair = match["separator"] == "=" and _PAIRS.search(text, *before)
+    if is_pair or _AFTER_USER.search(text, *before):
+        return match if after not in (")", "}") and not (after == "," and text.startswith(" ", match.end())) else None
     ends = after in ("\n", "\r", "#") if after else match.end() == len(text)
-    if not ends or not _KEY.search(text, *before):
-        return None
-    is_env = noun[0].isupper() and match["separator"] == "="
-    return match if is_env or is_structured(match["value"]) or _is_among_settings(text, noun, match) else None
+    key = _KEY.search(text, *before) if ends else None
+    return match if key and _is_value_of_setting(text, noun, match, key) else None
+
+
+def _is_value_of_setting(text: str, noun: re.Match[str], match: re.Match[str], key: re.Match[str]) -> bool:
+    """Return whether the value in a line `name: value` or `name=value` is a password and no name of a variable."""
+    value, is_tight = match["value"], match["separator"] == "="
+    if not _NAME_OF_VARIABLE.match(value):
+        return is_structured(value) or noun[0].isupper() or is_tight or _is_among_settings(text, noun, match)
+    if (noun[0].isupper() and key[0][-1:] == "_") or (is_tight and (noun[0].isupper() or not key["indent"])):
+        return True
+    if match["separator"].strip() == "=" and not is_tight:
+        return _SECTION.search(text, max(0, noun.start() - _AROUND), noun.start()) is not None
+    return _is_among_settings(text, noun, match)
 
 
 def _is_code_line(text: str, at: int) -> bool:
@@ -308,12 +330,17 @@ def _is_among_settings(text: str, noun: re.Match[str], match: re.Match[str]) -> 
     before = text[max(0, begin - 160) : max(begin, 0)].rpartition("\n")[2]
     end = text.find("\n", match.end() - 1, match.end() + 80)
     after = text[end + 1 : end + 161].partition("\n")[0] if end >= 0 else ""
-    return any(_is_setting(line) for line in (before, after))
+    if any(line.rstrip()[-1:] in _CODE_ENDS for line in (before, after) if line.strip()):
+        return False
+    is_type = _NAME_OF_TYPE.match(match["value"]) is not None
+    return any(_is_setting(line, is_type=is_type) for line in (before, after))
 
 
-def _is_setting(line: str) -> bool:
+def _is_setting(line: str, *, is_type: bool) -> bool:
     match = _SETTING.match(line)
-    return match is not None and match["value"].strip("\"'").lower() not in _COMMON and not _NEVER.match(match["value"])
+    if match is None or _NEVER.match(match["value"]) or match["value"].lower() in _TYPES:
+        return False
+    return not (is_type and _NAME_OF_TYPE.match(match["value"]))
 
 
 def _behind(text: str, noun: re.Match[str]) -> re.Match[str] | None:
