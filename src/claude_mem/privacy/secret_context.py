@@ -196,7 +196,9 @@ _NOTED_PAIR = re.compile(
 _DEFAULT = re.compile(r"[\"'`\])\s]{0,6}(?:\|\||\?\?|:-)\s{0,4}[\"'`]{0,2}\Z")
 _STOP = re.compile(r"\x00|-----|[;&|]|\}\s|\)\s{0,4}[{;]|\n\s{0,64}\n\s{0,64}\n")
 _LIST = re.compile(r"[,(\[]")
-_NO_NAME = re.compile(r"\b(?i:mask|redact|obfuscate|scrub)\w{0,24}\([\"']?\Z|\b[au]rn:[\w:.\-/]{0,128}\Z|\bENC[\[(][^\])\n]{0,128}\Z|\bchecksum/[\w.\-]{1,64}: \Z")
+_NO_NAME = re.compile(
+    r"\b(?i:mask|redact|obfuscate|scrub)\w{0,24}\([\"']?\Z|\b[au]rn:[\w:.\-/]{0,128}\Z|\bENC[\[(][^\])\n]{0,128}\Z|\bchecksum/[\w.\-]{1,64}: \Z"
+)
 _FOLDER = re.compile(r"(?:[A-Za-z]:|~|[\w.\-]{1,64})(?:\\{1,2}[\w.\- ]{1,64}){2,16}\\{1,2}\Z")  # a path of Windows
 _QUOTE_END = re.compile(r"[\"'`\u300c\u201c]\Z")
 _LINE_BEGIN = re.compile(r"(?:\A|\n)[ \t>*\-#]{0,16}(?:[^\W\d_]{1,12} ){0,3}\Z")

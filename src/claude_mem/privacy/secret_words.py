@@ -82,11 +82,30 @@ def is_structured(value: str) -> bool:
 
 # --- nouns -----------------------------------------------------------------------------------------------------------
 
-_ROOTS = ("pass", "pw", "kennwort", "contrase", "парол", "mdp", "shared", "senha", "wachtwoord", "parola", "psk", "hasło", "heslo", "salasana", "lösenord", "adgangskode", "şifre")
+_ROOTS = [
+    "pass",
+    "pw",
+    "kennwort",
+    "contrase",
+    "парол",
+    "mdp",
+    "shared",
+    "senha",
+    "wachtwoord",
+    "parola",
+    "psk",
+    "hasło",
+    "heslo",
+    "salasana",
+    "lösenord",
+    "adgangskode",
+    "şifre",
+]
 _NOUN = re.compile(
     r"(?i)(?:passwor[dt]|passwd|passphrase|passcode|passwort|passe|pass|pwd|pw|kennwort|contrase[ñn]a|пароль|пароля|паролем|"
     r"mdp|senha|wachtwoord|parola|psk|hasło|heslo|salasana|lösenord|adgangskode|şifre|(?:pre-?)?shared[_\-]?secret|preshared[_\-]?key)[0-9]{0,2}(?![^\W\d_])"
 )
+_LAST_NOUN = re.compile(rf"({_NOUN.pattern.removeprefix('(?i)')})\Z", re.IGNORECASE)
 _SHORT = frozenset({"pass", "pw", "mdp", "psk"})
 _MOT = re.compile(r"(?i)mot[ _\-]?de[ _\-]?\Z")
 # `pass` and `pw` alone also mean other things: the neighbourhood must speak of a login.
@@ -132,10 +151,16 @@ def _is_noun(text: str, noun: re.Match[str]) -> bool:
         return before[-1:].isupper() and before[-3:] in ("SSH", "_DB", "SQL")
     if word not in ("pass", "mdp"):
         return True
-    if noun[0].isupper() and not before[-1:].isalpha() and before[-1:] != "_" and text[noun.end() : noun.end() + 1] != "=":
+    if noun[0].isupper() and not (before[-1:].isalpha() or before[-1:] == "_" or text.startswith("=", noun.end())):
         return False  # the result of a test
     around = text[max(0, noun.start() - 120) : noun.end() + 120]
     return _PREFIX.search(before) is not None or (before[-1:] != "_" and _LOGIN.search(around) is not None)
+
+
+def is_named_password(name: str, value: str) -> bool:
+    """Return whether a JSON key names a password and its value may be one that a person chose."""
+    noun = _LAST_NOUN.search(name)
+    return noun is not None and noun[1].lower().rstrip("0123456789") not in (*_SHORT, "passe") and is_chosen(value)
 
 
 # --- places ----------------------------------------------------------------------------------------------------------
@@ -161,21 +186,27 @@ _AFTER_USER = re.compile(
 _NAME_OF_VARIABLE = re.compile(r"[A-Za-z_]{1,64}\Z")
 _NAME_OF_TYPE = re.compile(r"[A-Z][A-Za-z]{1,64}\Z")
 _SECTION = re.compile(r"(?:\A|\n)\[[\w.\- :\"]{1,48}\][ \t]{0,4}\r?\n")
-_PAIRS = re.compile(r"(?:\A|[\s?&\"';,])(?:[\w.\-]{1,32}|User Id)=[^\s,;()\"']{1,64}[ &;,\n][\w.\-]{0,32}\Z|\s--set(?:-string)? [\w.\-]{0,48}\Z|\s-e [\w.]{0,48}\Z")
+_PAIRS = re.compile(
+    r"(?:\A|[\s?&\"';,])(?:[\w.\-]{1,32}|User Id)=[^\s,;()\"']{1,64}[ &;,\n][\w.\-]{0,32}\Z|\s--set(?:-string)? [\w.\-]{0,48}\Z|\s-e [\w.]{0,48}\Z"
+)
 _OPTION_BARE = re.compile(r"[= ][\"']?(?P<value>[^\s\"'`,;(){}\[\]<>|&\\\x00-\x1f]{6,64})(?=[\"']?(?:[\s;&|]|\Z))")
 _LONG_OPTION = re.compile(r"(?:\A|[\s\"'\[])--[\w\-]{0,32}\Z")
 _USER_OPTION = re.compile(r"\s(?:--?u(?:ser(?:name)?)?|--login|-U|-l)[ =]?\S")
 _ELEMENT = re.compile(r"(?:[\"'][^<>\n]{0,60}(?P<attribute>))?>(?P<value>[^\s<>]{6,64})</")
-_SETTING = re.compile(r"[ \t+\-]{0,24}(?:- )?[\w.\-\u00c0-\u04ff]{1,48} ?[:=] {0,4}(?P<value>[\"']?[^\s,;(){}<>|]{1,80})[ \t]{0,8}\Z")
-_SETTER = re.compile(r"\b(?:define|[sS]et[eE]nv|putenv|setdefault|setProperty|put|set|append|add)\(\s{0,4}[\"'][\w.\-]{0,40}\Z")
+_SETTING = re.compile(
+    r"[ \t+\-]{0,24}(?:- )?[\w.\-\u00c0-\u04ff]{1,48} ?[:=] {0,4}(?P<value>[\"']?[^\s,;(){}<>|]{1,80})[ \t]{0,8}\Z"
+)
+_SETTER = re.compile(
+    r"\b(?:define|[sS]et[eE]nv|putenv|setdefault|setProperty|put|set|append|add)\(\s{0,4}[\"'][\w.\-]{0,40}\Z"
+)
 _OPTION = re.compile(r"(?:\A|[\s(\[{,])[:\-]{1,2}[\w\-]{0,32}\Z")
 
 _CODE_ENDS = (",", "{", "(", ";", ")", "}")
-_TYPES = frozenset({"string", "str", "int", "integer", "number", "bool", "boolean", "any", "text", "float", "object", "unknown"})
-
-_LIGHT = (
-    r"(?:now|still|always|also|again|just|actually|currently|changed|jetzt|noch|immer|übrigens|aktuell|nun|einfach|toujours|encore|ahora|maintenant|теперь|today)"
+_TYPES = frozenset(
+    {"string", "str", "int", "integer", "number", "bool", "boolean", "any", "text", "float", "object", "unknown"}
 )
+
+_LIGHT = r"(?:now|still|always|also|again|just|actually|currently|changed|jetzt|noch|immer|übrigens|aktuell|nun|einfach|toujours|encore|ahora|maintenant|теперь|today)"
 _STATED = re.compile(
     rf"(?P<about>(?: (?:for|of|on|in|at|to|the|is|vom|von|für|fürs|zum|der|des|dem|im|de|du|del|pour|nueva|nouveau|changed|от|для|к|на|я)\b[^\n.;!?\"'`(){{}}=<>|:]{{0,60}}?)?)(?: (?P<copula>is|was|ist|war|lautet|est|es|era|è|é|jest|это|to|auf|на|en|a|in|par|por|con)(?: {_LIGHT}){{0,4}}|"
     rf"(?: {_LIGHT}){{0,3}}\s?(?P<arrow>[\u2192:]|->|=>)) {{1,2}}(?P<quote>{_Q})?(?P<value>[^\s\"'`,;()<>|\u00ab\u00bb\u201c\u201d]{{6,64}})(?![^\s\"'`,;()<>|\u00bb\u201c\u201d])"
@@ -188,31 +219,125 @@ _LOGIN_BEFORE = re.compile(
     r"(?i)(?:user(?:name)?|login|logged in|connected|benutzer|account|konto|usuario|utilisateur|identifiant|логин|zugangsdaten|zugang|admin)\b[^\n]{0,60}\Z"
 )
 _PHRASE_TO = re.compile(
-    r"[^\n.;!?\"'`(){}=<>|]{0,40}?(?:\s?[:=]\s{0,2}|\s(?:is|ist|lautet|est|es|war|was|это)(?: now| jetzt| still)?)?\s"
+    r"[^\n.;!?\"'`(){}=<>|]{0,40}?(?P<bound>\s?[:=]\s{0,2}|\s(?:is|ist|lautet|est|es|war|was|это)(?: now| jetzt| still)?)?\s"
     r"(?P<quote>[\"'`\u00ab\u201e])\s?(?P<value>[^\n\"'`\u00bb\u201c\u201d.:;?!(){}<>=$]{11,100}?)\s?(?=[\"'`\u00bb\u201c\u201d])"
 )
 _SENTENCE_WORDS = frozenset(
-    "is are be been was were must should shall will would can could may cannot please enter your you we it this that not no too "
-    "required invalid wrong missing least characters than contain contains if when then or any has have had does do did of for "
-    "ist sind muss darf kann bitte nicht ihr ihre oder eingeben zeichen est sont doit votre vous veuillez pas ou caractères "
-    "es son debe su por favor introduzca caracteres не ваш введите must file key set use using field value string with".split()
+    [
+        "is",
+        "are",
+        "be",
+        "been",
+        "was",
+        "were",
+        "must",
+        "should",
+        "shall",
+        "will",
+        "would",
+        "can",
+        "could",
+        "may",
+        "cannot",
+        "please",
+        "enter",
+        "your",
+        "you",
+        "we",
+        "it",
+        "this",
+        "that",
+        "not",
+        "no",
+        "too",
+        "required",
+        "invalid",
+        "wrong",
+        "missing",
+        "least",
+        "characters",
+        "than",
+        "contain",
+        "contains",
+        "if",
+        "when",
+        "then",
+        "or",
+        "any",
+        "has",
+        "have",
+        "had",
+        "does",
+        "do",
+        "did",
+        "of",
+        "for",
+        "ist",
+        "sind",
+        "muss",
+        "darf",
+        "kann",
+        "bitte",
+        "nicht",
+        "ihr",
+        "ihre",
+        "oder",
+        "eingeben",
+        "zeichen",
+        "est",
+        "sont",
+        "doit",
+        "votre",
+        "vous",
+        "veuillez",
+        "pas",
+        "ou",
+        "caractères",
+        "es",
+        "son",
+        "debe",
+        "su",
+        "por",
+        "favor",
+        "introduzca",
+        "caracteres",
+        "не",
+        "ваш",
+        "введите",
+        "must",
+        "file",
+        "key",
+        "set",
+        "use",
+        "using",
+        "field",
+        "value",
+        "string",
+        "with",
+    ]
 )
-_QUESTION = re.compile(r"[^\n?]{0,80}\?[ \t]{0,4}\r?\n(?P<value>[^\s\"'`,;:(){}\[\]<>|\\]{6,64})(?=\.?[ \t]{0,4}(?:\r?\n|\Z))")
+_QUESTION = re.compile(
+    r"[^\n?]{0,80}\?[ \t]{0,4}\r?\n(?P<value>[^\s\"'`,;:(){}\[\]<>|\\]{6,64})(?=\.?[ \t]{0,4}(?:\r?\n|\Z))"
+)
 _BEHIND = re.compile(
-    rf"(?i)(?P<quote>[\"'`\u00ab\u201e\u201c])\s?(?P<value>[^\s\"'`\u00ab\u00bb\u201c\u201d\u201e]{{6,64}})\s?[\"'`\u00bb\u201d\u201c] "
+    r"(?i)(?P<quote>[\"'`\u00ab\u201e\u201c])\s?(?P<value>[^\s\"'`\u00ab\u00bb\u201c\u201d\u201e]{6,64})\s?[\"'`\u00bb\u201d\u201c] "
     r"(?:is|as|comme|als|como|ist|est|es|как)(?: [^\W\d_]{1,12}){0,3} (?:mot de )?\Z"
 )
 _CELL = re.compile(r"<t[dh](?: [^<>]{0,80})?>\s{0,8}(?P<value>[^<>]{0,200}?)\s{0,8}</t[dh]>")
 _ROW = re.compile(r"</tr>\s{0,16}(?:<tbody>\s{0,16})?<tr[^<>]{0,80}>")
 _MAX_ROWS, _MAX_HEADER = 200, 600
 _AFTER_HEADER = (",", ";", "\t", "|", " ", "\n", "\r", '"', "")
-_OF_LOGIN = re.compile(r"(?i)user|login|e?-?mail|host|account|name|benutzer|konto|usuario|identifiant|логин|device|client")
+_OF_LOGIN = re.compile(
+    r"(?i)user|login|e?-?mail|host|account|name|benutzer|konto|usuario|identifiant|логин|device|client"
+)
 _ALIGNED = re.compile(r" {2,40}|\t{1,4}")
 
 
 def _edits_at(text: str, noun: re.Match[str]) -> Iterator[Edit]:
     start, end = noun.span()
-    found = _quoted(text, noun) or _bare(text, noun) or _option(text, noun) or _in_prose(text, noun) or _behind(text, noun)
+    found = (
+        _quoted(text, noun) or _bare(text, noun) or _option(text, noun) or _in_prose(text, noun) or _behind(text, noun)
+    )
     if found is not None and not is_in_test(text, start, end):
         value = found["value"].rstrip(".,;:")
         yield found.start("value"), found.start("value") + len(value), "[redacted]"
@@ -241,7 +366,11 @@ def _quoted(text: str, noun: re.Match[str]) -> re.Match[str] | None:
         return match if _SETTER.search(text, *before) else None
     is_named = _OPTION.search(text, *before) or noun[0].isupper()
     if match["call"]:
-        is_named = is_named or text[noun.start() - 1 : noun.start()] == "." or text[: noun.start()].endswith(("set", "with", "set_"))
+        is_named = (
+            is_named
+            or text[noun.start() - 1 : noun.start()] == "."
+            or text[: noun.start()].endswith(("set", "with", "set_"))
+        )
     elif noun[0].lower() == "pass":
         return None
     return match if is_named or is_structured(match["value"]) else None
@@ -305,14 +434,16 @@ def _option(text: str, noun: re.Match[str]) -> re.Match[str] | None:
 
 _INSERTED = re.compile(r"(?i)\binsert (?:or \w{1,8} )?into [^\s(]{1,80} {0,2}\((?P<names>[^()]{0,300})\Z")
 _VALUES = re.compile(r"(?i)[^()]{0,300}\)\s{0,8}values\s{0,8}\(")
-_ITEM = re.compile(r"\s{0,8}(?:N?'(?P<value>[^'\n]{0,200})'|[^\s,()']{1,80}(?:\([^()\n]{0,80}\))?)\s{0,4}(?P<end>[,)])(?:\s{0,8},?\s{0,8}\()?")
+_ITEM = re.compile(
+    r"\s{0,8}(?:N?'(?P<value>[^'\n]{0,200})'|[^\s,()']{1,80}(?:\([^()\n]{0,80}\))?)\s{0,4}(?P<end>[,)])(?:\s{0,8},?\s{0,8}\()?"
+)
 
 
 def _inserted(text: str, noun: re.Match[str]) -> Iterator[Edit]:
     """Yield edits for the values of a column in `INSERT INTO users (name, password) VALUES ('jo', '…')`."""
     match = _INSERTED.search(text, max(0, noun.start() - 400), noun.start())
     values = _VALUES.match(text, noun.end()) if match else None
-    if match is None or values is None or match["names"].rpartition(",")[2].strip(" \"`\n"):
+    if match is None or values is None or match["names"].rpartition(",")[2].strip(' "`\n'):
         return
     column, number, at = match["names"].count(","), 0, values.end()
     for _ in range(_MAX_ROWS * 8):
@@ -352,7 +483,8 @@ def _behind(text: str, noun: re.Match[str]) -> re.Match[str] | None:
 def _in_prose(text: str, noun: re.Match[str]) -> re.Match[str] | None:
     """Return the password that a sentence states: `the password of the NAS is …`, `login jo, password …`."""
     end = noun.end()
-    if (match := _PHRASE_TO.match(text, end)) and _is_phrase(match["value"]):
+    match = _PHRASE_TO.match(text, end) if noun[0].lower() != "pass" else None
+    if match and (match["bound"] or noun[0].lower() == "passphrase") and _is_phrase(match["value"]):
         return match
     if (match := _QUESTION.match(text, end)) and _is_named_in_prose(match):
         return match
@@ -432,14 +564,12 @@ def _cells(line: str, split: str | re.Pattern[str]) -> Iterator[tuple[int, int]]
         at = start + len(part)
 
 
-def _cells_under(
-    text: str, end: int, split: str | re.Pattern[str], count: int, number: int
-) -> Iterator[Edit]:
+def _cells_under(text: str, end: int, split: str | re.Pattern[str], count: int, number: int) -> Iterator[Edit]:
     for _ in range(_MAX_ROWS):
         begin, end = end + 1, text.find("\n", end + 1, end + 4 * _MAX_HEADER)
         end = end if end >= 0 else min(len(text), begin + 4 * _MAX_HEADER)
         row = text[begin:end]
-        if not row or (cells := list(_cells(row, split))) and len(cells) != count:
+        if not row or ((cells := list(_cells(row, split))) and len(cells) != count):
             return
         start, stop = cells[number]
         if is_chosen(row[start:stop]):

@@ -405,7 +405,11 @@ def _effective_name(key: str, sibling_name: str, outer: str) -> str:
 def _redact_under(key: str, item: Any, outer: str) -> object:
     name = key[-64:]
     if isinstance(item, str):
-        is_secret = secret_names.is_named_secret(name, item) or secret_context.is_named_secret(name, item)
+        is_secret = (
+            secret_names.is_named_secret(name, item)
+            or secret_context.is_named_secret(name, item)
+            or secret_words.is_named_password(name, item)
+        )
         return "[redacted]" if is_secret else item
     return redact_named_values(item, outer if name.lower() in _GENERIC_KEYS else name)
 
