@@ -24,6 +24,7 @@ FIRST_LOOK = {
     "": (80.1, 3.8), "later_": (84.3, 3.4), "last_": (93.3, 1.8), "fourth_": (85.8, 0.8), "fifth_": (87.8, 1.3),
     "sixth_": (81.8, 0.0), "seventh_": (82.6, 1.3), "eighth_": (85.7, 2.9),
     "ninth_": (87.7, 0.8), "tenth_": (94.5, 2.5),
+    "eleventh_": (78.8, 1.0),  # of another author's set of 849 texts; the shapes here are of its kinds, in other words
 }  # fmt: skip
 COMMAND = "CLAUDE_MEM_PROOF=build/proof pytest tests/security/test_secret_shapes.py"
 

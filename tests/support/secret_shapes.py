@@ -124,6 +124,13 @@ def _compound(make: Maker, _: int) -> str:
     return "".join(make.chance.sample(_WORDS, k=2))
 
 
+def _joined(make: Maker, _: int) -> str:
+    """A password of two words, without a number."""
+    one, two = make.chance.sample(_WORDS, k=2)
+    kinds = (f"{one.title()}_{two}", f"{one}-{two.title()}", f"{one.title()}.{two.title()}", f"{one}{two.title()}")
+    return make.chance.choice(kinds)
+
+
 def _jwt(make: Maker, _: int) -> str:
     return ".".join(
         (make.coded({"alg": "HS256", "typ": "JWT"}), make.coded({"sub": make.some(9)}), make.some(43, URLSAFE))
@@ -151,6 +158,9 @@ _MADE: dict[str, Callable[[Maker, int], str]] = {
     "titled": _titled,
     "weak": lambda make, _: make.chance.choice(_WORDS) + str(make.chance.randrange(10, 99)),
     "compound": _compound,
+    "joined": _joined,
+    "bitlocker": lambda make, _: "-".join(make.some(6, string.digits) for _ in range(8)),
+    "seed": lambda make, count: "".join(make.chance.choices(string.ascii_uppercase + "234567", k=count)),
     "strong": lambda make, count: make.some(count, LETTERS + "!#*+-_.^~%"),
     "lower": lambda make, count: "".join(make.chance.choices(string.ascii_lowercase, k=count)),
     "url": lambda make, count: make.some(count * 4 // 3, URLSAFE),

@@ -125,6 +125,8 @@ def noun_strength(word: str) -> float | None:
         return None
     if kind := _kind(last):
         return _STRENGTH[kind]
+    if any(part.isdigit() and len(part) > 2 for part in parts[:-1]):
+        return 0  # the number of an article: `PW-78238-TK`
     inner = [kind for part in parts[:-1] if (kind := _kind(part))]
     return _STRENGTH[inner[-1]] - _DISTANCE if inner else 0
 
@@ -194,7 +196,10 @@ _NOTED_PAIR = re.compile(
 _DEFAULT = re.compile(r"[\"'`\])\s]{0,6}(?:\|\||\?\?|:-)\s{0,4}[\"'`]{0,2}\Z")
 _STOP = re.compile(r"\x00|-----|[;&|]|\}\s|\)\s{0,4}[{;]|\n\s{0,64}\n\s{0,64}\n")
 _LIST = re.compile(r"[,(\[]")
-_NO_NAME = re.compile(r"\b[au]rn:[\w:.\-/]{0,128}\Z|\bENC[\[(][^\])\n]{0,128}\Z|\bchecksum/[\w.\-]{1,64}: \Z")
+_NO_NAME = re.compile(
+    r"\b(?i:mask|redact|obfuscate|scrub)\w{0,24}\([\"']?\Z|\b[au]rn:[\w:.\-/]{0,128}\Z|\bENC[\[(][^\])\n]{0,128}\Z|\bchecksum/[\w.\-]{1,64}: \Z"
+)
+_FOLDER = re.compile(r"(?:[A-Za-z]:|~|[\w.\-]{1,64})(?:\\{1,2}[\w.\- ]{1,64}){2,16}\\{1,2}\Z")  # a path of Windows
 _QUOTE_END = re.compile(r"[\"'`\u300c\u201c]\Z")
 _LINE_BEGIN = re.compile(r"(?:\A|\n)[ \t>*\-#]{0,16}(?:[^\W\d_]{1,12} ){0,3}\Z")
 _SETS = frozenset({"set", "-gx", "-x", "-ux", "export", "define", "setenv", "setx", "env", "put", "add", "declare"})
@@ -213,15 +218,19 @@ class Name(NamedTuple):
 
 def _name_of(text: str, start: int) -> Name | None:
     """Return the noun that names the value at `start`; None if another word does, or none."""
-    head = _REDACTED_BEFORE.sub("", _DUMPED_TYPE.sub(" ", text[max(0, start - _MAX_LEFT) : start]))
-    if _CHANGED_FROM.search(head) and _CHANGED_TO.match(text, start):
+    head = text[max(0, start - _MAX_LEFT) : start]
+    if ") " in head[-3:]:
+        head = _DUMPED_TYPE.sub(" ", head)
+    if "[redacted" in head[-64:]:
+        head = _REDACTED_BEFORE.sub("", head)
+    if " from " in head[-7:] and _CHANGED_FROM.search(head) and _CHANGED_TO.match(text, start):
         head = _CHANGED_FROM.sub(" is", head)
-    if _NO_NAME.search(head) or is_user(text, start):
+    if _NO_NAME.search(head) or _FOLDER.search(head) or is_user(text, start):
         return None
     if _PASSWORD_OPTION.search(head):
         line = text[max(0, start - _CHARS_AFTER) : start].rpartition("\n")[2]
         return Name(_STRENGTH["password"] if _LOGS_IN.search(line) else _STRENGTH["key"] + _DISTANCE)
-    if _NOTED_PAIR.search(head):
+    if " / " in head[-4:] and _NOTED_PAIR.search(head):
         return Name(_STRENGTH["password"])
     return _tag_name(head) if head.endswith(">") else _nearest_noun(head)
 
@@ -421,6 +430,8 @@ def context_edits(text: str, literals: Literals | None = None) -> Iterator[Edit]
 def _value(match: re.Match[str]) -> str:
     """Return the value of a match without what follows it; "" if it is a name, code or shortened."""
     value, end = match[0].rstrip(".?"), match.end()
+    if value.startswith("Ag") and "encryptedData" in match.string[max(0, match.start() - 4_000) : match.start()]:
+        return ""  # a sealed secret, which may be public
     if match.string.startswith("=", match.start() + len(value)) and (query := _NEXT_PARAMETER.search(value)):
         return value[: query.start()]
     if match[0].endswith("...") or _NO_VALUE.match(match.string, end):

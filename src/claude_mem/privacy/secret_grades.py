@@ -50,7 +50,9 @@ _OTHER = re.compile(
 _CLASS = re.compile(r"a-z|A-Z|0-9")
 _CODE = re.compile(r"\A[&*]|\A!(?=[a-z])|[?!]\.|::")
 _PATH = re.compile(r"(?:[~.]{0,2}/)?(?:[\w.@+\-]{1,48}/){1,16}[\w.@+\-]{0,48}\Z")
-_HASH_END = re.compile(r"[A-Za-z0-9_]{1,24}(?:[\-_.][A-Za-z0-9]{1,24}){0,6}[\-_.](?:[0-9a-f]{16}|[0-9a-f]{32,64})\Z")
+_HASH_END = re.compile(
+    r"[\-_.]?[A-Za-z0-9_]{1,24}(?:[\-_.][A-Za-z0-9]{1,24}){0,6}[\-_.](?:[0-9a-f]{16}|[0-9a-f]{32,64})\Z"
+)
 # Changes between letters and digits: words with a number have one or two.
 _MIN_LETTERS, _MIN_CASE_CHANGES = 8, 4
 _CASE_CHANGE = re.compile(r"(?=[a-z][A-Z]|[A-Z][a-z])")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from claude_mem.privacy.secret_context import is_in_test_name
-from claude_mem.privacy.secret_grades import NAME, PASSPHRASE, PASSWORD, grade
+from claude_mem.privacy.secret_grades import PASSPHRASE, PASSWORD, grade
 from claude_mem.privacy.secret_rules import (
     CODE_EXPRESSION,
     is_hex_or_uuid,
@@ -265,12 +265,13 @@ def _replace_assigned(match: re.Match[str]) -> str:
     alone = bool(match["quote"]) or _REST_OF_LINE.match(match.string, match.end())
     if "\n" in between and (_NEXT_LINE.match(value) or not alone):
         return ""
-    if match["bare"] and ":" in between and (_ANOTHER.match(value) or _is_name_of_object(name, value)):
+    if match["bare"] and ":" in between and _ANOTHER.match(value):
         return ""
     if between == ">" and not match.string.startswith("</", match.end()):
         return ""
     if (
         _is_test_result(match)
+        or _is_sealed(match.string, match.start(), value)
         or (match["bare"] and _is_expression(match))
         or _PUBLIC.search(match.string, *_range_before(match))
     ):
@@ -279,9 +280,9 @@ def _replace_assigned(match: re.Match[str]) -> str:
     return f"{name}{between}{match['quote'] or ''}[redacted]" if _is_secret(value, name, env=env) else ""
 
 
-def _is_name_of_object(name: str, value: str) -> bool:
-    """Return whether a value is the name of a secret rather than the secret: `secret: prod-db-2`."""
-    return not _PASSWORD.match(name) and _SLUG.match(value) is not None and grade(value) <= NAME
+def _is_sealed(text: str, at: int, value: str) -> bool:
+    """Return whether a value is the ciphertext of a sealed secret, which may be public."""
+    return len(value) > 80 and value.startswith("Ag") and "encryptedData" in text[max(0, at - 4_000) : at]
 
 
 _ANOTHER = re.compile(r"[A-Za-z_][\w.\-]{0,64}=(?!=)\S")  # another assignment: `TokenFilter : token=valid`
@@ -346,6 +347,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$.]{0,64}\Z")
 # The value is the name of an object: `existingSecret: shop-db-2`, `auth: login-v2 works`.
 _NAMES_OBJECT = re.compile(r"(?i)(?:existing|image[_\-]?pull|pull|tls|external|sealed)[_\-]?\Z")
 _SLUG = re.compile(r"[a-z]{2,24}(?:-[a-z]{1,24}){0,8}-?v?[0-9]{0,2}\Z")
+_NAME_OF_OBJECT = re.compile(r"[a-z]{2,12}(?:-[a-z]{2,12}){1,3}-[0-9]\Z")  # `secret: prod-db-2`
 _SENTENCE_CONTINUES = re.compile(r"[ \t]{1,4}(?:[a-z(]|\.\.\.|- )")
 
 
@@ -373,6 +375,8 @@ def _is_expression(match: re.Match[str]) -> bool:
     if between.startswith(" ") and between.endswith("= ") and _IDENTIFIER.match(value):
         return bool(_DECLARED.search(text, *_range_before(match)))
     if ":" in between and "=" not in between and is_mostly_words(value) and _is_prose(match):
+        return True
+    if ":" in between and match["name"] == "secret" and _NAME_OF_OBJECT.match(value):
         return True
     if ":" in between and _SLUG.match(value):
         prose = between.endswith(" ") and _SENTENCE_CONTINUES.match(text, match.end())
@@ -444,6 +448,7 @@ def _may_be_weak_secret(match: re.Match[str], value: str) -> bool:
     return not is_other and not is_hex_or_uuid(value) and is_random(value, least=16)
 
 
+_MASKS = re.compile(r"(?i)\b(?:mask|redact|obfuscate|scrub|sanitize)_?\Z")  # `maskToken('…')`: an example
 _LOOKS_TYPED = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)*[0-9]{0,2}\Z")
 _PROSE = ("is", "was", "")
 
@@ -452,7 +457,8 @@ def _replace_loose(match: re.Match[str]) -> str:
     """Return the replacement for a value at some distance from its name: it must look random and, unless quoted, must
     not be a hash."""
     value, by = match["quoted"] or match["bare"], match["by"].strip()
-    if match["between"].endswith(("ENC(", "ENC[")):  # encrypted
+    is_masked = _MASKS.search(match.string, *_range_before(match)) is not None
+    if is_masked or match["between"].endswith(("ENC(", "ENC[")) or _is_sealed(match.string, match.start(), value):
         return ""
     if match["bare"] and (by == "," or is_hex_or_uuid(value) or value.endswith((":", ".")) or _ANOTHER.match(value)):
         return ""

@@ -332,7 +332,7 @@ CODE_EXPRESSION = re.compile(
 )
 # Placeholders that people write instead of a secret.
 _PLACEHOLDER = re.compile(
-    r"(?i)\[[a-z _\-]{3,24}\]\Z|(?:your|insert|enter|replace|put)[_\-]|.{0,40}?(?:change[_\-]?(?:me|it)|1234567890|0123456789|abcdefghij|[_\-]your[_\-]|example|placeholder|dummy|redacted|xxxx|\*\*\*|\.\.\.|\u2026|\{\{[^}]{1,64}\}\}|\$\{[^}]{1,64}\})|"
+    r"(?i)\[[a-z _\-]{3,24}\]\Z|(?:your|insert|enter|replace|put)[_\-]|.{0,40}?(?:change[_\-]?(?:me|it)|[_\-]your[_\-]|example|placeholder|dummy|redacted|xxxx|\*\*\*|\.\.\.|\u2026|\{\{[^}]{1,64}\}\}|\$\{[^}]{1,64}\})|"
     r"(?:[a-z0-9]{1,24}[_\-.:]){0,4}(?:tests?|testing|fake|mock(?:ed)?|sample|stub|demo|foo|bar|baz|invalid|wrong|bogus)(?:[_\-.:0-9][a-z0-9_\-.:]{0,40})?\Z"
 )
 # Technical terms with digits: `Uint8Array`, `base64-encoded`, `OAuth2Client`; short ones only as whole words.

@@ -18,7 +18,7 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 from claude_mem.domain.text import map_strings
-from claude_mem.privacy import secret_context, secret_grades, secret_names, secret_rules
+from claude_mem.privacy import secret_context, secret_grades, secret_names, secret_rules, secret_words
 from claude_mem.privacy.secret_names import Edit
 from claude_mem.privacy.secret_rules import (
     IDIOM_RULES,
@@ -164,6 +164,7 @@ def _apply_rules(draft: _EditableText, depth: int) -> None:
     draft.edit(_tighten(draft.text, secret_names.named_value_edits(draft.text)))
     draft.edit(sorted(command_edits(draft.text, literals)))
     draft.edit(secret_context.context_edits(draft.text, literals))
+    draft.edit(secret_words.word_edits(draft.text, literals))
     _apply_by_line([rule for rule in IDIOM_RULES if rule[1] in literals], draft)
     if depth:
         _redact_encoded(draft, words, depth)
@@ -200,13 +201,15 @@ def _replacements(name: str, match: re.Match[str]) -> Iterator[tuple[str, str]]:
     """Yield the prefix of a match to keep and the marker that replaces the rest; nothing if the match is no secret.
 
     Named groups of a rule: `keep` is not part of the secret, `word` may turn out to be trivial, `value` must look
-    random, `password` must not look like a word or a name.
+    random, `password` must not look like a word or a name, `chosen` may be words (`secret_words.is_chosen`).
     """
     groups = match.groupdict("")
     word, keep, value = groups.get("word", ""), groups.get("keep", ""), groups.get("value", "")
     if match[0].startswith("[redacted", len(keep)):
         return
-    if password := groups.get("password", ""):
+    if chosen := groups.get("chosen", ""):
+        is_harmless = not secret_words.is_chosen(chosen) or secret_words.is_in_test(match.string, *match.span())
+    elif password := groups.get("password", ""):
         is_harmless = secret_grades.grade(password) < secret_grades.PASSPHRASE
     elif value:
         is_made_up = is_random(value) or secret_grades.grade(value) >= secret_grades.SYMBOLS
@@ -402,7 +405,11 @@ def _effective_name(key: str, sibling_name: str, outer: str) -> str:
 def _redact_under(key: str, item: Any, outer: str) -> object:
     name = key[-64:]
     if isinstance(item, str):
-        is_secret = secret_names.is_named_secret(name, item) or secret_context.is_named_secret(name, item)
+        is_secret = (
+            secret_names.is_named_secret(name, item)
+            or secret_context.is_named_secret(name, item)
+            or secret_words.is_named_password(name, item)
+        )
         return "[redacted]" if is_secret else item
     return redact_named_values(item, outer if name.lower() in _GENERIC_KEYS else name)
 
@@ -550,6 +557,7 @@ def _is_printed_secret(word: str) -> bool:
         is_random(word)
         or secret_grades.grade(word) >= 1.5
         or (is_hex_or_uuid(word) and "-" not in word and len(word) >= 16)
+        or (secret_words.is_chosen(word) and secret_words.is_structured(word))
     )
 
 
