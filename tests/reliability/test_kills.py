@@ -221,26 +221,27 @@ def wrong(spool, name, *rest):
 ingest.read_spool_file = wrong
 """
 NO_RECEIPT = """
+import dataclasses, os
 import claude_mem.storage.sqlite.journal.events as events
-events.find_receipt = lambda conn, event_id: None        # forget what was seen before
-right_add, right_ack = events.add_event, events.add_receipt
+from claude_mem.storage.sqlite.binding import bound
+from claude_mem.storage.sqlite.journal.store import Journal
+Journal.find_receipt = bound(lambda conn, event_id: None)        # forget what was seen before
 def add(conn, event, **rest):
     conn.execute("delete from receipts where event_id = ?", (event.id,))
-    import dataclasses, os
-    return right_add(conn, dataclasses.replace(event, id=event.id + os.urandom(2).hex(), tool_use_id=""), **rest)
-events.add_event = add
+    return events.add_event(conn, dataclasses.replace(event, id=event.id + os.urandom(2).hex(), tool_use_id=""), **rest)
+Journal.add_event = bound(add)
 """
 FINISH_FIRST = """
-import claude_mem.worker.runner as runner
+from claude_mem.storage.sqlite.binding import bound
 from claude_mem.storage.sqlite.journal import jobs
-right = jobs.claim_job
+from claude_mem.storage.sqlite.journal.store import Journal
 def claim(conn, *kinds, **rest):
-    job = right(conn, *kinds, **rest)
+    job = jobs.claim_job(conn, *kinds, **rest)
     if job and job.kind == "compress":
         conn.execute("delete from jobs where id = ?", (job.id,))      # done before it is done
     return job
-jobs.claim_job = claim
-jobs.finish_job = lambda conn, job: None
+Journal.claim_job = bound(claim)
+Journal.finish_job = bound(lambda conn, job: None)
 """
 
 

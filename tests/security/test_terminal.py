@@ -178,6 +178,7 @@ def invocations(lab: Lab) -> dict[str, list[list[str]]]:
         "restore": [[missing]], "config": [["list"], ["get", "mode"], ["get", HOSTILE], ["path"], ["set", HOSTILE, "1"]],
         "audit": [[], ["log"], ["log", "--verify"]], "scrub": [["--dry-run"]], "doctor": [[]], "reindex": [[]],
         "review": [[], ["--all"], ["--project", name]], "model": [["list"], ["pull", HOSTILE]],
+        "worth": [[], ["--project", name]],
     }  # fmt: skip
 
 

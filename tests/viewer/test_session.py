@@ -120,7 +120,7 @@ def test_a_long_session_is_found_one_s_way_in(long_session: int, page: Page) -> 
     assert len(page.locator("#turn-2 blockquote").inner_text()) > 1900
     told = page.locator(".story > div > div > details.injection")
     told.locator("summary").click()
-    expect(told).to_contain_text("file touched")
+    expect(told).to_contain_text("file edited")
 
 
 def test_a_session_at_work_grows_while_it_is_looked_at(memory: Lab, page: Page) -> None:

@@ -505,9 +505,12 @@ def test_killed_twenty_times_the_memory_is_that_of_one_clean_run(
 
 
 FORGET_THE_MARK = """
-import claude_mem.storage.sqlite.journal.backfills as f
-right = f.enqueue_next_part
-f.enqueue_next_part = lambda conn, file, **rest: right(conn, file, **{**rest, "mark": rest["mark"] and '{"offset": %d}' % rest["offset"]})
+from claude_mem.storage.sqlite.binding import bound
+from claude_mem.storage.sqlite.journal.backfills import enqueue_next_part
+from claude_mem.storage.sqlite.journal.store import Journal
+def forgetful(conn, file, **rest):
+    return enqueue_next_part(conn, file, **{**rest, "mark": rest["mark"] and '{"offset": %d}' % rest["offset"]})
+Journal.enqueue_next_part = bound(forgetful)
 """
 TWO_TRANSACTIONS = """
 import claude_mem.worker.runner as runner

@@ -195,6 +195,7 @@ ONLY_FROM_THE_FILE = {
     "language": "Deutsch",
     "foreign_text": "open",
     "holdout": "0.5",
+    "read_outlines": "true",
     "keep_events_days": "0",
     "keep_dead_days": "1",
     "keep_log_days": "1",

@@ -280,7 +280,7 @@ def test_the_branch_on_which_a_session_worked_is_known_and_decides_which_files_c
     assert "ann/prices" in stored["a"]
     assert "ann/taxes" in stored["b"]
     lab.start()
-    prompt = "Review the functions for groups and countries on this branch"
+    prompt = "Please review the new functions of this branch"
 
     def first_file(session: str) -> str:
         answer = lab.hook("UserPromptSubmit", session_id=session, prompt=prompt)

@@ -7,6 +7,7 @@ import itertools
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,6 +41,8 @@ def told_session(desk: Desk) -> int:
     assert "rounded once" in desk.say("SessionStart", source="startup")
     desk.work("c", "Vouchers are taken off before the rounding of the basket total, as the shop wants it.")
     path = f"{desk.lab.project}/src/basket.py"
+    Path(path).parent.mkdir(exist_ok=True)
+    Path(path).touch()  # files that are gone are not named
     desk.prompt("Why is the rounding of the basket total done at the end?")
     assert "src/basket.py" in desk.say(
         "UserPromptSubmit", prompt="Why is the rounding of the basket total done at the end?"

@@ -8,7 +8,7 @@ import { badge, button, richText, showError } from "../parts.js";
 
 /** @type {[string, string[]][]} */
 const GROUPS = [
-  ["Injection", ["context_tokens", "context_observations", "greeting", "command_hints", "read_outlines"]],
+  ["Injection", ["context_tokens", "context_observations", "greeting", "command_hints", "read_outlines", "holdout"]],
   ["Capture", ["mode", "skip_tools", "excluded_projects", "event_chars", "silence_minutes", "session_hours"]],
   ["Privacy", ["redact_secrets", "withheld_files", "foreign_text"]],
   ["Retention", ["keep_events_days", "keep_dead_days", "keep_log_days", "disk_quota_mb"]],
