@@ -466,7 +466,7 @@ def _add_text_column(text: str, at: int, noun_end: int, edits: list[Edit]) -> in
         cells = list(_cells(text[begin:end], split))
         number = next((number for number, (start, _) in enumerate(cells) if begin + start == at), None)
         if number is not None and len(cells) > 1 and begin + cells[number][1] == noun_end:
-            return _add_cells(text, end, split, len(cells), number, edits)
+            return _add_cells(text, end, split, count=len(cells), number=number, edits=edits)
     return 0
 
 
@@ -481,7 +481,8 @@ def _cells(line: str, split: str | re.Pattern[str]) -> Iterator[tuple[int, int]]
         at = start + len(part)
 
 
-def _add_cells(text: str, end: int, split: str | re.Pattern[str], count: int, number: int, edits: list[Edit]) -> int:
+def _add_cells(text: str, end: int, split: str | re.Pattern[str], *, count: int, number: int, edits: list[Edit]) -> int:
+    """Add the edits for one column of the rows after `end`, and return the end of the last row."""
     for _ in range(_MAX_ROWS):
         begin, row_end = end + 1, text.find("\n", end + 1, end + 4 * _MAX_HEADER)
         row_end = row_end if row_end >= 0 else min(len(text), begin + 4 * _MAX_HEADER)
