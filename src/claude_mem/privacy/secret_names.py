@@ -347,7 +347,9 @@ _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$.]{0,64}\Z")
 # The value is the name of an object: `existingSecret: shop-db-2`, `auth: login-v2 works`.
 _NAMES_OBJECT = re.compile(r"(?i)(?:existing|image[_\-]?pull|pull|tls|external|sealed)[_\-]?\Z")
 _SLUG = re.compile(r"[a-z]{2,24}(?:-[a-z]{1,24}){0,8}-?v?[0-9]{0,2}\Z")
-_NAME_OF_OBJECT = re.compile(r"[a-z]{2,12}(?:-[a-z]{2,12}){1,3}-[0-9]\Z")  # `secret: prod-db-2`
+_NAME_OF_OBJECT = re.compile(
+    r"(?:[a-z]{2,12}-){0,2}(?:prod|production|staging|stage|dev|db|app|web|tls|cert|creds|server|cluster)(?:-[a-z]{2,12}){0,2}-[0-9]\Z"
+)  # `secret: prod-db-2`
 _SENTENCE_CONTINUES = re.compile(r"[ \t]{1,4}(?:[a-z(]|\.\.\.|- )")
 
 

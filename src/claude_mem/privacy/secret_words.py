@@ -102,7 +102,7 @@ _ROOTS = [
     "şifre",
 ]
 _NOUN = re.compile(
-    r"(?i)(?:passwor[dt]|passwd|passphrase|passcode|passwort|passe|pass|pwd|pw|kennwort|contrase[ñn]a|пароль|пароля|паролем|"
+    r"(?i)(?:password|passwd|passphrase|passcode|passwort|passe|pass|pwd|pw|kennwort|contrase[ñn]a|пароль|пароля|паролем|"
     r"mdp|senha|wachtwoord|parola|psk|hasło|heslo|salasana|lösenord|adgangskode|şifre|(?:pre-?)?shared[_\-]?secret|preshared[_\-]?key)[0-9]{0,2}(?![^\W\d_])"
 )
 _LAST_NOUN = re.compile(rf"({_NOUN.pattern.removeprefix('(?i)')})\Z", re.IGNORECASE)
@@ -126,7 +126,12 @@ _AROUND = 400
 def word_edits(text: str, literals: Literals | None = None) -> Iterator[Edit]:
     """Yield edits that redact passwords which are words."""
     literals = literals if literals is not None and literals.text is text else Literals(text)
-    edits = [edit for place in _places(literals) for edit in _edits_at(text, place)]
+    edits: list[Edit] = []
+    table_end = 0
+    for noun in _places(literals):
+        edits += _edits_at(text, noun)
+        if noun.start() >= table_end:  # no row is the header of another table
+            table_end = _add_column(text, noun, edits)
     yield from sorted(edits)
 
 
@@ -191,7 +196,7 @@ _PAIRS = re.compile(
 )
 _OPTION_BARE = re.compile(r"[= ][\"']?(?P<value>[^\s\"'`,;(){}\[\]<>|&\\\x00-\x1f]{6,64})(?=[\"']?(?:[\s;&|]|\Z))")
 _LONG_OPTION = re.compile(r"(?:\A|[\s\"'\[])--[\w\-]{0,32}\Z")
-_USER_OPTION = re.compile(r"\s(?:--?u(?:ser(?:name)?)?|--login|-U|-l)[ =]?\S")
+_USER_OPTION = re.compile(r"\s(?:--?(?:u|user|username)|--login|-U|-l)[ =]?\S")
 _ELEMENT = re.compile(r"(?:[\"'][^<>\n]{0,60}(?P<attribute>))?>(?P<value>[^\s<>]{6,64})</")
 _SETTING = re.compile(
     r"[ \t+\-]{0,24}(?:- )?[\w.\-\u00c0-\u04ff]{1,48} ?[:=] {0,4}(?P<value>[\"']?[^\s,;(){}<>|]{1,80})[ \t]{0,8}\Z"
@@ -222,100 +227,7 @@ _PHRASE_TO = re.compile(
     r"[^\n.;!?\"'`(){}=<>|]{0,40}?(?P<bound>\s?[:=]\s{0,2}|\s(?:is|ist|lautet|est|es|war|was|это)(?: now| jetzt| still)?)?\s"
     r"(?P<quote>[\"'`\u00ab\u201e])\s?(?P<value>[^\n\"'`\u00bb\u201c\u201d.:;?!(){}<>=$]{11,100}?)\s?(?=[\"'`\u00bb\u201c\u201d])"
 )
-_SENTENCE_WORDS = frozenset(
-    [
-        "is",
-        "are",
-        "be",
-        "been",
-        "was",
-        "were",
-        "must",
-        "should",
-        "shall",
-        "will",
-        "would",
-        "can",
-        "could",
-        "may",
-        "cannot",
-        "please",
-        "enter",
-        "your",
-        "you",
-        "we",
-        "it",
-        "this",
-        "that",
-        "not",
-        "no",
-        "too",
-        "required",
-        "invalid",
-        "wrong",
-        "missing",
-        "least",
-        "characters",
-        "than",
-        "contain",
-        "contains",
-        "if",
-        "when",
-        "then",
-        "or",
-        "any",
-        "has",
-        "have",
-        "had",
-        "does",
-        "do",
-        "did",
-        "of",
-        "for",
-        "ist",
-        "sind",
-        "muss",
-        "darf",
-        "kann",
-        "bitte",
-        "nicht",
-        "ihr",
-        "ihre",
-        "oder",
-        "eingeben",
-        "zeichen",
-        "est",
-        "sont",
-        "doit",
-        "votre",
-        "vous",
-        "veuillez",
-        "pas",
-        "ou",
-        "caractères",
-        "es",
-        "son",
-        "debe",
-        "su",
-        "por",
-        "favor",
-        "introduzca",
-        "caracteres",
-        "не",
-        "ваш",
-        "введите",
-        "must",
-        "file",
-        "key",
-        "set",
-        "use",
-        "using",
-        "field",
-        "value",
-        "string",
-        "with",
-    ]
-)
+_SENTENCE_WORDS = frozenset(RULES_FILE["words"]["of_sentences"].split())
 _QUESTION = re.compile(
     r"[^\n?]{0,80}\?[ \t]{0,4}\r?\n(?P<value>[^\s\"'`,;:(){}\[\]<>|\\]{6,64})(?=\.?[ \t]{0,4}(?:\r?\n|\Z))"
 )
@@ -335,18 +247,23 @@ _ALIGNED = re.compile(r" {2,40}|\t{1,4}")
 
 def _edits_at(text: str, noun: re.Match[str]) -> Iterator[Edit]:
     start, end = noun.span()
-    found = (
+    match = (
         _quoted(text, noun) or _bare(text, noun) or _option(text, noun) or _in_prose(text, noun) or _behind(text, noun)
     )
-    if found is not None and not is_in_test(text, start, end):
-        value = found["value"].rstrip(".,;:")
-        yield found.start("value"), found.start("value") + len(value), "[redacted]"
+    if match is not None and not is_in_test(text, start, end):
+        value = match["value"].rstrip(".,;:")
+        yield match.start("value"), match.start("value") + len(value), "[redacted]"
     if text[end : end + 1] in (",", ")", '"', "`", " "):
         yield from _inserted(text, noun)
-    if text.startswith(("</th>", "</td>"), end):
-        yield from _html_column(text, start)
-    elif text[end : end + 1] in _AFTER_HEADER:
-        yield from _column(text, start, end)
+
+
+def _add_column(text: str, noun: re.Match[str], edits: list[Edit]) -> int:
+    """Add the edits for the cells under the noun, if it is the header of a column, and return the end of the table."""
+    if text.startswith(("</th>", "</td>"), noun.end()):
+        return _add_html_column(text, noun.start(), edits)
+    if text[noun.end() : noun.end() + 1] in _AFTER_HEADER:
+        return _add_text_column(text, noun.start(), noun.end(), edits)
+    return 0
 
 
 def is_in_test(text: str, start: int, end: int) -> bool:
@@ -519,38 +436,38 @@ def _is_phrase(value: str) -> bool:
     return not _SENTENCE_WORDS.intersection(map(str.lower, words))
 
 
-def _html_column(text: str, at: int) -> Iterator[Edit]:
-    """Yield edits for the cells under a header that is the noun alone."""
+def _add_html_column(text: str, at: int, edits: list[Edit]) -> int:
+    """Add edits for the cells under a header that is the noun alone."""
     begin = text.rfind("<tr", max(0, at - 1_000), at)
     row_end = text.find("</tr>", at, at + 1_000)
     if begin < 0 or row_end < 0:
-        return
+        return 0
     header = list(_CELL.finditer(text, begin, row_end))
     columns = [number for number, cell in enumerate(header) if _NOUN.fullmatch(cell["value"])]
     for _ in range(_MAX_ROWS):
         row = _ROW.match(text, row_end)
-        row_end = text.find("</tr>", row.end(), row.end() + 4_000) if row else -1
-        if row is None or row_end < 0:
-            return
-        cells = list(_CELL.finditer(text, row.end(), row_end))
+        next_end = text.find("</tr>", row.end(), row.end() + 4_000) if row else -1
+        if row is None or next_end < 0:
+            break
+        cells, row_end = list(_CELL.finditer(text, row.end(), next_end)), next_end
         for number in columns:
             if number < len(cells) and is_chosen(cells[number]["value"]):
-                yield cells[number].start("value"), cells[number].end("value"), "[redacted]"
+                edits.append((cells[number].start("value"), cells[number].end("value"), "[redacted]"))
+    return row_end
 
 
-def _column(text: str, at: int, noun_end: int) -> Iterator[Edit]:
-    """Yield edits for the cells under a header that is the noun alone, in a table that names users or hosts too."""
+def _add_text_column(text: str, at: int, noun_end: int, edits: list[Edit]) -> int:
+    """Add edits for the cells under a header that is the noun alone, in a table that names users or hosts too."""
     begin = text.rfind("\n", max(0, at - _MAX_HEADER), at) + 1
     end = text.find("\n", noun_end, noun_end + _MAX_HEADER)
-    if end < 0 or (begin == 0 and at >= _MAX_HEADER):
-        return
-    header = text[begin:end]
+    if end < 0 or (begin == 0 and at >= _MAX_HEADER) or not _OF_LOGIN.search(text, begin, end):
+        return 0
     for split in (",", ";", "\t", "|", _ALIGNED):
-        cells = list(_cells(header, split))
+        cells = list(_cells(text[begin:end], split))
         number = next((number for number, (start, _) in enumerate(cells) if begin + start == at), None)
-        if number is not None and len(cells) > 1 and begin + cells[number][1] == noun_end and _OF_LOGIN.search(header):
-            yield from _cells_under(text, end, split, len(cells), number)
-            return
+        if number is not None and len(cells) > 1 and begin + cells[number][1] == noun_end:
+            return _add_cells(text, end, split, count=len(cells), number=number, edits=edits)
+    return 0
 
 
 def _cells(line: str, split: str | re.Pattern[str]) -> Iterator[tuple[int, int]]:
@@ -559,18 +476,21 @@ def _cells(line: str, split: str | re.Pattern[str]) -> Iterator[tuple[int, int]]
     for part in split.split(line) if isinstance(split, re.Pattern) else line.split(split):
         start = line.index(part, at)
         inner = part.strip(" \"'`*\r")
-        start_inner = start + (part.index(inner) if inner else 0)
-        yield start_inner, start_inner + len(inner)
+        inner_start = start + (part.index(inner) if inner else 0)
+        yield inner_start, inner_start + len(inner)
         at = start + len(part)
 
 
-def _cells_under(text: str, end: int, split: str | re.Pattern[str], count: int, number: int) -> Iterator[Edit]:
+def _add_cells(text: str, end: int, split: str | re.Pattern[str], *, count: int, number: int, edits: list[Edit]) -> int:
+    """Add the edits for one column of the rows after `end`, and return the end of the last row."""
     for _ in range(_MAX_ROWS):
-        begin, end = end + 1, text.find("\n", end + 1, end + 4 * _MAX_HEADER)
-        end = end if end >= 0 else min(len(text), begin + 4 * _MAX_HEADER)
-        row = text[begin:end]
-        if not row or ((cells := list(_cells(row, split))) and len(cells) != count):
-            return
-        start, stop = cells[number]
-        if is_chosen(row[start:stop]):
-            yield begin + start, begin + stop, "[redacted]"
+        begin, row_end = end + 1, text.find("\n", end + 1, end + 4 * _MAX_HEADER)
+        row_end = row_end if row_end >= 0 else min(len(text), begin + 4 * _MAX_HEADER)
+        cells = list(_cells(text[begin:row_end], split))
+        if begin >= row_end or len(cells) != count:
+            break
+        start, stop = begin + cells[number][0], begin + cells[number][1]
+        if is_chosen(text[start:stop]):
+            edits.append((start, stop, "[redacted]"))
+        end = row_end
+    return end

@@ -207,8 +207,8 @@ def _replacements(name: str, match: re.Match[str]) -> Iterator[tuple[str, str]]:
     word, keep, value = groups.get("word", ""), groups.get("keep", ""), groups.get("value", "")
     if match[0].startswith("[redacted", len(keep)):
         return
-    if chosen := groups.get("chosen", ""):
-        is_harmless = not secret_words.is_chosen(chosen) or secret_words.is_in_test(match.string, *match.span())
+    if human := groups.get("chosen", ""):
+        is_harmless = not secret_words.is_chosen(human) or secret_words.is_in_test(match.string, *match.span())
     elif password := groups.get("password", ""):
         is_harmless = secret_grades.grade(password) < secret_grades.PASSPHRASE
     elif value:
