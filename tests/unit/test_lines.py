@@ -190,7 +190,7 @@ def test_several_details_of_work_on_many_files_are_told() -> None:
     ],
 )  # fmt: skip
 def test_a_fault_that_was_fixed_is_told_as_fixed(title: str, line: str) -> None:
-    assert select.title_line(_row(1, title, type="bugfix", files_modified=["till.py"])) == line
+    assert select.title_line(_row(1, title, type="bugfix", files_modified=["till.py"], facts=["`make test` passes"])) == line
 
 
 def test_a_fault_that_nobody_fixed_stays_a_fault() -> None:
@@ -226,7 +226,7 @@ def test_work_longer_ago_than_a_few_pieces_is_left_to_search() -> None:
 
 
 def test_a_title_that_tells_little_gives_way_to_those_that_tell_more() -> None:
-    weak = [_row(n, f"The drawer is now painted as paint{n} of can{n}") for n in range(1, 9)]
+    weak = [_row(n, f"Added `paint{n}` to the drawer of can{n} and hall{n}") for n in range(1, 9)]
     strong = [_row(n, f"Added counter{n} to the entrance of hall{n}") for n in range(20, 20 + select.MIN_WORK_LINES)]
     told = [line for line in _lines(ProjectMemory("shop", recent=[*weak, *strong])) if line[0].isdigit()]
     assert len(told) == select.MIN_WORK_LINES

@@ -43,6 +43,7 @@ MIN_WORDS, ENOUGH_WORDS = 3, 5
 FINDING_WORDS = 7  # for a finding to be understandable without its conversation
 PLANS = ("Planned: ", "Proposed: ")
 IMPLEMENTED = "Implemented: "  # before the title of a plan that was carried out
+WORKED_ON = "Worked on: "  # before a fault of which nothing says that it is gone
 MANY_FILES = 3  # a title that lists details of work on at least so many files is shown
 # Pieces of work
 LOOK_BACK = 60  # earlier observations that are searched for a part of the same work
@@ -218,7 +219,8 @@ def _heading(line: str) -> str:
 
 
 def _needs_tail(head: str, tail: str) -> bool:
-    return is_vague(head) and not is_detail(tail)
+    """Return whether a heading says nothing by itself, and the text after it lists its parts or begins with a name."""
+    return is_vague(head) and bool(_CODE.match(tail) or _CLAUSES.fullmatch(tail))
 
 
 def _is_enumeration(text: str) -> bool:
@@ -323,8 +325,9 @@ def format_request(request: str) -> str:
 
 def _says_enough(line: str) -> bool:
     """Return whether a line has enough words. Few are enough if one of them is a name, or if they form a heading."""
-    words = [word for word in _FILE_SUFFIX.sub("", line).split() if word not in ("a", "an", "the")]
-    is_general = _CHANGE.match(line) and not (_NAME.search(line) or line.startswith(IMPLEMENTED))
+    bare = _FILE_SUFFIX.sub("", line)
+    words = [word for word in bare.split() if word not in ("a", "an", "the")]
+    is_general = _CHANGE.match(line) and not (_NAME.search(bare) or line.startswith(IMPLEMENTED))
     least = MIN_WORDS + bool(is_general)  # "Updated Usage Section" could be anything
     is_heading = sum(word[:1].isupper() for word in words) >= MIN_WORDS
     prose = _CODE.sub(" ", " ".join(words)).split()
@@ -400,7 +403,8 @@ def _piece(group: Sequence[Row]) -> PieceOfWork | None:
     ranked = sorted(
         group,
         key=lambda row: (
-            -weight(row) - informativeness(title_line(row)) - _size_in(group, row),
+            -weight(row) - informativeness(title_line(row)) - size_weight(row),
+            -weight(row),
             -row["created_at"],
             -row["id"],
         ),
@@ -425,14 +429,6 @@ def _piece(group: Sequence[Row]) -> PieceOfWork | None:
         last_turn=last.get("prompt_number") or 0,
         is_informative=bool(informative),
     )
-
-
-def _size_in(group: Iterable[Row], row: Row) -> int:
-    """Return the weight of what was edited for a row; a commit stands for the largest part of its session before it."""
-    if not is_commit(row):
-        return size_weight(row)
-    before = (one for one in group if one["session_id"] == row["session_id"] and one["created_at"] <= row["created_at"])
-    return max(map(size_weight, before), default=0)
 
 
 def _is_corrected(row: Row, group: Iterable[Row]) -> bool:
@@ -464,16 +460,16 @@ def title_line(row: Row) -> str:
 
 def _is_fix_shown(row: Row) -> bool:
     """Return whether a row says that its fault is gone. Only to have made the fault easier to find is not enough."""
-    texts = "\n".join([*row.get("facts", ()), row.get("narrative") or ""])
+    texts = "\n".join([row["title"] or "", *row.get("facts", ()), row.get("narrative") or ""])
     return bool(_FIX_CLAIMED.search(texts)) and not _ONLY_DIAGNOSED.search(texts)
 
 
 def _as_worked_on(line: str) -> str:
     """Return the line of work on a fault of which nothing says that it is gone."""
     if label := _FAULT_LABEL.match(line):
-        return f"Worked on: {lowered(line[label.end() :])}"
+        return f"{WORKED_ON}{lowered(line[label.end() :])}"
     is_fault = _WAS_FAULTY.search(line) and not _CHANGE.match(line)
-    return f"Worked on: {lowered(line)}" if is_fault else line
+    return f"{WORKED_ON}{lowered(line)}" if is_fault else line
 
 
 def _with_parts(line: str, facts: Iterable[str]) -> str:
@@ -503,10 +499,12 @@ def weight(row: Row) -> int:
 
 
 def size_weight(row: Row) -> int:
-    """Return how much was edited, in a few steps: the largest part of a piece of work gives it its title."""
+    """Return how much was edited, in a few steps: the largest part of a piece of work gives it its title. Lines
+    that were only moved count little."""
     edits = (match for fact in row.get("facts", ()) if (match := _EDITED.match(fact)))
     lines = sum(int(edit["added"]) + int(edit["removed"]) for edit in edits)
-    return min(MAX_SIZE_WEIGHT, (lines // SIZE_STEP).bit_length())
+    points = min(MAX_SIZE_WEIGHT, (lines // SIZE_STEP).bit_length())
+    return min(1, points) if row["type"] == "refactor" else points
 
 
 def state_of(row: Mapping[str, object]) -> MemoryState:
@@ -718,7 +716,8 @@ def _supersedes(later: PieceOfWork, earlier: PieceOfWork) -> bool:
     ours, theirs = _features(later.title), _features(earlier.title)
     one, other = _matter(later.title), _matter(earlier.title)
     shared = len(one & other)
-    share = RELATED_SHARE if is_changed_since(earlier.title) else OVERLAP_SHARE
+    was_open = title_line(earlier.title).startswith(WORKED_ON)
+    share = RELATED_SHARE if was_open or is_changed_since(earlier.title) else OVERLAP_SHARE
     is_related = shared >= MIN_TERMS and shared >= share * min(len(one), len(other))
     same_place = bool(ours.changed & theirs.changed) or is_commit(later.title) or is_commit(earlier.title)
     return (is_related and same_place) or _undoes(later.title, earlier.title)
@@ -726,7 +725,10 @@ def _supersedes(later: PieceOfWork, earlier: PieceOfWork) -> bool:
 
 def _matter(row: Row) -> Terms:
     """Return the terms of what a title speaks of, without its verb, its label and its file."""
-    return subject_terms(_FILE_SUFFIX.sub("", title_line(row)).removeprefix(IMPLEMENTED).partition(" ")[2])
+    line = _FILE_SUFFIX.sub("", title_line(row)).removeprefix(IMPLEMENTED)
+    head = line.partition(": ")[0]
+    line = head if is_vague(head) else line
+    return subject_terms(line.partition(" ")[2] if _CHANGE.match(line) else line)
 
 
 def is_changed_since(row: Row) -> bool:
@@ -837,7 +839,7 @@ def _is_taken_back(turn: Row, turns: Iterable[Row]) -> bool:
 
 def _stands_alone(request: str) -> bool:
     line = format_request(request)
-    return is_clear_request(line) and bool(_NAME.search(line) or is_request(line))
+    return is_clear_request(line) and bool(_NAME.search(line) or '"' in line or is_request(line))
 
 
 def request_line(turn: Row) -> str:
