@@ -190,7 +190,10 @@ def test_several_details_of_work_on_many_files_are_told() -> None:
     ],
 )  # fmt: skip
 def test_a_fault_that_was_fixed_is_told_as_fixed(title: str, line: str) -> None:
-    assert select.title_line(_row(1, title, type="bugfix", files_modified=["till.py"], facts=["`make test` passes"])) == line
+    assert (
+        select.title_line(_row(1, title, type="bugfix", files_modified=["till.py"], facts=["`make test` passes"]))
+        == line
+    )
 
 
 def test_a_fault_that_nobody_fixed_stays_a_fault() -> None:

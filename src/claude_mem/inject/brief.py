@@ -292,7 +292,7 @@ def _sections(memory: ProjectMemory, icons: Icons, slots: int) -> list[BriefSect
     slots_left, most = slots_left - len(pinned), most - len(pinned)
     titles_above = _titles([*rules, *pinned])
     work_pieces = group_work(memory.recent)
-    last = _last_session(memory, titles_above, work_pieces, _share(slots_left, 3))
+    last = _last_session(memory, titles_above, work_pieces, _share(slots_left, 3), icons)
     slots_left = min(slots_left - len(last.lines), most)
     session_texts = [line.bare_text for line in last.lines]
     newest_session = memory.turns[0]["session_id"] if memory.turns else 0
@@ -315,7 +315,7 @@ def _sections(memory: ProjectMemory, icons: Icons, slots: int) -> list[BriefSect
     work = [*plain, *select.choose_work(others, most=slots_left - len(decisions) - len(plain))]
     own_pieces = [piece for piece in work if last.title and piece.last_session == newest_session]
     other_pieces = [piece for piece in work if piece not in own_pieces]
-    open_lines = [line for line in last.lines if not line.text.startswith("Asked")]
+    open_lines = [line for line in last.lines if line.text.startswith("Open")]
     result = select.session_outcome(memory.turns) if memory.turns else ""
     lines = [
         *last.lines[: len(last.lines) - len(open_lines)],
@@ -357,9 +357,10 @@ def _title_of_piece(piece: PieceOfWork) -> str:
 
 
 def _last_session(
-    memory: ProjectMemory, titles_above: Sequence[str], work_pieces: Sequence[PieceOfWork], most: int
+    memory: ProjectMemory, titles_above: Sequence[str], work_pieces: Sequence[PieceOfWork], most: int, icons: Icons
 ) -> BriefSection:
-    """Return the section about the last session: what it was asked, its outcome, and its open steps."""
+    """Return the section about the last session: its outcome, its open steps, and what it did in a piece of work that
+    has its title from an earlier session. What it was asked is shown only if nothing says what it did."""
     if not memory.turns or most < 1:
         return BriefSection("", ())
     result = select.session_outcome(memory.turns)
@@ -367,8 +368,12 @@ def _last_session(
     turn = select.find_main_request(memory.turns)
     newest = memory.turns[0]["session_id"]
     is_told = any(piece.is_informative and piece.title["session_id"] == newest for piece in work_pieces)
-    is_shown = turn and not is_told and not _is_request_covered(turn, titles_above, work_pieces)
-    lines = [_request_line(turn)] if turn and is_shown else []
+    done = select.find_best_work(memory.recent, newest)
+    lines = []
+    if not is_told and done and not select.repeats_any(title_line(done), map(select.subject_terms, titles_above)):
+        lines = [_dated_line(done, icons)]
+    elif not is_told and turn and not _is_request_covered(turn, titles_above, work_pieces):
+        lines = [_request_line(turn)]
     steps = select.find_open_steps(memory.turns, memory.recent, sessions=OPEN_SESSIONS)
     fresh = select.distinct(steps, [line.bare_text for line in lines], title=lambda step: step[1])
     room = min(MAX_OPEN_STEPS, most - len(lines))

@@ -21,7 +21,9 @@ CALL_PREFIX = "call:"  # of the item name of a mistake
 RECENT_MS = 30 * 86_400_000  # before the project's last activity; a mistake not made since is no habit
 RECURRING_SESSIONS, MAX_RECURRING = 3, 2  # sessions that must have made a mistake for the brief to name it; how many
 
-_READERS = frozenset(tomllib.loads((Path(__file__).parents[1] / "data" / "lines.toml").read_text("utf-8"))["readers"]["commands"].split())
+_READERS = frozenset(
+    tomllib.loads((Path(__file__).parents[1] / "data" / "lines.toml").read_text("utf-8"))["readers"]["commands"].split()
+)
 
 
 def find_known_mistakes(

@@ -67,7 +67,11 @@ OVERLAP_SHARE = 0.5  # the same for two lines of one session
 MIN_TERMS = 3  # lines with fewer terms repeat each other only if their terms are equal
 RELATED_SHARE = 0.4  # the same for two lines about the same file, the older of which has changed since
 MIN_CODE_CHARS = 8  # shorter code recurs by chance
-MIN_PARTS, MAX_PARTS, MAX_PART_WORDS = 2, 3, 7  # parts of the work that are added to a title that says nothing by itself
+MIN_PARTS, MAX_PARTS, MAX_PART_WORDS = (
+    2,
+    3,
+    7,
+)  # parts of the work that are added to a title that says nothing by itself
 SIZE_STEP = 40  # lines edited, for one point of weight; twice as many for the next
 MAX_SIZE_WEIGHT = 5
 DONE_SHARE = 0.5  # an open step is done if something later contains more than this share of its terms
@@ -475,9 +479,7 @@ def _as_worked_on(line: str) -> str:
 def _with_parts(line: str, facts: Iterable[str]) -> str:
     """Return a title that says nothing by itself with the parts of the work that its facts name."""
     parts = [match["part"] for fact in facts if (match := _PART.match(fact))]
-    parts = [
-        part for part in dict.fromkeys(parts) if 2 <= len(part.split()) <= MAX_PART_WORDS and not is_vague(part)
-    ]
+    parts = [part for part in dict.fromkeys(parts) if 2 <= len(part.split()) <= MAX_PART_WORDS and not is_vague(part)]
     bare = _FILE_SUFFIX.sub("", line)
     return f"{bare}: {', '.join(map(lowered, parts[:MAX_PARTS]))}" if len(parts) >= MIN_PARTS else line
 
@@ -683,7 +685,7 @@ def distinct(items: Iterable[T], before: Iterable[str], *, title: Callable[[T], 
 def find_plain_piece(pieces: Sequence[PieceOfWork], session_id: int | None) -> list[PieceOfWork]:
     """Return the newest piece of a session's work that has a faultless title, if none of its pieces is informative."""
     own = [piece for piece in pieces if piece.last_session == session_id]
-    plain = (piece for piece in own if piece.title["type"] != DISCOVERY and is_faultless(title_line(piece.title)))
+    plain = (piece for piece in own if piece.title["type"] != DISCOVERY and _is_telling(piece.title))
     return [] if any(piece.is_informative for piece in own) else list(islice(plain, 1))
 
 
@@ -746,8 +748,12 @@ def _code_of(row: Row) -> tuple[frozenset[str], frozenset[str]]:
     """Return the code that the facts of a row say was taken out, and the code they say was put in."""
     facts = [fact for fact in row.get("facts", ()) if not fact.startswith(("Why: ", "Edited "))]
     found = (
-        frozenset(match["code"] for fact in facts for match in pattern.finditer(fact)
-            if len(match["code"]) >= MIN_CODE_CHARS and " " in match["code"])
+        frozenset(
+            match["code"]
+            for fact in facts
+            for match in pattern.finditer(fact)
+            if len(match["code"]) >= MIN_CODE_CHARS and " " in match["code"]
+        )
         for pattern in (_TAKEN_OUT, _PUT_IN)
     )
     out, put = found
@@ -824,7 +830,9 @@ def find_main_request(turns: Sequence[Row]) -> MemoryItem | None:
     with it is understood only by those who were there.
     """
     last = [turn for turn in turns if turn["session_id"] == turns[0]["session_id"]]
-    candidates = [turn for turn in reversed(last) if _stands_alone(request_line(turn)) and not _is_taken_back(turn, last)]
+    candidates = [
+        turn for turn in reversed(last) if _stands_alone(request_line(turn)) and not _is_taken_back(turn, last)
+    ]
     asked_for_work = (turn for turn in candidates if not is_question(request_line(turn)))
     is_talk = session_outcome(turns) in ("", "answered")
     return next(asked_for_work, candidates[0] if candidates and is_talk else None)
@@ -849,6 +857,15 @@ def request_line(turn: Row) -> str:
     heading = plan.lstrip().partition("\n")[0]
     is_plan = lead.endswith(":") and heading.startswith("#")
     return single_line("request", heading.lstrip("# ").removeprefix("Plan: ") if is_plan else text)
+
+
+def find_best_work(rows: Iterable[Row], session_id: int | None) -> MemoryItem | None:
+    """Return the observation that says best what a session did."""
+    own = [
+        row for row in rows if row["session_id"] == session_id and row["type"] != DISCOVERY and not is_knowledge(row)
+    ]
+    told = [row for row in own if is_informative_row(row) and not is_plan(row) and not _is_corrected(row, own)]
+    return max(told, key=lambda row: (weight(row) + informativeness(title_line(row)), time_and_id(row)), default=None)
 
 
 def session_outcome(turns: Sequence[Row]) -> str:
