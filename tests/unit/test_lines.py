@@ -408,3 +408,20 @@ def test_an_answer_after_work_does_not_change_how_the_session_ended() -> None:
 def test_shaping_a_request_takes_time_in_proportion_to_its_length(unit: str) -> None:
     assert growth(select.format_request, unit * 2_000) <= LIMIT
     assert growth(select.is_open_step, unit * 2_000) <= LIMIT
+
+
+@pytest.mark.parametrize("title", ["Improved Till Prompt Quality", "Drawer Security Fix", "Added a single retry (till.yaml)"])
+def test_a_title_without_content_is_not_worth_a_line(title: str) -> None:
+    assert not select.is_informative_row(_row(1, title, type="feature"))
+
+
+def test_a_title_without_content_is_told_with_the_parts_of_the_work() -> None:
+    facts = ["Larger header text: raised the size", "Link on the sum: it leads to the receipt"]
+    line = select.title_line(_row(1, "Improved Past Receipts UI (till.tsx)", type="feature", facts=facts))
+    assert line == "Improved Past Receipts UI: larger header text, link on the sum"
+
+
+def test_a_fault_that_was_only_made_easier_to_find_is_not_told_as_fixed() -> None:
+    facts = ["`make test` passes", "Next time the till fails, you'll see why"]
+    row = _row(1, "Problem: the till was opened twice", type="bugfix", files_modified=["till.py"], facts=facts)
+    assert select.title_line(row) == "Worked on: the till was opened twice"
