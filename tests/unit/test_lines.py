@@ -410,7 +410,9 @@ def test_shaping_a_request_takes_time_in_proportion_to_its_length(unit: str) -> 
     assert growth(select.is_open_step, unit * 2_000) <= LIMIT
 
 
-@pytest.mark.parametrize("title", ["Improved Till Prompt Quality", "Drawer Security Fix", "Added a single retry (till.yaml)"])
+@pytest.mark.parametrize(
+    "title", ["Improved Till Prompt Quality", "Drawer Security Fix", "Added a single retry (till.yaml)"]
+)
 def test_a_title_without_content_is_not_worth_a_line(title: str) -> None:
     assert not select.is_informative_row(_row(1, title, type="feature"))
 
