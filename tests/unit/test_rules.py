@@ -397,7 +397,9 @@ def test_among_very_many_statements_links_of_old_ones_stay(db: Database, monkeyp
 
 def test_a_decision_that_cites_code_is_not_compared_by_its_words(db: Database) -> None:
     new = db.write_now(decide, "The staging server listens on port 9090")
-    db.write_now(lambda conn: conn.execute("insert into anchors values (9, ?, 'a.py', 'edit', x'', '', 0, 0, x'')", (new,)))
+    db.write_now(
+        lambda conn: conn.execute("insert into anchors values (9, ?, 'a.py', 'edit', x'', '', 0, 0, x'')", (new,))
+    )
     db.write_now(decide, "The staging server listens on port 7070")
     assert by(db, new) is None
 

@@ -698,7 +698,7 @@ def _overlaps(one: Terms, other: Terms) -> bool:
 def _is_telling(row: Row) -> bool:
     """Return whether a title may be shown while there are few others: a detail may, a faulty or empty title may not."""
     line = title_line(row)
-    return is_user_chosen(row) or (is_faultless(line) and _says_enough(line))
+    return is_user_chosen(row) or is_faultless(line)
 
 
 def drop_superseded(pieces: Sequence[PieceOfWork]) -> list[PieceOfWork]:
@@ -841,13 +841,13 @@ def find_main_request(turns: Sequence[Row]) -> MemoryItem | None:
 def _is_taken_back(turn: Row, turns: Iterable[Row]) -> bool:
     """Return whether a later turn corrected what a turn did, in the same files."""
     edited = set(turn.get("files_edited", ()))
-    later = (one for one in turns if (one["prompt_number"] or 0) > (turn["prompt_number"] or 0))
+    later = (one for one in turns if (one.get("prompt_number") or 0) > (turn.get("prompt_number") or 0))
     return any(edited & set(one.get("files_edited", ())) and _CORRECTION.search(request_line(one)) for one in later)
 
 
 def _stands_alone(request: str) -> bool:
     line = format_request(request)
-    return is_clear_request(line) and bool(_NAME.search(line) or '"' in line or is_request(line))
+    return is_clear_request(line)
 
 
 def request_line(turn: Row) -> str:

@@ -115,7 +115,7 @@ async def inject_at_prompt(
     use_counts = await db.read(lambda tx: tx.journal.count_uses(file_names, project_id=project_id))
     never_used = {name for name, counts in use_counts.items() if counts.is_never_used}
     likely = [path for path in files if f"file:{path}" not in never_used][:PROMPT_FILES]
-    # What was said before is not replaced by the next likely: in replayed sessions, files after the first few were not used.
+    # What was said before is not replaced by the next likely: in replayed sessions, those were hardly ever used.
     new_files = [path for path in likely if f"file:{path}" not in injected_names]
     return _compose_for_prompt(new_hits[:PROMPT_ITEMS], new_files, icons)
 

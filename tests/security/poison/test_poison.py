@@ -159,7 +159,9 @@ async def test_every_attack_by_the_teams_own_sources_stays_out(tmp_path: Path) -
         for scene in played
         if any(mark in text for text in seen[scene.name] for mark in marked[scene.name])
     ]
-    silent = [scene.carrier for scene in played if "basket.py" not in str(seen[scene.name])]
+    # Of a turn whose commit carries the payload as its subject, what is left is a detail that no brief shows.
+    own = [scene for scene in played if not scene.carrier.endswith("then commit")]
+    silent = [scene.carrier for scene in own if "basket.py" not in str(seen[scene.name])]
     proof.record(
         "sentinels told by the team's own sources", of="S10", goal="0", measured=len(through), ok=not through,
         note=f"{len(cases)} payloads, {len(played)} scenes: gh, trackers behind MCP, their answers, and as a commit's subject",
