@@ -26,7 +26,7 @@ RUN = 4  # consecutive words that make a quotation
 MAX_TEXT_CHARS = 40_000  # of one event
 _WORD = re.compile(r"\w+")
 # Names that hardly occur by chance: `in_backticks`, snake_case, camelCase, CONSTANT_CASE, --options.
-_NAME = re.compile(r"`([A-Za-z_][\w.-]{4,60})(?:\(\))?`|\b(\w*[a-z]+[A-Z]\w+|[A-Za-z]\w*_\w{2,}|[A-Z]{2,}_\w+)\b")
+_NAME = re.compile(r"`([A-Za-z_][\w.-]{4,60})(?:\(\))?`|\b(\w*[a-z][A-Z]\w+|[A-Za-z]\w*_\w{2,}|[A-Z]{2,}_\w+)\b")
 _SHOWN = re.compile(r"claude-mem show((?:\s+(?:--?\w[\w-]*|[#A-Z]?\d+))+)")
 _ID = re.compile(r"([#S]?)(\d{1,18})$")
 

@@ -123,7 +123,7 @@ _FINDING = re.compile(r"(?:The |In |For )?(?:`x`|[A-Z][\w'-]*(?:[A-Z./_-]\w+|(?:
 _TEST = re.compile(r"^test_|(?:_test|\.test|\.spec|-test|Test|Tests)$")
 _LEAST_STEM = 5  # a shorter file name ("main", "util", "mod") is too common to identify the work
 _POLITE = re.compile(
-    r"(?i)(?:(?:ok|so|and|now|hey|please|actually)[, ]+)*(?:(?:can|could|would|will) (?:you|we)|let(?:'|’)?s|please"
+    r"(?i)(?:(?:ok|so|and|now|hey|please|actually)[, ]+){0,8}(?:(?:can|could|would|will) (?:you|we)|let(?:'|’)?s|please"
     r"|we (?:should|need to|want to)|i(?:'d| would) like (?:you )?to|i want (?:you )?to|i need (?:you )?to)"
     r"(?: please| also| now)* "
 )

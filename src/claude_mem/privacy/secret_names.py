@@ -451,7 +451,6 @@ def _may_be_weak_secret(match: re.Match[str], value: str) -> bool:
 
 
 _MASKS = re.compile(r"(?i)\b(?:mask|redact|obfuscate|scrub|sanitize)_?\Z")  # `maskToken('…')`: an example
-_LOOKS_TYPED = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)*[0-9]{0,2}\Z")
 _PROSE = ("is", "was", "")
 
 

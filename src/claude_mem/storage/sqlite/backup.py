@@ -58,7 +58,7 @@ PROGRESS_STEPS = 20_000  # SQLite instructions between two calls of the progress
 MAX_ROW_ID = 1 << 53  # highest row id to continue from; near SQLite's maximum it would choose ids at random
 _FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI
 _SELECT_COLUMNS = "select name from pragma_table_xinfo(?, ?) where not hidden order by cid"
-_COMMENTS = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+_COMMENTS = re.compile(r"--[^\n]*|/\*.*?\*/|(/\*.*)", re.DOTALL)  # the group: a comment without an end
 _HINT = "use another backup"
 
 
@@ -613,8 +613,8 @@ def read_schema(conn: apsw.Connection, name: str = "main") -> DatabaseSchema:
 
 
 def _normalize_sql(sql: str) -> str:
-    """Remove comments and layout, which may differ between databases of the same schema."""
-    return " ".join(_COMMENTS.sub(" ", str(sql)).split()).replace('"', "").lower()
+    """Remove comments and layout, which may differ between databases of the same schema. A comment without an end stays."""
+    return " ".join(_COMMENTS.sub(r" \1", str(sql)).split()).replace('"', "").lower()
 
 
 def _find_unexpected_objects(conn: apsw.Connection, version: int) -> list[str]:
