@@ -28,6 +28,8 @@ def outcomes(memory: Lab) -> None:
     conn = apsw.Connection(str(memory.data / "claude-mem.db"))
     conn.set_busy_timeout(10_000)
     conn.execute("update session_summaries set outcome = 'partly'")
+    newest = "select max(id) from session_summaries"  # what earlier turns left open was worked on in the demo
+    conn.execute(f"update session_summaries set next_steps = '- Log refused vouchers by reason' where id = ({newest})")
     conn.close()
 
 
