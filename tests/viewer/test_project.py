@@ -27,9 +27,8 @@ def outcomes(memory: Lab) -> None:
     """Where it is not known how a turn ended, nothing of it is called open."""
     conn = apsw.Connection(str(memory.data / "claude-mem.db"))
     conn.set_busy_timeout(10_000)
-    conn.execute("update session_summaries set outcome = 'partly'")
-    newest = "select max(id) from session_summaries"  # what earlier turns left open was worked on in the demo
-    conn.execute(f"update session_summaries set next_steps = '- Log refused vouchers by reason' where id = ({newest})")
+    # What an earlier turn left open was worked on in the demo: only the newest turn of a project says what is open.
+    conn.execute("update session_summaries set outcome = 'partly', next_steps = '- Log refused vouchers by reason'")
     conn.close()
 
 
