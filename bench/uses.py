@@ -65,10 +65,10 @@ async def measure(project: str, data: Path) -> list[Figure]:
         ),
         *opened_figures(name, sessions),
         *share_figures(name, sessions),
-        Figure(f"{name}: warnings that were followed", totals["followed"], "", totals["warnings"]),
-        Figure(f"{name}: warnings that were contradicted", totals["contradicted"], "", totals["warnings"]),
-        Figure(f"{name}: tokens injected for one used item", totals["tokens"] / max(1, totals["used"]), "", totals["used"]),
-        Figure(f"{name}: items that left, because they were never used", left, "", totals["shown"]),
+        Figure(f"{name}: warnings that were followed", totals.followed, "", totals.warnings),
+        Figure(f"{name}: warnings that were contradicted", totals.contradicted, "", totals.warnings),
+        Figure(f"{name}: tokens injected for one used item", totals.tokens / max(1, totals.used), "", totals.used),
+        Figure(f"{name}: items that left, because they were never used", left, "", totals.shown),
     ]  # fmt: skip
 
 

@@ -1572,7 +1572,7 @@ declare namespace Api {
     session_id?: number;
   }
 
-  /** What was shown at one trigger, how much of it was used, and what it cost. */
+  /** What was shown at one trigger, how much was used, and what it cost. */
   interface TriggerWorth {
     trigger: string;
     injections: number;
@@ -1702,18 +1702,18 @@ declare namespace Api {
 
   /** What memory was worth in a period: what was shown, what was used, and what can be said about the effect. */
   interface Worth {
-    project: string;
-    since: number;
     sessions: number;
     sessions_shown: number;
     sessions_used: number;
     injections: number;
+    tokens: number;
     shown: number;
     used: number;
     contradicted: number;
-    tokens: number;
     warnings: number;
     followed: number;
+    project: string;
+    since: number;
     characters_read: number;
     characters_again: number;
     triggers: TriggerWorth[];

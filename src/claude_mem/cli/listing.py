@@ -202,7 +202,7 @@ def _show_observation(item: MemoryItem) -> None:
 
 
 def _show_uses(uses: MemoryUses | None) -> None:
-    """Print how often an observation was shown to sessions, what became of it, and why it is not shown any more."""
+    """Print how often an observation was shown to sessions, how it was used, and why it is no longer shown."""
     if not uses or not uses["shown"]:
         return
     parts = [

@@ -67,7 +67,7 @@ class _Check:
 def untried(
     prompt: str, statements: Iterable[Statement], commands: Sequence[Command], lookups: Iterable[str]
 ) -> Iterator[str]:
-    """Yield the checks of the prompt's plan that nobody made, each as one line; consecutive steps are one check."""
+    """Yield the checks of the prompt's plan that were not made, each as one line; consecutive steps are one check."""
     if any(_TRIED.search(one.text) for one in statements) or any(_DRIVEN.search(text) for text in lookups):
         return
     groups: list[list[_Check]] = []

@@ -1,6 +1,6 @@
 """What became of the items that a session was shown: read from the events of a turn, without a model.
 
-An item counts as used if the session afterwards opened or edited a file of it, ran its command, asked for its record,
+An item counts as used if the session afterwards opened or edited one of its files, ran its command, asked for its record,
 wrote its words, or left out a call that it warns of. What the agent was about to do anyway does not count: the file
 whose opening triggered an injection, the command before which a line was said, and words of the user's own prompt.
 """

@@ -7,7 +7,7 @@ freshness of the memory.
 
 A line that was reworded is not in the file any more, but says the same. So anchors also hold hashes of up to 30
 phrases, pairs of neighbouring words of these lines. Where most lines are gone and most phrases are not, the code was
-reworked, and what the memory says of it usually holds.
+reworked, and what the memory says about the code usually holds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NO_PHRASE = 0  # in the place of a phrase of a line that has fewer than others
 CURRENT_SHARE, OUTDATED_SHARE = 0.8, 0.5
 COMMITTED_SHARE = 1 / 3  # work with fewer of its lines in commits is not in any commit
 REPLACED_SHARE = 2 / 3
-REMOVAL_RATIO = 2  # an edit that removed so many times more than it added is told by what is absent
+REMOVAL_RATIO = 2  # an edit that removed so many times more than it added is recognized by what is absent
 _WORD = re.compile(r"[A-Za-z]\w{2,}")
 _PHRASE_WORD = re.compile(rb"[a-z_\x80-\xff][\w\x80-\xff]+")
 _PLAIN = re.compile(r"(?:import|from|using|package|#include|use|require)\b|[-=*#/_\s]+$|[\"']use ")
@@ -53,7 +53,7 @@ class Freshness(StrEnum):
     REWORKED = "reworked"  # most of the lines were reworded; most of what they say is still there
     OUTDATED = "outdated"  # most of the lines are gone
     GONE = "gone"  # the files are gone
-    UNKNOWN = ""  # the memory cites no code, or nobody has looked
+    UNKNOWN = ""  # the memory cites no code, or it was not looked at
 
 
 class Outcome(StrEnum):
@@ -181,7 +181,7 @@ def choose_phrases(lines: Sequence[str], most: int) -> tuple[int, ...]:
 
 
 def phrase_lines(lines: int, phrases: int) -> list[int]:
-    """Return for each phrase of an anchor with so many lines the number of the line that it is of."""
+    """Return for each phrase of an anchor with this many lines the number of its line."""
     return [number * lines // phrases for number in range(phrases)]
 
 

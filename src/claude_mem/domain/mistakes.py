@@ -1,4 +1,4 @@
-"""Mistakes about tools and places: calls that cannot work here, and when a session may be told so.
+"""Mistakes about tools and places: calls that cannot work here, and when a session is warned.
 
 A mistake is known from the moment it was made, and forgotten as soon as the same call works. A call that worked before
 is only believed to be broken after it failed in two sessions, and a call that failed and then worked is never spoken of

@@ -23,7 +23,7 @@ class Use(StrEnum):
     EDITED = "edited"  # one of its files
     QUOTED = "quoted"  # its words, in the agent's text, in an edit or in a command
     OPENED = "opened"  # one of its files
-    NONE = "none"  # nothing was seen of it
+    NONE = "none"  # no use was seen
 
 
 SPOILS = frozenset({Use.CONTRADICTED, Use.REPEATED})  # one of them in any turn, and the item was of no use

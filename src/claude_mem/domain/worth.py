@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class TriggerWorth(msgspec.Struct, frozen=True):
-    """What was shown at one trigger, how much of it was used, and what it cost."""
+    """What was shown at one trigger, how much was used, and what it cost."""
 
     trigger: str
     injections: int
@@ -68,21 +68,27 @@ class HoldoutEffect(msgspec.Struct, frozen=True):
     characters: Estimate  # read before the first edit, after a start
 
 
-class Worth(msgspec.Struct, frozen=True):
-    """What memory was worth in a period: what was shown, what was used, and what can be said about the effect."""
+class UseTotals(msgspec.Struct, frozen=True):
+    """Sessions that there were, that were shown something and that used something, and sums over all items that could
+    be judged. `tokens`: what all injections cost."""
 
-    project: str
-    since: int
     sessions: int
     sessions_shown: int
     sessions_used: int
     injections: int
+    tokens: int
     shown: int
     used: int
     contradicted: int
-    tokens: int
     warnings: int
     followed: int
+
+
+class Worth(UseTotals, frozen=True, kw_only=True):
+    """What memory was worth in a period: what was shown, what was used, and what can be said about the effect."""
+
+    project: str
+    since: int
     characters_read: int
     characters_again: int
     triggers: list[TriggerWorth]

@@ -190,7 +190,7 @@ def state_of(row: Mapping[str, object]) -> MemoryState:
 
 
 def may_be_shown(row: Row) -> bool:
-    """Return whether a row with its state belongs into a brief that nobody asked for: it holds, or the user wrote or
+    """Return whether a row with its state belongs into a brief that was not asked for: it holds, or the user wrote or
     approved it all the same. Work whose last check failed is shown with a remark: the next session often goes on with
     it. Most of what was reworked still holds, but only who asks about it is shown it."""
     state = state_of(row)

@@ -31,7 +31,7 @@ def find_known_mistakes(
 
 
 def find_recurring_mistakes(tx: Transaction, project_id: int) -> list[KnownMistake]:
-    """Return the mistakes that session after session makes, so that the next one is told at its start. Paths are left
+    """Return the mistakes that session after session makes, so that the next one is warned at its start. Paths are left
     out: whether one exists depends on the directory."""
     keys = tx.journal.list_recurring_calls(project_id, sessions=RECURRING_SESSIONS)
     recurring = [mistake for mistake in find_known_mistakes(tx, project_id, keys) if mistake.kind != mistakes.PATH]

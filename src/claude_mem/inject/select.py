@@ -42,7 +42,7 @@ MIN_WORDS, ENOUGH_WORDS = 3, 5
 FINDING_WORDS = 7  # for a finding to be understandable without its conversation
 PLANS = ("Planned: ", "Proposed: ")
 IMPLEMENTED = "Implemented: "  # before the title of a plan that was carried out
-MANY_FILES = 3  # a title that lists details of work on at least so many files is shown
+MANY_FILES = 3  # a title that lists details of work on at least this many files is shown
 # Pieces of work
 LOOK_BACK = 60  # earlier observations that are searched for a part of the same work
 NEAR_SESSIONS = 2  # a piece continues within the next two sessions; later work is a new piece

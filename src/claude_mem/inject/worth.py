@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from claude_mem.digest.uses import TurnActions, find_uses, read_actions
 from claude_mem.domain.uses import ShownItem, Use, is_helpful
 from claude_mem.domain.worth import SEED, HoldoutEffect, Lift, SessionUses, Worth, estimate_effect, estimate_lift
@@ -27,7 +29,7 @@ async def measure_worth(db: Database, *, project_id: int, since: int, holdout: f
     return Worth(
         project=project.name if project else "",
         since=since,
-        **totals,
+        **structs.asdict(totals),
         characters_read=read,
         characters_again=again,
         triggers=await db.read(lambda tx: tx.journal.list_trigger_totals(**period)),
@@ -45,12 +47,12 @@ async def measure_worth(db: Database, *, project_id: int, since: int, holdout: f
 
 def measure_lift(tx: Transaction, *, project_id: int, since: int) -> Lift:
     """Return the lift of use over other sessions of the same project, as far as the events are still stored."""
-    rows = tx.journal.list_judgeable_sessions(project_id=project_id, since=since, limit=MAX_SESSIONS)
+    sessions = tx.journal.list_judgeable_sessions(project_id=project_id, since=since, limit=MAX_SESSIONS)
     by_project: defaultdict[int, list[tuple[list[ShownItem], TurnActions]]] = defaultdict(list)
-    for row in reversed(rows):
-        actions = read_session_actions(tx, row["id"])
-        by_project[row["project_id"]].append((tx.journal.load_session_items(row["id"]), actions))
-    return estimate_lift([one for sessions in by_project.values() for one in compare_sessions(sessions)])
+    for session_id, its_project in reversed(sessions):
+        actions = read_session_actions(tx, session_id)
+        by_project[its_project].append((tx.journal.load_session_items(session_id), actions))
+    return estimate_lift([one for each in by_project.values() for one in compare_sessions(each)])
 
 
 def read_session_actions(tx: Transaction, session_id: int) -> TurnActions:

@@ -339,7 +339,7 @@ def _saved_by(line: Sequence[Call]) -> Iterator[str]:
 
 
 def _downloaded_by(call: Call) -> Iterator[str]:
-    """Yield the files that a program was told to write what it downloads to."""
+    """Yield the files that a program was to write what it downloads to."""
     plain = [word for word in call.words if not word.startswith("-")]
     if call.program in _DOWNLOADERS:
         pairs = list(zip(call.words, call.words[1:], strict=False))

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from claude_mem.storage.records import StoredVector
 
-SHORT = 100  # a text of so many characters borrows its full share from its neighbours, a longer one less
+SHORT = 100  # a text of this length borrows its full share from its neighbours, a longer one less
 SAVED_NEAR_MS = 600_000
 
 

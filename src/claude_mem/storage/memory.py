@@ -499,7 +499,7 @@ class MemoryStore(Protocol):
         """Store the commit and branch of the work tree with the work that was just done there."""
 
     def record_looks(self, root: str, looks: Iterable[Look], *, commit: str = "") -> None:
-        """Store what a look at a work tree found, replacing the last one. Anchors that are gone meanwhile are skipped."""
+        """Store what a look at a work tree found, replacing the last one. Anchors that no longer exist are skipped."""
 
     def record_outcome(self, observation_id: int, outcome: Outcome, *, commit: str, now: int) -> None:
         """Store what became of an observation's work. Work that did not last has replaced nothing."""

@@ -218,7 +218,7 @@ NOT_LOOKED_FOR = -1  # the last look was at an anchor without phrases
 
 @dataclass(frozen=True, slots=True)
 class StoredAnchor:
-    """An anchor with what the last look at a work tree found. `stamp` is None if nobody has looked.
+    """An anchor with what the last look at a work tree found. `stamp` is None if it was not looked at.
 
     `present`, `committed` and `landed` are bit sets of the lines that were there, that some commit has had, and that a
     commit of the default branch has had; `phrases_present` is one of the phrases that were there, or `NOT_LOOKED_FOR`.

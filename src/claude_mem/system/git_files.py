@@ -232,7 +232,7 @@ def _line(text: str) -> str:
 
 
 def is_tracked(git_dir: Path, path: str) -> bool:
-    """Return whether git's index contains a path, relative to the work tree. True if that cannot be told."""
+    """Return whether git's index contains a path, relative to the work tree. True if that is unknown."""
     try:
         index = untrusted_files.read(git_dir / "index", most=MAX_INDEX_BYTES)
     except FileNotFoundError:

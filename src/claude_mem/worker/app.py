@@ -124,6 +124,13 @@ class Service:
             started_at=self.started_at,
         )
         self.db.free_disk_space = self.maintenance.reserve_file.release
+        self._create_services(chain, embedder)
+        self._create_runners(compressor or LocalCompressor(config.foreign_text))
+        failpoint("serve.opened")
+
+    def _create_services(self, chain: ProviderChain | None, embedder: Embedder | None) -> None:
+        """Create what answers requests and runs jobs, and connect the parts with one another."""
+        config = self.config
         self.stream = Stream()
         self.response_times: dict[str, deque[float]] = {}  # milliseconds of the last responses, by trigger
         self.mode, self.mode_problem = modes.load_mode_lenient(config.mode, config.modes)
@@ -156,8 +163,6 @@ class Service:
             record=self.recorder.record,
         )
         self.maintenance.copy_lock = self.scrubber.copy_lock = self.deletion_service.lock
-        self._create_runners(compressor or LocalCompressor(config.foreign_text))
-        failpoint("serve.opened")
 
     def _create_runners(self, compressor: Compressor) -> None:
         """Assign job kinds to runners. A job waits for the jobs before it in its own runner only."""

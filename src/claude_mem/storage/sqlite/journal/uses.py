@@ -9,13 +9,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import msgspec
 
 from claude_mem.domain.records import Turn
 from claude_mem.domain.uses import ItemUse, ShownItem, TriggerUses, TurnReading, Use, UseCounts
-from claude_mem.domain.worth import Moment, TriggerWorth, UseCount
-from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_records, fetch_value
+from claude_mem.domain.worth import Moment, TriggerWorth, UseCount, UseTotals
+from claude_mem.storage.sqlite.engine import (
+    Connection,
+    Row,
+    fetch_all,
+    fetch_one,
+    fetch_record,
+    fetch_records,
+    fetch_value,
+)
 from claude_mem.storage.sqlite.memory.observations import encode_json
 
 MAX_INJECTIONS = 300  # of a session, the last ones: an agent may run for days
@@ -54,7 +63,7 @@ def _items(conn: Connection, rows: Sequence[Row]) -> Iterator[ShownItem]:
                 yield item
 
 
-def _item(conn: Connection, name: str, row: Row, memories: dict[str, Row]) -> ShownItem | None:
+def _item(conn: Connection, name: str, row: Row, memories: dict[str, _Memory]) -> ShownItem | None:
     item = ShownItem(injection_id=row["id"], name=name, trigger=row["trigger"], at=row["at"], about=row["about"])
     kind, _, rest = name.partition(":")
     if kind == "file":
@@ -66,28 +75,39 @@ def _item(conn: Connection, name: str, row: Row, memories: dict[str, Row]) -> Sh
     if memory is None:
         return None  # forgotten since
     if kind == "rule":
-        return replace(item, rule=memory["title"] or "")
-    detail = (memory["narrative"] or "")[:DETAIL_CHARS] if row["trigger"] in ("file", "failure") else ""
+        return replace(item, rule=memory.title)
+    detail = memory.narrative[:DETAIL_CHARS] if row["trigger"] in ("file", "failure") else ""
     return replace(
         item,
-        text=f"{memory['title'] or ''}\n{detail}",
-        files=frozenset(msgspec.json.decode(memory["files"], type=list[str])),
-        commands=frozenset(msgspec.json.decode(memory["commands"], type=list[str])),
+        text=f"{memory.title}\n{detail}",
+        files=frozenset(msgspec.json.decode(memory.files, type=list[str])),
+        commands=frozenset(msgspec.json.decode(memory.commands, type=list[str])),
     )
 
 
-def _load_memories(conn: Connection, names: Iterable[str]) -> dict[str, Row]:
-    """Return the words, files and commands of observations (`o12`) and summaries (`s5`), by name."""
+class _Memory(NamedTuple):
+    """The words of an observation (`o12`) or summary (`s5`), and the files and commands that it is about."""
+
+    name: str
+    title: str
+    narrative: str
+    files: str  # a JSON list, like `commands`
+    commands: str
+
+
+def _load_memories(conn: Connection, names: Iterable[str]) -> dict[str, _Memory]:
+    """Return the observations and summaries among the names of items, by name."""
     ids: defaultdict[str, list[int]] = defaultdict(list)
     for name in names:
         kind, _, rest = name.partition(":")
         number = rest if kind in ("rule", "repeated") else name[1:] if name[:1] in "os" else ""
         if number.isdigit():
             ids["s" if kind[:1] == "s" else "o"].append(int(number))
-    rows = fetch_all(
+    memories = fetch_records(
         conn,
+        _Memory,
         """
-        select 'o' || id as name, title, narrative,
+        select 'o' || id as name, coalesce(title, '') as title, coalesce(narrative, '') as narrative,
                (select json_group_array(f.value) from (select value from json_each(files_read)
                                                        union select value from json_each(files_modified)) f) as files,
                (select json_group_array(a.path) from anchors a
@@ -96,8 +116,9 @@ def _load_memories(conn: Connection, names: Iterable[str]) -> dict[str, Row]:
         """,
         (encode_json(ids["o"]),),
     )
-    rows += fetch_all(
+    memories += fetch_records(
         conn,
+        _Memory,
         """
         select 's' || id as name, concat_ws(' ', request, next_steps) as title, '' as narrative,
                files_edited as files, '[]' as commands
@@ -105,7 +126,7 @@ def _load_memories(conn: Connection, names: Iterable[str]) -> dict[str, Row]:
         """,
         (encode_json(ids["s"]),),
     )
-    return {row["name"]: row for row in rows}
+    return {memory.name: memory for memory in memories}
 
 
 def _find_remedy(conn: Connection, project_id: int, key: str, *, before: int) -> frozenset[str]:
@@ -122,7 +143,7 @@ def _find_remedy(conn: Connection, project_id: int, key: str, *, before: int) ->
     return frozenset({remedy} if remedy else ())
 
 
-# --- what became of it -----------------------------------------------------------------------------------------------
+# --- uses -----------------------------------------------------------------------------------------------
 
 
 def replace_uses(conn: Connection, turn_id: int, uses: Iterable[ItemUse]) -> None:
@@ -251,12 +272,13 @@ _JUDGED = f"""
 """
 
 
-def count_use_totals(conn: Connection, *, project_id: int, since: int) -> Row:
+def count_use_totals(conn: Connection, *, project_id: int, since: int) -> UseTotals:
     """Return how many sessions there were, how many were shown something and used something, and the sums over all
     items that could be judged."""
     period = {"project": project_id, "since": since}
-    row = fetch_one(
+    totals = fetch_record(
         conn,
+        UseTotals,
         f"""
         {_JUDGED}
         select (select count(*) from sdk_sessions s
@@ -272,8 +294,8 @@ def count_use_totals(conn: Connection, *, project_id: int, since: int) -> Row:
         """,
         period,
     )
-    assert row is not None
-    return row
+    assert totals is not None
+    return totals
 
 
 def count_reading(conn: Connection, *, project_id: int, since: int) -> tuple[int, int]:
@@ -367,9 +389,9 @@ def _moment(row: Row) -> Moment:
 # --- lift ------------------------------------------------------------------------------------------------------------
 
 
-def list_judgeable_sessions(conn: Connection, *, project_id: int, since: int, limit: int) -> list[Row]:
+def list_judgeable_sessions(conn: Connection, *, project_id: int, since: int, limit: int) -> list[tuple[int, int]]:
     """Return the newest sessions that were shown something and whose events are stored, with their projects."""
-    return fetch_all(
+    rows = fetch_all(
         conn,
         f"""
         select distinct s.id, s.project_id {_IN_PERIOD} and not i.held_out and i.names != '[]'
@@ -378,6 +400,7 @@ def list_judgeable_sessions(conn: Connection, *, project_id: int, since: int, li
         """,
         {"project": project_id, "since": since, "limit": limit},
     )
+    return [(row["id"], row["project_id"]) for row in rows]
 
 
 def load_session_items(conn: Connection, session_id: int) -> list[ShownItem]:

@@ -121,7 +121,7 @@ def supersede(conn: Connection, observation_ids: Sequence[int], successor: int) 
 
 
 def record_looks(conn: Connection, root: str, looks: Iterable[Look], *, commit: str = "") -> None:
-    """Store what a look at a work tree found, replacing the last one. Anchors that are gone meanwhile are skipped."""
+    """Store what a look at a work tree found, replacing the last one. Anchors that no longer exist are skipped."""
     for look in (look for look in looks if look.stamp is not None):
         conn.execute(
             """

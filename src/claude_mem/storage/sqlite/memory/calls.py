@@ -83,7 +83,7 @@ def count_worked(conn: Connection, project_id: int, key: str) -> int:
 
 
 def list_recurring_keys(conn: Connection, project_id: int, *, sessions: int) -> list[str]:
-    """Return the keys of calls that failed by a mistake in at least so many sessions of a project."""
+    """Return the keys of calls that failed by a mistake in at least this many sessions of a project."""
     rows = fetch_all(
         conn,
         """

@@ -123,10 +123,7 @@ def count_index(conn: Connection, model: str) -> IndexCounts:
 
 
 def upsert_document(conn: Connection, document: Document) -> int:
-    """Add or replace a document and return its id.
-
-    Unchanged passages are not written, so that their vectors stay valid.
-    """
+    """Add or replace a document and return its id."""
     row = fetch_one(
         conn,
         """
@@ -148,10 +145,21 @@ def upsert_document(conn: Connection, document: Document) -> int:
     )
     assert row is not None
     document_id = int(row["id"])
+    _replace_passages(conn, document_id, document)
+    _replace_signals(conn, document_id, document.signals)
+    if document.kind == "turn":  # a turn contains its prompt: a second vector of the same text would crowd out others
+        own_prompt = "select id from documents where kind = 'prompt' and turn_id = ?"
+        conn.execute(f"delete from vectors where document_id in ({own_prompt})", (document.turn_id,))
+    return document_id
+
+
+def _replace_passages(conn: Connection, document_id: int, document: Document) -> None:
+    """Replace the document's passages. Unchanged ones are not written, so that their vectors stay valid."""
+    passages = document.passages[:PASSAGES_PER_DOCUMENT]
     first_passage_id = document_id * PASSAGES_PER_DOCUMENT
     conn.execute(
         "delete from passages where document_id = ? and id >= ?",
-        (document_id, first_passage_id + len(document.passages[:PASSAGES_PER_DOCUMENT])),
+        (document_id, first_passage_id + len(passages)),
     )
     conn.executemany(
         """
@@ -169,14 +177,9 @@ def upsert_document(conn: Connection, document: Document) -> int:
                 passage.hints,
                 "" if part else document.around,
             )
-            for part, passage in enumerate(document.passages[:PASSAGES_PER_DOCUMENT])
+            for part, passage in enumerate(passages)
         ],
     )
-    _replace_signals(conn, document_id, document.signals)
-    if document.kind == "turn":  # a turn contains its prompt: a second vector of the same text would crowd out others
-        own_prompt = "select id from documents where kind = 'prompt' and turn_id = ?"
-        conn.execute(f"delete from vectors where document_id in ({own_prompt})", (document.turn_id,))
-    return document_id
 
 
 def _replace_signals(conn: Connection, document_id: int, signals: tuple[tuple[str, str, int], ...]) -> None:
