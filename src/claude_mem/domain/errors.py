@@ -9,7 +9,11 @@ ClaudeMemError
 │   ├── UnknownAnswer       the worker runs another version, whose answer this one cannot read
 │   ├── DataDirLocked       another worker holds the lock of this data directory
 │   ├── DatabaseTooNew      the database was written by a newer version
-│   └── DatabaseDamaged     the database is corrupt; the worker moves it to quarantine and restores a backup
+│   ├── DatabaseDamaged     the database is corrupt; the worker moves it to quarantine and restores a backup
+│   ├── DatabaseUnavailable the team server's database does not answer, or accepts no writes (HTTP 503)
+│   ├── LogConflict         entries do not continue a device's log, or differ from those in it (HTTP 409)
+│   ├── ManifestConflict    a space's manifest is not the one that was read (HTTP 412)
+│   └── NotPermitted        the member's role, or the device, does not allow the request (HTTP 403)
 ├── NotFound                no such row (exit 1, HTTP 404)
 ├── UnreadableEvent         a spool file that cannot be ingested; it is set aside and counted
 │   └── IgnoredEvent        a spool file without content worth storing; it is filtered and counted
@@ -64,6 +68,28 @@ class DatabaseTooNew(OperationFailed):
 
 
 class DatabaseDamaged(OperationFailed):
+    pass
+
+
+class DatabaseUnavailable(OperationFailed):
+    def __init__(self, message: str, *, is_read_only: bool = False) -> None:
+        super().__init__(message, hint="try again in a few seconds")
+        self.is_read_only = is_read_only
+
+
+class LogConflict(OperationFailed):
+    """`head` is the index of the last entry that is stored."""
+
+    def __init__(self, message: str, *, head: int) -> None:
+        super().__init__(message)
+        self.head = head
+
+
+class ManifestConflict(OperationFailed):
+    pass
+
+
+class NotPermitted(OperationFailed):
     pass
 
 
