@@ -55,8 +55,8 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)  # the command reports the error itself
     try:
-        given = {name: getattr(options, name, None) for name in ("dsn", "host", "port", "pool_size")}
-        settings = server_settings.load(os.environ, **given)
+        flags = {name: getattr(options, name, None) for name in ("dsn", "host", "port", "pool_size")}
+        settings = server_settings.load(os.environ, **flags)
         run: Run = options.run
         return run(options, settings)
     except ClaudeMemError as problem:
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
         return 130
 
 
-# --- running in the database -------------------------------------------------------------------------------------------
+# --- running in the database -----------------------------------------------------------------------------------------
 
 
 def _require_dsn(settings: ServerSettings) -> str:
@@ -111,7 +111,7 @@ def _of_member(
     return _in_organisation(settings, options.org, run)
 
 
-# --- the node and its schema -------------------------------------------------------------------------------------------
+# --- the node and its schema -----------------------------------------------------------------------------------------
 
 
 def run_roles(_options: argparse.Namespace, _settings: ServerSettings) -> int:
@@ -138,7 +138,7 @@ def run_serve(_options: argparse.Namespace, settings: ServerSettings) -> int:
     return 0
 
 
-# --- organisations, members, devices -----------------------------------------------------------------------------------
+# --- organisations, members, devices ---------------------------------------------------------------------------------
 
 
 def run_org_create(options: argparse.Namespace, settings: ServerSettings) -> int:
@@ -156,7 +156,9 @@ def run_org_list(options: argparse.Namespace, settings: ServerSettings) -> int:
 
 def run_member_add(options: argparse.Namespace, settings: ServerSettings) -> int:
     """Add a member."""
-    member_id = _in_organisation(settings, options.org, partial(people.add_member, name=options.name, role=options.role))
+    member_id = _in_organisation(
+        settings, options.org, partial(people.add_member, name=options.name, role=options.role)
+    )
     _show(options, [{"member_id": member_id.hex, "name": options.name, "role": options.role}])
     return 0
 
@@ -210,7 +212,7 @@ def run_devices(options: argparse.Namespace, settings: ServerSettings) -> int:
     return 0
 
 
-# --- export, erasure, audit --------------------------------------------------------------------------------------------
+# --- export, erasure, audit ------------------------------------------------------------------------------------------
 
 
 def run_export(options: argparse.Namespace, settings: ServerSettings) -> int:
@@ -221,7 +223,7 @@ def run_export(options: argparse.Namespace, settings: ServerSettings) -> int:
 
     async def write(db: TeamDatabase) -> None:
         org_id = await people.find_organisation(db, options.org)
-        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
 
             async def write_rows(tx: TeamTransaction) -> None:
                 async for table, row in export.rows(tx):
@@ -251,9 +253,7 @@ def _encode(value: Any) -> Any:
 def run_erase_member(options: argparse.Namespace, settings: ServerSettings) -> int:
     """Delete what a member wrote, and the member's name."""
     if options.confirm != options.member:
-        raise InvalidRequest(
-            "this cannot be undone", hint=f"repeat the name to confirm: --confirm {options.member!r}"
-        )
+        raise InvalidRequest("this cannot be undone", hint=f"repeat the name to confirm: --confirm {options.member!r}")
 
     async def erase(tx: TeamTransaction) -> dict[str, int]:
         return await export.erase_member(tx, await people.find_member(tx, options.member, with_removed=True))
@@ -276,7 +276,14 @@ def run_audit(options: argparse.Namespace, settings: ServerSettings) -> int:
     else:
         columns = ("n", "at", "actor", "action", "subject", "facts")
         cells = [
-            (each.n, datetime.fromtimestamp(each.at / 1000).astimezone(), each.actor, each.action, each.subject, each.facts)
+            (
+                each.n,
+                datetime.fromtimestamp(each.at / 1000).astimezone(),
+                each.actor,
+                each.action,
+                each.subject,
+                each.facts,
+            )
             for each in lines
         ]
         output.table(columns, cells)
@@ -300,7 +307,7 @@ def _cell(value: object) -> str:
     return "" if value is None else value.isoformat(" ", "seconds") if isinstance(value, datetime) else str(value)
 
 
-# --- the parser --------------------------------------------------------------------------------------------------------
+# --- the parser ------------------------------------------------------------------------------------------------------
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -321,7 +328,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _command(commands: Any, name: str, run: Run, text: str, *arguments: str) -> argparse.ArgumentParser:
     """Add a command with these positional arguments."""
-    command: argparse.ArgumentParser = commands.add_parser(name, help=text[0].lower() + text[1:].split(".")[0], description=text)
+    command: argparse.ArgumentParser = commands.add_parser(
+        name, help=text[0].lower() + text[1:].partition(".")[0], description=text
+    )
     command.set_defaults(run=run)
     for argument in arguments:
         command.add_argument(argument, help=ARGUMENTS[argument])
@@ -338,19 +347,21 @@ ARGUMENTS = {
 
 
 def _add_node_commands(commands: Any) -> None:
-    _command(commands, "roles", run_roles, "Print the SQL that creates the database roles. An administrator runs it once.")
+    _command(
+        commands, "roles", run_roles, "Print the SQL that creates the database roles. An administrator runs it once."
+    )
     _command(
         commands,
         "migrate",
         run_migrate,
-        "Create or upgrade the tables, as claude_mem_owner. Safe to run while nodes serve: see docs/server.md, Upgrade.",
+        "Create or upgrade the tables, as claude_mem_owner. Nodes may serve meanwhile: see docs/server.md, Upgrade.",
     )
     serve = _command(
         commands,
         "serve",
         run_serve,
-        "Run a node, as claude_mem_app. Nodes keep nothing: start as many as you like behind a load balancer, which also "
-        "does TLS. Every setting has a variable CLAUDE_MEM_SERVER_…; see docs/server.md.",
+        "Run a node, as claude_mem_app. Nodes keep nothing: start as many as you like behind a load balancer, which "
+        "also does TLS. Every setting has a variable CLAUDE_MEM_SERVER_…; see docs/server.md.",
     )
     serve.add_argument("--host", help="address to listen on (127.0.0.1)")
     serve.add_argument("--port", type=int, help="port to listen on (8787); 0: any free one, see the log")
@@ -358,14 +369,18 @@ def _add_node_commands(commands: Any) -> None:
 
 
 def _add_people_commands(commands: Any) -> None:
-    org = commands.add_parser("org", help="create and list organisations").add_subparsers(required=True, metavar="ACTION")
+    org = commands.add_parser("org", help="create and list organisations").add_subparsers(
+        required=True, metavar="ACTION"
+    )
     _command(org, "create", run_org_create, "Create an organisation: a tenant that shares nothing with others.", "name")
     _command(org, "list", run_org_list, "List the organisations.")
     member = commands.add_parser("member", help="add, list, change and remove members").add_subparsers(
         required=True, metavar="ACTION"
     )
     add = _command(member, "add", run_member_add, "Add a member to an organisation.", "org", "name")
-    role = _command(member, "role", run_member_role, "Change a member's role. It holds from the next request on.", "org", "member")
+    role = _command(
+        member, "role", run_member_role, "Change a member's role. It holds from the next request on.", "org", "member"
+    )
     add.add_argument("--role", choices=ROLES, default="writer", help="reader, writer (default) or maintainer")
     role.add_argument("role", choices=ROLES, help="reader: reads team spaces; writer: shares; maintainer: also manages")
     _command(member, "list", run_member_list, "List the members, with those who were removed.", "org")
@@ -391,14 +406,18 @@ def _add_people_commands(commands: Any) -> None:
 
 def _add_record_commands(commands: Any) -> None:
     export_ = _command(
-        commands, "export", run_export, "Write everything of an organisation into a file, one JSON object per line.", "org"
+        commands,
+        "export",
+        run_export,
+        "Write everything of an organisation into a file, one JSON object per line.",
+        "org",
     )
     export_.add_argument("--to", metavar="FILE", required=True, help="a new file; only you can read it")
     erase = _command(
         commands,
         "erase-member",
         run_erase_member,
-        "Delete what a member wrote, the member's personal spaces and name. The logs of team spaces keep empty entries.",
+        "Delete what a member wrote, personal spaces and the name. The logs of team spaces keep empty entries.",
         "org",
         "member",
     )

@@ -19,7 +19,7 @@ def encode(bodies: Iterable[bytes]) -> bytes:
 
 def decode(raw: bytes) -> list[bytes]:
     """Return the entries of a request. Raises an error for truncated, empty, oversized and too many frames."""
-    bodies = []
+    bodies: list[bytes] = []
     at = 0
     while at < len(raw):
         if len(raw) - at < LENGTH.size:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Literal
 from uuid import UUID
@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from claude_mem.domain.errors import InvalidRequest, NotFound, NotPermitted, RequestTooLarge
+from claude_mem.domain.errors import InvalidRequest, NotFound, NotPermitted
 from claude_mem.server import frames, tokens
 from claude_mem.server.node import (
     UNAUTHORIZED,
@@ -59,7 +59,7 @@ class SpaceRequest(msgspec.Struct, frozen=True):
     kind: Literal["personal", "team"]
 
 
-# --- manifests and logs ------------------------------------------------------------------------------------------------
+# --- manifests and logs ----------------------------------------------------------------------------------------------
 
 
 async def read_manifest(call: Call) -> Response:
@@ -145,7 +145,7 @@ async def append_to_log(call: Call) -> Response:
     return Response(status_code=204)
 
 
-# --- spaces, devices, codes --------------------------------------------------------------------------------------------
+# --- spaces, devices, codes ------------------------------------------------------------------------------------------
 
 
 async def create_space(call: Call) -> Response:
@@ -210,7 +210,7 @@ def _own_unless_maintainer(caller: Caller) -> UUID | None:
     return None if caller.role == "maintainer" else caller.member_id
 
 
-# --- about the node ----------------------------------------------------------------------------------------------------
+# --- about the node --------------------------------------------------------------------------------------------------
 
 
 async def about(_node: Node, _http: Request) -> Response:
@@ -234,7 +234,7 @@ async def healthz(_node: Node, _http: Request) -> Response:
 class Readiness:
     """The last check of the database. Anyone may ask, so that the answers of a second share one check."""
 
-    state: DatabaseState = DatabaseState("not checked")
+    state: DatabaseState = field(default_factory=DatabaseState)
     until: float = 0
 
     async def __call__(self, node: Node, _http: Request) -> Response:

@@ -73,6 +73,9 @@ FAILPOINTS = (
     "forget.part",
 )
 
+# Those of the team server, which the kill test of the worker does not run through.
+SERVER_FAILPOINTS = ("team.received", "team.appended", "team.committed")
+
 _armed, _remaining_passes = "", 0
 
 

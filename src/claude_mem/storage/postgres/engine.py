@@ -24,8 +24,10 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 TRIES = 3
-RECONNECT_SECONDS = 5  # the pool's pauses between attempts grow; a request that comes later starts with short ones again
-CONNECT_OPTIONS = {"connect_timeout": 5, "application_name": "claude-mem-server"}
+RECONNECT_SECONDS = (
+    5  # the pool's pauses between attempts grow; a request that comes later starts with short ones again
+)
+CONNECT_OPTIONS: dict[str, Any] = {"connect_timeout": 5, "application_name": "claude-mem-server"}
 # Another try cannot succeed soon, or would only repeat the wait.
 FINAL_ERRORS = (PoolTimeout, errors.QueryCanceled, errors.DiskFull)
 

@@ -32,7 +32,8 @@ async def rows(tx: TeamTransaction) -> AsyncIterator[tuple[str, dict[str, Any]]]
         async with tx.conn.cursor(f"export_{table}", scrollable=False) as cursor:
             cursor.itersize = PAGE
             await cursor.execute(
-                f"select {columns} from {table} where org_id = %s order by {key}", (tx.org_id,)  # type: ignore[arg-type]
+                f"select {columns} from {table} where org_id = %s order by {key}",
+                (tx.org_id,),
             )
             names = [column.name for column in cursor.description or ()]
             async for row in cursor:
@@ -49,11 +50,11 @@ async def erase_member(tx: TeamTransaction, member_id: UUID) -> dict[str, int]:
     spaces = "select space_id from spaces where org_id = %s and owner_id = %s and kind = 'personal'"
     counts = {}
     for table in ("log_entries", "log_heads", "manifests", "space_members", "spaces"):
-        done = await tx.conn.execute(
-            f"delete from {table} where org_id = %s and space_id in ({spaces})",  # type: ignore[arg-type]
+        deletion = await tx.conn.execute(
+            f"delete from {table} where org_id = %s and space_id in ({spaces})",
             (tx.org_id, *key),
         )
-        counts[f"{table} of personal spaces"] = done.rowcount
+        counts[f"{table} of personal spaces"] = deletion.rowcount
     emptied = await tx.conn.execute(
         f"""
         update log_entries set body = '' where org_id = %s and octet_length(body) > 0
@@ -65,7 +66,8 @@ async def erase_member(tx: TeamTransaction, member_id: UUID) -> dict[str, int]:
     await tx.conn.execute(f"delete from enrolment_codes where {of_member}", key)
     await tx.conn.execute(f"delete from space_members where {of_member}", key)
     await tx.conn.execute(
-        f"update devices set token_hash = null, name = '', revoked_at = coalesce(revoked_at, now()) where {of_member}", key
+        f"update devices set token_hash = null, name = '', revoked_at = coalesce(revoked_at, now()) where {of_member}",
+        key,
     )
     await tx.conn.execute(
         f"update members set name = 'erased ' || member_id, removed_at = coalesce(removed_at, now()) where {of_member}",

@@ -18,7 +18,7 @@ async def heads(tx: TeamTransaction, space_id: UUID) -> dict[str, int]:
         "select device, head from log_heads where org_id = %s and space_id = %s and head > 0 order by device",
         (tx.org_id, space_id),
     )
-    return {device: head for device, head in await rows.fetchall()}
+    return dict(await rows.fetchall())
 
 
 async def read(tx: TeamTransaction, space_id: UUID, device: str, *, after: int, limit: int) -> list[bytes]:
@@ -79,9 +79,7 @@ async def _lock_head(tx: TeamTransaction, space_id: UUID, device: str) -> int:
     return head
 
 
-async def _are_stored(
-    tx: TeamTransaction, space_id: UUID, device: str, after: int, bodies: Sequence[bytes]
-) -> bool:
+async def _are_stored(tx: TeamTransaction, space_id: UUID, device: str, after: int, bodies: Sequence[bytes]) -> bool:
     rows = await tx.conn.execute(
         """
         select count(*) from unnest(%b::bytea[]) with ordinality as given (body, position)

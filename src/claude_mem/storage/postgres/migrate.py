@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Literal, LiteralString, cast
+from typing import Literal, cast
 
 import psycopg
 
@@ -127,7 +127,7 @@ def _create_schema(conn: psycopg.Connection) -> None:
 def _apply(conn: psycopg.Connection, migration: Migration) -> None:
     with conn.transaction():
         conn.execute(f"set local search_path = {SCHEMA}, pg_temp")
-        conn.execute(cast(LiteralString, migration.statements))
+        conn.execute(migration.statements)
         conn.execute(
             "insert into schema_migrations (number, name, phase, checksum) values (%s, %s, %s, %s)",
             (migration.number, migration.name, migration.phase, migration.checksum),

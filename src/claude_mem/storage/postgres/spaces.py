@@ -118,7 +118,9 @@ async def set_membership(
             "delete from space_members where org_id = %s and space_id = %s and member_id = %s",
             (tx.org_id, space_id, member_id),
         )
-    await audit.append(tx, caller.device, "space.admit" if belongs else "space.expel", space_id.hex, member=member_id.hex)
+    await audit.append(
+        tx, caller.device, "space.admit" if belongs else "space.expel", space_id.hex, member=member_id.hex
+    )
 
 
 def etag_of(body: bytes) -> str:
