@@ -43,6 +43,11 @@ def run(dsn: str, org_id: UUID, work: Callable[[TeamTransaction], Awaitable[T]],
     return asyncio.run(inside())
 
 
+def enrol(url: str, code: str, device: str = "", **more: object) -> httpx2.Response:
+    body = {"code": code, "device": device or new_device(), **more}
+    return httpx2.post(f"{url}/v1/devices", json=body, timeout=waiting.SECONDS)
+
+
 @dataclass
 class Machine:
     """A device that has enrolled, with its token."""
@@ -54,8 +59,9 @@ class Machine:
     token: str
 
     def call(self, method: str, path: str, /, *, url: str = "", **options: Any) -> httpx2.Response:
+        options.setdefault("timeout", waiting.SECONDS)
         headers = {"Authorization": f"Bearer {self.token}", **options.pop("headers", {})}
-        return httpx2.request(method, f"{url or self.url}/v1{path}", headers=headers, timeout=waiting.SECONDS, **options)
+        return httpx2.request(method, f"{url or self.url}/v1{path}", headers=headers, **options)
 
     def create_space(self, kind: str = "personal") -> str:
         space = new_space()
@@ -110,8 +116,7 @@ class Team:
 
     def enrol(self, member_id: UUID, device: str = "") -> Machine:
         device = device or new_device()
-        body = {"code": self.code(member_id), "device": device, "name": "laptop"}
-        answer = httpx2.post(f"{self.url}/v1/devices", json=body, timeout=waiting.SECONDS)
+        answer = enrol(self.url, self.code(member_id), device, name="laptop")
         assert answer.status_code == 201, answer.text
         return Machine(self.url, self.org_id, member_id, device, answer.json()["token"])
 
