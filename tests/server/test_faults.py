@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 import httpx2
 import psycopg
@@ -40,7 +41,7 @@ def ada(fragile: Postgres, node: NodeProcess) -> Machine:
 
 def _set_read_only(postgres: Postgres, value: str) -> None:
     with psycopg.connect(postgres.dsn("postgres", "postgres"), autocommit=True) as conn:
-        conn.execute(f"alter database team set default_transaction_read_only = {value}")  # type: ignore[arg-type]
+        conn.execute(f"alter database team set default_transaction_read_only = {value}")
         conn.execute("select pg_terminate_backend(pid) from pg_stat_activity where usename like 'claude_mem_%'")
 
 
@@ -64,11 +65,15 @@ def test_a_database_that_restarts_loses_and_doubles_nothing(
     with ThreadPoolExecutor(1) as pool:
         writer = pool.submit(write)
         for target in (9, 45):
-            waiting.wait_for(lambda target=target: _head(fragile, ada) >= target or writer.done())
+            waiting.wait_for(partial(_has_reached, fragile, ada, target, writer))
             fragile.stop(how)
             fragile.start()
         assert writer.result() <= {204, 503}
     assert ada.read(space, ada.device) == entries
+
+
+def _has_reached(postgres: Postgres, machine: Machine, head: int, writer: Future[set[int]]) -> bool:
+    return _head(postgres, machine) >= head or writer.done()
 
 
 def _head(postgres: Postgres, machine: Machine) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import signal
 import socket
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 import httpx2
 import pytest
@@ -123,6 +124,10 @@ def test_a_node_killed_before_it_answers_loses_and_doubles_nothing(postgres: Pos
     assert ada.read(space, ada.device) == ENTRIES[:after]
 
 
+def _has_reached(machine: Machine, space: str, head: int, writer: Future[int]) -> bool:
+    return machine.heads(space).get(machine.device, 0) >= head or writer.done()
+
+
 def test_kills_at_any_moment_lose_and_double_nothing(postgres: Postgres, team: Team) -> None:
     ada = team.machine()
     space = ada.create_space()
@@ -146,7 +151,7 @@ def test_kills_at_any_moment_lose_and_double_nothing(postgres: Postgres, team: T
         with running_node(postgres.dsn("app")) as node, ThreadPoolExecutor(1) as pool:
             target = acknowledged + chance.randrange(8, 60)
             writer = pool.submit(write, node, acknowledged)
-            waiting.wait_for(lambda target=target: ada.heads(space).get(ada.device, 0) >= target or writer.done())
+            waiting.wait_for(partial(_has_reached, ada, space, target, writer))
             node.stop(signal.SIGKILL)
             acknowledged = writer.result()
         stored = ada.read(space, ada.device)
