@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -101,7 +102,7 @@ def test_errors_say_what_to_do(admin: Admin, postgres: Postgres) -> None:
     ],
 )
 def test_help_describes_every_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.split()[0] in cli.build_parser().format_help()
+    assert command.partition(" ")[0] in cli.build_parser().format_help()
     with pytest.raises(SystemExit):
         cli.build_parser().parse_args([*command.split(), "--help"])
     shown = capsys.readouterr().out
@@ -234,3 +235,13 @@ def test_a_node_runs_on_a_newer_schema_until_it_contracts(newer: list[tuple[str,
     assert reason in migrate.why_incompatible(applied, own)
     assert bool(migrate.why_incompatible(applied, own)) == bool(reason)
     assert "migration 2 is missing" in migrate.why_incompatible(applied[:1], own)
+
+
+def test_make_team_starts_two_nodes_that_share_what_was_written(postgres: Postgres) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "demo.team", "--once"],
+        capture_output=True, text=True, check=False, timeout=waiting.SECONDS, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("token cmt_") == 3
+    assert "logs/" in done.stdout

@@ -31,7 +31,10 @@ BIN = os.environ.get("CLAUDE_MEM_POSTGRES_BIN", "")
 ROLES = {"owner": "claude_mem_owner", "app": "claude_mem_app", "operator": "claude_mem_operator"}
 SERVER = [sys.executable, "-m", "claude_mem.server"]
 # As durable as tests need: the process is killed, the machine is not.
-OPTIONS = ("fsync=off", "full_page_writes=off", "max_connections=60", "shared_buffers=64MB", "listen_addresses=")
+OPTIONS = (
+    "fsync=off", "full_page_writes=off", "max_connections=60", "shared_buffers=64MB", "listen_addresses=",
+    "unix_socket_permissions=0700",  # connections need no password
+)  # fmt: skip
 
 
 def find_binaries() -> Path | None:
@@ -72,7 +75,7 @@ class Postgres:
         self._make_runnable()
         if user := _user():
             os.chown(self.folder, user["user"], user["group"])
-        self._run("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "utf8", "--no-locale", "-N")
+        self.run("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "utf8", "--no-locale", "-N")
         self.start()
 
     def _make_runnable(self) -> None:
@@ -89,7 +92,7 @@ class Postgres:
                     shutil.copytree(package.parent / name, copy / name)
             self.binaries = copy / self.binaries.relative_to(package.parent)
 
-    def _run(self, program: str, *arguments: str) -> None:
+    def run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
             [self.binaries / program, *arguments],
             capture_output=True,
@@ -196,9 +199,9 @@ class NodeProcess:
 
 
 @contextmanager
-def running_node(dsn: str, **env: str) -> Iterator[NodeProcess]:
+def running_node(dsn: str, *, port: int = 0, **env: str) -> Iterator[NodeProcess]:
     """A node that ends with the block."""
-    node = NodeProcess(dsn, env)
+    node = NodeProcess(dsn, env, port)
     node.start()
     try:
         yield node
