@@ -13,14 +13,13 @@ from dataclasses import asdict
 from datetime import date
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from msgspec import structs
 
 from claude_mem import hook
 from claude_mem.cli import output
 from claude_mem.cli.search import parse_date
-from claude_mem.cli.worker import database_path
 from claude_mem.client import Client
 from claude_mem.config import Config, load_lenient
 from claude_mem.domain import export_format
@@ -45,6 +44,9 @@ from claude_mem.worker.http.schemas.transfer import (
     ImportStatus,
     ListedBackup,
 )
+
+if TYPE_CHECKING:
+    from claude_mem.storage.files import DatabaseFiles
 
 SECONDS = 600.0  # for one response: a large database takes time
 LOOK_SECONDS = 0.1
@@ -160,7 +162,7 @@ def import_memories(options: argparse.Namespace) -> int:
 def _default_import_path(config: Config) -> Path:
     """Return the path of the TypeScript claude-mem's database. It may be in our data directory, under the name that our
     database has otherwise."""
-    from claude_mem.storage.sqlite.engine import is_foreign_database
+    from claude_mem.storage.external_db import is_foreign_database
 
     places = (config.database, Path.home() / ".claude-mem" / "claude-mem.db")
     for path in places:
@@ -318,24 +320,25 @@ def _copy(lines: Iterator[bytes], file: BinaryIO) -> int:
 
 def backup(options: argparse.Namespace) -> int:
     """Back up the database and verify the copy, or list the backups."""
-    from claude_mem.storage.sqlite.backup import examine_backup
+    from claude_mem.storage.files import DatabaseFiles
 
     config = load_lenient().config
+    files = DatabaseFiles(config)
     if options.list:
-        return _list_backups(_backups(config), as_json=options.json)
+        return _list_backups(_backups(files), as_json=options.json)
     target = _target(options.path)
     client = Client(process.ensure_worker(config.data_dir), seconds=SECONDS)
     result = client.call(CREATE_BACKUP, BackupRequest(digest=options.drill))
     path = config.backups / Path(result.path).name  # the directory's name may not be representable in JSON
     if target is not None:
         path = _move(path, target / path.name if target.is_dir() else target)
-    verification = examine_backup(path)
+    verification = files.examine_backup(path)
     if verification.counts != result.counts:
         raise OperationFailed(
             f"{path} does not contain every row of the database", hint="make another one, and report this"
         )
-    if options.drill:
-        _drill(path, config, result.digest)
+    if options.drill and files.digest_restored(path) != result.digest:
+        raise OperationFailed(f"{path} does not restore all memories", hint="make another one, and report this")
     if options.json:
         output.json({**asdict(verification), "drilled": options.drill})
     else:
@@ -343,15 +346,13 @@ def backup(options: argparse.Namespace) -> int:
     return 0
 
 
-def _backups(config: Config) -> list[ListedBackup]:
+def _backups(files: DatabaseFiles) -> list[ListedBackup]:
     """List the backups, with their test restores if a worker is running. No worker is started for this."""
-    from claude_mem.storage.sqlite.backup import list_backup_files
-
-    worker = process.running_worker(config.data_dir)
+    worker = process.running_worker(files.data_dir)
     if worker:
         with suppress(ClaudeMemError):
             return Client(worker).call(LIST_BACKUPS, NoFields())
-    return [ListedBackup(**structs.asdict(file)) for file in list_backup_files(config.backups)]
+    return [ListedBackup(**structs.asdict(file)) for file in files.list_backups()]
 
 
 def _target(value: str) -> Path | None:
@@ -371,16 +372,6 @@ def _move(path: Path, target: Path) -> Path:
         shutil.copyfileobj(source, file, 1 << 20)
     path.unlink()
     return target
-
-
-def _drill(path: Path, config: Config, digest: str) -> None:
-    """Restore the backup temporarily, and compare its contents with the database at the time of the backup."""
-    from claude_mem.storage.sqlite.backup import digest_file, prepare_restore
-
-    with prepare_restore(path, config.backups) as fresh:
-        restored_digest = digest_file(fresh)
-    if restored_digest != digest:
-        raise OperationFailed(f"{path} does not restore all memories", hint="make another one, and report this")
 
 
 def _show_backup(counts: dict[str, int], path: Path, size: int, *, drilled: bool) -> None:
@@ -422,24 +413,25 @@ def _backup_row(row: ListedBackup) -> tuple[object, ...]:
 
 def restore(options: argparse.Namespace) -> int:
     """Verify a backup and replace the database by it; the current database is kept."""
-    from claude_mem.storage.sqlite.backup import examine_backup, prepare_restore, replace_database
+    from claude_mem.storage.files import DatabaseFiles
 
     config = load_lenient().config
+    files = DatabaseFiles(config)
     path = _resolve_backup(options.path, config)
-    verification = examine_backup(path)
+    verification = files.examine_backup(path)
     output.info(f"{path} is intact: {_format_counts(verification.counts)}")
     if verification.strange:
         output.info(f"skipping what claude-mem did not create: {', '.join(verification.strange[:MAX_STRANGE_SHOWN])}")
     if not options.with_forgotten:
-        _check_forgotten(path, config)
+        _check_forgotten(path, files)
     if not options.yes and not output.ask("Replace the current memory by this backup? (the current one is kept)"):
         output.info("nothing was changed (use `--yes` to skip the question)")
         return 1
-    with prepare_restore(path, config.data_dir) as fresh:
+    with files.prepare_restore(path) as fresh:
         lock = _stop_and_lock(config)
         try:
             _delete_prepared_contexts(config)
-            previous = replace_database(fresh, database_path(config), config.backups)
+            previous = files.replace(fresh)
             AuditLog(config.data_dir).append("restored", bytes=verification.size)
         finally:
             lock.release()
@@ -450,11 +442,9 @@ def restore(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check_forgotten(path: Path, config: Config) -> None:
+def _check_forgotten(path: Path, files: DatabaseFiles) -> None:
     """Raise if the key is lost that the worker needs to repeat the deletions made since the backup."""
-    from claude_mem.storage.sqlite.backup import count_uncheckable_tombstones
-
-    if count := count_uncheckable_tombstones(path, config.data_dir):
+    if count := files.count_uncheckable_tombstones(path):
         raise OperationFailed(
             f"{path} may contain text that was forgotten later ({count:,} tombstones), and it can't be deleted again"
             f" because {data_directory.KEY_FILE} is lost; nothing was changed",

@@ -410,6 +410,22 @@ class RedactionStep:
     rows_changed: int
 
 
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """A table with its key column and the columns that contain text.
+
+    `plain`: columns with a text. `lists`: with a JSON list of texts. `columns`: with a JSON object of the columns of
+    another table's row. `label`: the name in the report, if it differs.
+    """
+
+    table: str
+    key: str
+    plain: Sequence[str] = ()
+    lists: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    label: str = ""
+
+
 def apply_looks(items: Sequence[StoredAnchor], looks: Iterable[Look]) -> list[StoredAnchor]:
     """Return the anchors with what a new look found."""
     by_id = {look.anchor_id: look for look in looks}

@@ -12,17 +12,14 @@ from pathlib import Path
 
 import apsw
 
+from claude_mem.storage.base import CheckInterrupted, StopCheck
 from claude_mem.storage.sqlite import backup, checksums, damage
-from claude_mem.storage.sqlite.backup import PROGRESS_STEPS, StopCheck
+from claude_mem.storage.sqlite.backup import PROGRESS_STEPS
 from claude_mem.storage.sqlite.engine import Connection, fetch_all, open_reader
 from claude_mem.storage.sqlite.memory import search
 
 SAMPLE_SIZE = 1_000
 PAGE_BYTES = 4096
-
-
-class CheckInterrupted(Exception):
-    """The check was ended early and has no result."""
 
 
 def quick_check_database(path: Path, *, should_stop: StopCheck, rng: random.Random | None = None) -> list[str]:
