@@ -7,16 +7,18 @@ import os
 import sys
 import termios
 import tty
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from claude_mem.cli import output, provenance, statements
+from claude_mem.agents import claude
+from claude_mem.cli import output, provenance
 from claude_mem.cli.observations import UNDO_DAYS, edit_in_editor
 from claude_mem.client import Client
 from claude_mem.config import load_lenient
 from claude_mem.curate import instruction_files
-from claude_mem.curate.instruction_files import Report
+from claude_mem.curate.instruction_files import Finding, Problem, Report
 from claude_mem.domain.errors import ClaudeMemError
 from claude_mem.domain.memory_items import MemoryItem
 from claude_mem.domain.text import shorten
@@ -58,23 +60,23 @@ def review(options: argparse.Namespace) -> int:
     query = where | ({"validity": "changed"} if options.all else {})
     if options.json:
         provenance.json_lines(list(_fetch(client, query)))
-        findings = [] if options.project else statements.check_folder(Path.cwd()).findings
+        findings = [] if options.project else check_folder(Path.cwd()).findings
         output.json_lines(map(instruction_files.as_row, findings))
         return 0
     items = list(_fetch(client, query))
-    report = Report() if options.project else statements.check_folder(Path.cwd())
+    report = Report() if options.project else check_folder(Path.cwd())
     if not items and not report.findings:
         output.info("nothing to review: nothing is known to be outdated or contradicted")
     elif output.can_show_questions() and sys.stdout.isatty() and client.by == USER:
         if not items or _ask_about_each(client, items):
-            statements.ask_about_each(report)
+            ask_about_each(report)
     else:
         provenance.warn_if_held(items)
         for item in items:
             show_item(item)
         provenance.print_note(items)
         for finding in report.findings:
-            statements.show(finding)
+            show(finding)
     return 0
 
 
@@ -165,3 +167,60 @@ def read_key(question: str) -> str:
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, settings)
     return "q" if key in ("", "\x04") else key.strip().lower()
+
+
+# --- instruction files -----------------------------------------------------------------------------------------------
+
+
+LABELS = {"path": "", "command": "the command ", "symbol": "the symbol "}
+
+
+def check_folder(folder: Path) -> Report:
+    """Check the instruction files of the work tree that a folder belongs to."""
+    return instruction_files.check(folder, agent_folder=claude.config_dir(os.environ))
+
+
+def show(finding: Finding) -> None:
+    """Print a finding, with the change that is proposed."""
+    for problem in finding.problems:
+        output.line(f"{finding.file}:{finding.line} names {describe(problem)}")
+    if finding.has_proposal:
+        output.line(f"   - {finding.text}")
+        if finding.replacement is not None:
+            output.line(f"   + {finding.replacement}")
+    else:
+        output.line(f"     {finding.text}")
+
+
+def describe(problem: Problem) -> str:
+    """Return what is wrong with a name: "`src/old.py`, gone since abc1234 (Rename it): now `src/new.py`"."""
+    commit = problem.commit
+    subject = f" ({commit.subject[: instruction_files.MAX_SUBJECT]})" if commit else ""
+    since = f", gone since {commit.id[:10]}{subject}" if commit else ", gone"
+    where = f" from {problem.was}" if problem.kind != "path" else ""
+    return f"{LABELS[problem.kind]}`{problem.name}`{since}{where}" + (f": now `{problem.now}`" if problem.now else "")
+
+
+def ask_about_each(report: Report) -> None:
+    """Show the findings file by file, ask about each proposal, and write what was accepted."""
+    files = {file.name: file for file in report.files}
+    for name, findings in groupby(report.findings, key=lambda finding: finding.file):
+        accepted = list[Finding]()
+        for finding in findings:
+            show(finding)
+            if finding.has_proposal and output.ask("Change the file like this?"):
+                accepted.append(finding)
+            output.line()
+        if accepted:
+            _write(files[name], accepted)
+
+
+def _write(file: instruction_files.InstructionFile, accepted: Sequence[Finding]) -> None:
+    try:
+        instruction_files.apply(file, accepted)
+    except ClaudeMemError as problem:  # the next file can still be changed
+        output.error(str(problem), problem.hint)
+    except OSError as problem:
+        output.error(f"{file.name} can't be written: {problem.strerror}", "check its owner and the free disk space")
+    else:
+        output.line(f"changed {output.plural(len(accepted), 'line')} of {file.name}")
