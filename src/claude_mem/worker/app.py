@@ -19,6 +19,7 @@ import msgspec
 
 from claude_mem.capture import drain, timeouts, turns
 from claude_mem.capture.backfill import backfill, stat_transcripts
+from claude_mem.capture.timeouts import Clock
 from claude_mem.capture.transcripts import UnfinishedReads, reconcile
 from claude_mem.config import Config
 from claude_mem.curate import erasure, saving
@@ -39,7 +40,6 @@ from claude_mem.inject.holdout import Holdout
 from claude_mem.inject.render import render
 from claude_mem.inject.service import ContextService
 from claude_mem.maintain.audit import AuditRecorder, SelfCheck
-from claude_mem.maintain.clock import Clock
 from claude_mem.maintain.maintenance import MAINTENANCE_POLL_SECONDS, Maintenance
 from claude_mem.privacy import secret_rules, secrets
 from claude_mem.recall import models
