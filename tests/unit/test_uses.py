@@ -19,7 +19,7 @@ from claude_mem.domain.worth import (
     estimate_effect,
     estimate_lift,
 )
-from claude_mem.inject.holdout import Holdout
+from claude_mem.inject.worth import Holdout
 from claude_mem.storage.sqlite.deletion.keyed_hash import make_keyed_hash
 
 ROOT = "/home/dev/shop"

@@ -20,8 +20,8 @@ from claude_mem.domain.records import Session
 from claude_mem.domain.text import estimate_tokens
 from claude_mem.inject import at_command, at_read, brief, freshness, triggers
 from claude_mem.inject.brief import ComposedContext
-from claude_mem.inject.holdout import Holdout
 from claude_mem.inject.triggers import Injection, Line
+from claude_mem.inject.worth import Holdout
 from claude_mem.maintain.audit import AuditRecorder
 from claude_mem.recall.matrix import Indexer
 from claude_mem.storage.base import Database, Transaction

@@ -36,9 +36,9 @@ from claude_mem.domain import ids
 from claude_mem.domain.project_reports import MergePreview
 from claude_mem.domain.records import Job, ObservationType, Receipt, StreamEvent
 from claude_mem.domain.reports import BackfillRequested, DeletionProgress, EventAccount, ReprocessCounts
-from claude_mem.inject.holdout import Holdout
 from claude_mem.inject.render import render
 from claude_mem.inject.service import ContextService
+from claude_mem.inject.worth import Holdout
 from claude_mem.maintain.audit import AuditRecorder, SelfCheck
 from claude_mem.maintain.maintenance import MAINTENANCE_POLL_SECONDS, Maintenance
 from claude_mem.privacy import secret_rules, secrets
