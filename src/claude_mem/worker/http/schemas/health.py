@@ -24,6 +24,7 @@ from claude_mem.domain.reports import (
     RowCounts,
     TurnPreview,
 )
+from claude_mem.domain.worth import Worth
 from claude_mem.worker.http.endpoints import (
     MAX_ID,
     ById,
@@ -354,3 +355,17 @@ RETRY_ALL = Endpoint("POST", "/api/queue/retry", NoFields, Retried)
 DROP_JOB = Endpoint("DELETE", "/api/queue/{id}", ById, Dropped)
 RETRY_JOB = Endpoint("POST", "/api/queue/{id}/retry", ById, Retried)
 SHOW_LOG = Endpoint("GET", "/api/logs", LogQuery, LogPage)
+
+
+# --- worth -----------------------------------------------------------------------------------------------------------
+
+
+class WorthQuery(msgspec.Struct, frozen=True):
+    """The project, by name or id (all if it is left out), and the beginning of the period."""
+
+    project: Name = ""
+    project_id: Offset = 0
+    since: Date | None = None
+
+
+SHOW_WORTH = Endpoint("GET", "/api/worth", WorthQuery, Worth)
