@@ -75,7 +75,11 @@ SLACK_MS = 1_000  # smaller changes are ordinary time synchronization
 
 
 class Clock:
-    """Remembers the difference between the wall clock and the monotonic clock."""
+    """Detects that the wall clock was set back, by its difference from the monotonic clock.
+
+    Stored times use the wall clock, because they must outlive the process. A clock set forward needs no handling: jobs
+    are only due a little early.
+    """
 
     def __init__(self) -> None:
         self.offset = _offset()

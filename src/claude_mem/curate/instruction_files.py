@@ -435,6 +435,8 @@ def _changed_lines(lines: Sequence[str], changes: Mapping[int, str | None]) -> I
 
 
 # --- names in the code -----------------------------------------------------------------------------------------------
+#
+# Which files, commands and symbols the repository has at a commit, read from git's objects only.
 
 
 MAX_CODE_FILES, MAX_CODE_BYTES, READ_FILES = 8_000, 96 << 20, 200

@@ -202,7 +202,11 @@ _CLAIM = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CommandClaim:
-    """What a title says of a command. `key` names the command as `calls` do."""
+    """What a title says of a command, where its whole point is that the command fails here, or works.
+
+    Only a title that states it without a condition counts: "`make dist` fails when the cache is cold" is not disproved
+    by a `make dist` that works. `key` names the command as `calls` do.
+    """
 
     key: str
     fails: bool

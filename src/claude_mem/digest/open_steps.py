@@ -423,6 +423,9 @@ def is_proposal(story: Story, steps: Sequence[str]) -> bool:
 
 
 # --- checks of a plan ------------------------------------------------------------------------------------------------
+#
+# A plan lists checks that are left to a person under a heading like "Verification", between commands that the agent runs
+# itself. A check that no one made is an open step: the next session cannot know otherwise that the work was never tried.
 
 
 PROMPT_CHARS = 40_000

@@ -98,7 +98,12 @@ _BITS = 52  # of the hash: as many as a float holds exactly
 
 @dataclass(frozen=True, slots=True)
 class Holdout:
-    """The setting, and the hash that decides."""
+    """Which moments stay silent, so that the effect of memory can be measured on this machine (the setting `holdout`).
+
+    The choice is random but stable: a keyed hash of the session and the moment, so that a repeated request of a hook
+    gets the same answer, and neither the clock nor a restart changes it. What the user wrote, pinned or approved is
+    said in any case, and so is a line that says that a rule of the user forbids a command: silence there could do harm.
+    """
 
     share: float
     keyed_hash: KeyedHash

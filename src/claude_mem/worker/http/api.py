@@ -43,7 +43,6 @@ from claude_mem.worker.http.routes import (
     status,
     transfer,
     viewer,
-    worth,
 )
 
 log = logging.getLogger(__name__)
@@ -126,7 +125,6 @@ MODULES = (
     settings,
     deletion,
     transfer,
-    worth,
     viewer,
 )
 ROUTES = _by_path([*(route for module in MODULES for route in module.ROUTES), RawRoute("POST", "/mcp", mcp.serve_mcp)])

@@ -1,4 +1,4 @@
-"""Routes of requests to models: what they cost, each of them, and a preview of one."""
+"""Routes of cost and worth: the requests to models, a preview of one, and what memory is worth."""
 
 from __future__ import annotations
 
@@ -73,17 +73,6 @@ async def preview_refining(service: Service, request: CompressRequest) -> TurnPr
     return await refine_on_demand.preview_refining(selection, refiner=service.refiner)
 
 
-ROUTES: tuple[AnyRoute, ...] = (
-    Route(LIST_LEDGER, list_ledger),
-    Route(SHOW_COST, show_cost),
-    Route(SHOW_DAILY_COST, show_daily_cost),
-    Route(COMPRESS, preview_refining),
-)
-
-
-# --- worth -----------------------------------------------------------------------------------------------------------
-
-
 async def show_worth(service: Service, request: WorthQuery) -> Worth:
     """What was shown to sessions, what they used, the lift over other sessions, and the effect of silent moments:
     `project` or `project_id`, `since`."""
@@ -97,4 +86,10 @@ async def show_worth(service: Service, request: WorthQuery) -> Worth:
     )
 
 
-ROUTES: tuple[AnyRoute, ...] = (Route(SHOW_WORTH, show_worth),)
+ROUTES: tuple[AnyRoute, ...] = (
+    Route(LIST_LEDGER, list_ledger),
+    Route(SHOW_COST, show_cost),
+    Route(SHOW_DAILY_COST, show_daily_cost),
+    Route(COMPRESS, preview_refining),
+    Route(SHOW_WORTH, show_worth),
+)

@@ -306,6 +306,14 @@ class CostReport(RefiningState, frozen=True):
     items: list[LedgerGroup]
 
 
+class WorthQuery(msgspec.Struct, frozen=True):
+    """The project, by name or id (all if it is left out), and the beginning of the period."""
+
+    project: Name = ""
+    project_id: Offset = 0
+    since: Date | None = None
+
+
 class DailyCostQuery(msgspec.Struct, frozen=True):
     """How to split the requests of each day, and how many days."""
 
@@ -345,6 +353,7 @@ CHECK_BACKUP = Endpoint("POST", "/api/backup/check", BackupName, BackupCheck)
 LIST_LEDGER = Endpoint("GET", "/api/ledger", LedgerQuery, Page[LedgerLine])
 SHOW_COST = Endpoint("GET", "/api/cost", CostQuery, CostReport)
 SHOW_DAILY_COST = Endpoint("GET", "/api/cost/days", DailyCostQuery, DailyCost)
+SHOW_WORTH = Endpoint("GET", "/api/worth", WorthQuery, Worth)
 COMPRESS = Endpoint("POST", "/api/compress", CompressRequest, TurnPreview)
 SHOW_STATS = Endpoint("GET", "/api/stats", NoFields, Stats)
 SHOW_LINE = Endpoint("GET", "/api/line", InFolder, LineCounts)
@@ -355,17 +364,3 @@ RETRY_ALL = Endpoint("POST", "/api/queue/retry", NoFields, Retried)
 DROP_JOB = Endpoint("DELETE", "/api/queue/{id}", ById, Dropped)
 RETRY_JOB = Endpoint("POST", "/api/queue/{id}/retry", ById, Retried)
 SHOW_LOG = Endpoint("GET", "/api/logs", LogQuery, LogPage)
-
-
-# --- worth -----------------------------------------------------------------------------------------------------------
-
-
-class WorthQuery(msgspec.Struct, frozen=True):
-    """The project, by name or id (all if it is left out), and the beginning of the period."""
-
-    project: Name = ""
-    project_id: Offset = 0
-    since: Date | None = None
-
-
-SHOW_WORTH = Endpoint("GET", "/api/worth", WorthQuery, Worth)
