@@ -20,7 +20,7 @@ from claude_mem.privacy import display, injection_rules, shell, tags, trust
 from claude_mem.storage.sqlite.journal import turns
 from claude_mem.system.project_folders import identify_project
 from claude_mem.transfer.import_ import clean_record
-from claude_mem.worker.tools import Tools
+from claude_mem.worker.mcp import Tools
 from tests.support.refining import GOOD, Place, place
 
 CWD = "/home/me/shop"
