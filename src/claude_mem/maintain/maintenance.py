@@ -16,9 +16,10 @@ from pathlib import Path
 from claude_mem.config import Config
 from claude_mem.domain import ids
 from claude_mem.domain.errors import ClaudeMemError
-from claude_mem.storage.base import CheckInterrupted, Database, Transaction
+from claude_mem.storage.base import Database, Transaction
 from claude_mem.storage.files import DatabaseFiles
 from claude_mem.storage.journal_records import DRILL_PREFIX
+from claude_mem.storage.records import CheckInterrupted
 from claude_mem.system import disk
 from claude_mem.system.disk import DroppedEventCounter, ReserveFile
 from claude_mem.system.spool import Spool, modified_at

@@ -93,11 +93,6 @@ class Database(Protocol):
         """Overwrite deleted rows that are still in the WAL. Return False if a reader prevents it."""
 
 
-class CheckInterrupted(Exception):
-    """A check of the database was ended early and has no result."""
-
-
-StopCheck = Callable[[], bool]
 Commit = Callable[[Transaction], Sequence[StreamEvent]]
 Stage = Callable[[Job], Awaitable[Commit]]
 

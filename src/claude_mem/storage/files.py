@@ -18,9 +18,8 @@ from claude_mem.config import Config
 from claude_mem.domain.errors import DatabaseDamaged
 from claude_mem.domain.reports import BackupCheck, BackupCopy, BackupFile, EventAccount, RowCounts
 from claude_mem.storage import external_db
-from claude_mem.storage.base import StopCheck
 from claude_mem.storage.journal_records import TranscriptFile
-from claude_mem.storage.records import DeletionScope, TextCleaner, Tombstone
+from claude_mem.storage.records import DeletionScope, StopCheck, TextCleaner, Tombstone
 from claude_mem.storage.sqlite import backup, damage, engine, integrity, repair
 from claude_mem.storage.sqlite.damage import is_database_damage, is_transient_disk_error
 from claude_mem.storage.sqlite.database import Database

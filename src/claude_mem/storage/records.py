@@ -20,6 +20,7 @@ ID_PREFIXES = {"observation": "", "summary": "S", "prompt": "P"}
 STATE_FIELDS = ("validity", "freshness", "work_outcome", "work_commit", "moved_to")  # of a listed observation
 PERSON = "user"
 RowKey = int | str
+StopCheck = Callable[[], bool]  # whether a long check is to end early
 BATCH_SIZE = 500  # of a deletion
 UNDO_WINDOW_MS = 30 * 86_400_000
 
@@ -424,6 +425,10 @@ class TextTable:
     lists: Sequence[str] = ()
     columns: Sequence[str] = ()
     label: str = ""
+
+
+class CheckInterrupted(Exception):
+    """A check of the database was ended early and has no result."""
 
 
 def apply_looks(items: Sequence[StoredAnchor], looks: Iterable[Look]) -> list[StoredAnchor]:

@@ -28,7 +28,7 @@ from claude_mem.domain import export_format, ids
 from claude_mem.domain.errors import ClaudeMemError, DatabaseTooNew, InvalidRequest, NotFound, OperationFailed
 from claude_mem.domain.reports import BackupCheck, BackupCopy, BackupFile
 from claude_mem.storage import external_db
-from claude_mem.storage.base import StopCheck
+from claude_mem.storage.records import StopCheck
 from claude_mem.storage.sqlite import checksums, damage, engine, export, former_names
 from claude_mem.storage.sqlite.deletion import tombstones
 from claude_mem.storage.sqlite.engine import (

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import apsw
 
-from claude_mem.storage.base import CheckInterrupted, StopCheck
+from claude_mem.storage.records import CheckInterrupted, StopCheck
 from claude_mem.storage.sqlite import backup, checksums, damage, self_check
 from claude_mem.storage.sqlite.backup import PROGRESS_STEPS
 from claude_mem.storage.sqlite.binding import BoundFunctions, bound
