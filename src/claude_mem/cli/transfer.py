@@ -61,57 +61,9 @@ OUTCOMES = {"added": "added", "changed": "updated", "known": "already present", 
 def add_commands(commands: Any) -> None:
     """Add `import`, `export`, `backup` and `restore`."""
     _add_import(commands)
-    export_ = commands.add_parser(
-        "export",
-        help="export memories to a JSON Lines file",
-        epilog="The file contains everything except private and forgotten text, and is readable only by you (0600)."
-        " Without FILE it is written to `exports/` in the data directory, never to the current directory.",
-    )
-    export_.add_argument(
-        "file",
-        nargs="?",
-        default="",
-        metavar="FILE",
-        help="output file, `-` for stdout (default: a name with the date, in `exports/`)",
-    )
-    export_.add_argument(
-        "--project", default="", metavar="P", help="only this project (see `claude-mem list projects`)"
-    )
-    export_.add_argument("--query", default="", metavar="TEXT", help="only the results of this search")
-    export_.add_argument(
-        "--since", type=parse_date, metavar="DATE", help="only from this date on: 2026-01-31 or 2026-01-31T14:00"
-    )
-    export_.add_argument("--until", type=parse_date, metavar="DATE", help="only up to this date, inclusive")
-    export_.set_defaults(run=export)
-    backup_ = commands.add_parser(
-        "backup",
-        help="back up the database while it is in use, and verify the copy",
-        epilog="A backup also contains what you forget later; delete backups that you no longer want.",
-    )
-    backup_.add_argument(
-        "path",
-        nargs="?",
-        default="",
-        metavar="PATH",
-        help="a file or a directory (default: `backups/` in the data directory)",
-    )
-    backup_.add_argument("--list", action="store_true", help="list the backups, newest first")
-    backup_.add_argument("--drill", action="store_true", help="also test the backup by restoring it temporarily")
-    backup_.add_argument("--json", action="store_true", help="print one JSON object (with --list: one per line)")
-    backup_.set_defaults(run=backup)
-    restore_ = commands.add_parser(
-        "restore",
-        help="replace the database by a backup; the current database is kept",
-        epilog="Memories newer than the backup are only in the current database, which is saved as a backup first.",
-    )
-    restore_.add_argument("path", metavar="PATH", help="a backup file, or its name as in `claude-mem backup --list`")
-    restore_.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-    restore_.add_argument(
-        "--with-forgotten",
-        action="store_true",
-        help="restore even if later deletions can't be applied again, because `forget.key` is lost",
-    )
-    restore_.set_defaults(run=restore)
+    _add_export(commands)
+    _add_backup(commands)
+    _add_restore(commands)
 
 
 def _add_import(commands: Any) -> None:
@@ -135,6 +87,66 @@ def _add_import(commands: Any) -> None:
     import_.add_argument("--dry-run", action="store_true", help="only count; import nothing")
     import_.add_argument("--json", action="store_true", help=_JSON)
     import_.set_defaults(run=import_memories)
+
+
+def _add_export(commands: Any) -> None:
+    export_ = commands.add_parser(
+        "export",
+        help="export memories to a JSON Lines file",
+        epilog="The file contains everything except private and forgotten text, and is readable only by you (0600)."
+        " Without FILE it is written to `exports/` in the data directory, never to the current directory.",
+    )
+    export_.add_argument(
+        "file",
+        nargs="?",
+        default="",
+        metavar="FILE",
+        help="output file, `-` for stdout (default: a name with the date, in `exports/`)",
+    )
+    export_.add_argument(
+        "--project", default="", metavar="P", help="only this project (see `claude-mem list projects`)"
+    )
+    export_.add_argument("--query", default="", metavar="TEXT", help="only the results of this search")
+    export_.add_argument(
+        "--since", type=parse_date, metavar="DATE", help="only from this date on: 2026-01-31 or 2026-01-31T14:00"
+    )
+    export_.add_argument("--until", type=parse_date, metavar="DATE", help="only up to this date, inclusive")
+    export_.set_defaults(run=export)
+
+
+def _add_backup(commands: Any) -> None:
+    backup_ = commands.add_parser(
+        "backup",
+        help="back up the database while it is in use, and verify the copy",
+        epilog="A backup also contains what you forget later; delete backups that you no longer want.",
+    )
+    backup_.add_argument(
+        "path",
+        nargs="?",
+        default="",
+        metavar="PATH",
+        help="a file or a directory (default: `backups/` in the data directory)",
+    )
+    backup_.add_argument("--list", action="store_true", help="list the backups, newest first")
+    backup_.add_argument("--drill", action="store_true", help="also test the backup by restoring it temporarily")
+    backup_.add_argument("--json", action="store_true", help="print one JSON object (with --list: one per line)")
+    backup_.set_defaults(run=backup)
+
+
+def _add_restore(commands: Any) -> None:
+    restore_ = commands.add_parser(
+        "restore",
+        help="replace the database by a backup; the current database is kept",
+        epilog="Memories newer than the backup are only in the current database, which is saved as a backup first.",
+    )
+    restore_.add_argument("path", metavar="PATH", help="a backup file, or its name as in `claude-mem backup --list`")
+    restore_.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    restore_.add_argument(
+        "--with-forgotten",
+        action="store_true",
+        help="restore even if later deletions can't be applied again, because `forget.key` is lost",
+    )
+    restore_.set_defaults(run=restore)
 
 
 # --- import ----------------------------------------------------------------------------------------------------------
