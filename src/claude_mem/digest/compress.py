@@ -201,7 +201,8 @@ def measure_reading(turn: Turn, *, known_paths: Collection[str]) -> TurnReading:
             before_edit = calls, characters
         calls += 1
         if path := _path_read(body, turn):
-            size = _size(body)
+            file = body.output.get("file") if isinstance(body.output, dict) else None
+            size = len(str(file.get("content", ""))) if isinstance(file, dict) else len(output_text(body.output))
             characters += size
             again += size if path in rest else 0
             rest.discard(path)
@@ -211,8 +212,3 @@ def measure_reading(turn: Turn, *, known_paths: Collection[str]) -> TurnReading:
 def _path_read(body: object, turn: Turn) -> str:
     is_read = isinstance(body, ToolUsed) and body.name in READ_TOOLS and not body.failed
     return path_in_project(body, turn) if is_read and isinstance(body, ToolUsed) else ""
-
-
-def _size(body: ToolUsed) -> int:
-    file = body.output.get("file") if isinstance(body.output, dict) else None
-    return len(str(file.get("content", ""))) if isinstance(file, dict) else len(output_text(body.output))

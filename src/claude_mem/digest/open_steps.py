@@ -513,7 +513,7 @@ def _checks(prompt: str) -> Iterator[_Check]:
                     continue
                 if check is not None:
                     yield check
-                check = _Check(text, indent) if is_about_checks or _says_manual(text) else None
+                check = _Check(text, indent) if is_about_checks or bool(_MANUAL.search(text)) else None
         if check is not None:
             yield check
 
@@ -521,10 +521,6 @@ def _checks(prompt: str) -> Iterator[_Check]:
 _MANUAL = re.compile(
     r"(?i)\bmanual(?:ly)?\b\W{0,4}(?:visual )?(?:test|verif|check|confirm|try)|\b(?:test|verif|check|confirm)\w*\b.{0,40}\bmanually\b"
 )
-
-
-def _says_manual(text: str) -> bool:
-    return bool(_MANUAL.search(text))
 
 
 def _sections(prompt: str) -> Iterator[tuple[bool, str]]:
