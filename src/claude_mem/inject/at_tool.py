@@ -151,7 +151,6 @@ OUTLINE_PREFIX = "outline:"  # of the item name that stands for the outline of a
 MAX_FILE_BYTES = 512 << 10
 MIN_LINES = 120  # a shorter file is read as fast as its outline
 MIN_DEFINITIONS, MAX_DEFINITIONS = 3, 60
-OUTLINE_TOKENS = 350
 
 
 def is_whole_read(trigger: Trigger) -> bool:
