@@ -149,6 +149,7 @@ bench: $(READY) browser
 	$(BIN)/python bench/backfill.py
 	$(BIN)/python bench/viewer.py
 	$(BIN)/python bench/crowd.py
+	$(BIN)/python bench/server.py
 	$(BIN)/python bench/run.py
 
 # The real Claude Code, at the version the tests are written against. The native binary does not need node to run.

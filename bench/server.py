@@ -51,6 +51,7 @@ class Client:
     tenant: Tenant
     port: int
     times: list[float] = field(default_factory=list)
+    head: int = 0
     connection: http.client.HTTPConnection = field(init=False)
 
     def __post_init__(self) -> None:
@@ -110,23 +111,14 @@ def at_once(clients: list[Client], seconds: float, step: Callable[[Client, int],
         return sum(pool.map(repeat, clients)), time.monotonic() - began
 
 
-def measure_appends(tenants: list[Tenant], nodes: list[NodeProcess], head: int, seconds: float) -> list[Figure]:
+def measure_appends(tenants: list[Tenant], nodes: list[NodeProcess], seconds: float) -> list[Figure]:
     body = os.urandom(BODY_BYTES)
     figures = []
     for size in (1, 100):
         clients = [Client(tenants[at], nodes[at % 2].port) for at in range(CLIENTS)]
-        start = head if size == 1 else None
-        heads = {client.port: 0 for client in clients}
-        heads.clear()
-
-        def step(client: Client, count: int, size: int = size, start: int | None = start) -> None:
-            machine = client.tenant.machine
-            if count == 0:
-                heads[id(client)] = start if start is not None else machine.heads(client.tenant.space)[machine.device]
-            client.append(heads[id(client)], [body] * size)
-            heads[id(client)] += size
-
-        steps, took = at_once(clients, seconds, step)
+        for client in clients:
+            client.head = client.tenant.machine.heads(client.tenant.space)[client.tenant.machine.device]
+        steps, took = at_once(clients, seconds, partial(_append_more, bodies=[body] * size))
         times = [ms for client in clients for ms in client.times]
         name = f"appending {size} at a time"
         figures += [
@@ -135,6 +127,11 @@ def measure_appends(tenants: list[Tenant], nodes: list[NodeProcess], head: int, 
             Figure(f"{name}, p95", percentile(times, 95), "ms", steps),
         ]
     return figures
+
+
+def _append_more(client: Client, _: int, *, bodies: list[bytes]) -> None:
+    client.append(client.head, bodies)
+    client.head += len(bodies)
 
 
 def measure_reads(tenants: list[Tenant], nodes: list[NodeProcess], each: int, seconds: float) -> list[Figure]:
@@ -241,7 +238,7 @@ def measure(entries: int, seconds: float, queries: int) -> tuple[list[Figure], d
             each = entries // ORGANISATIONS
             figures = [
                 *measure_reads(filled, nodes, each, seconds),
-                *measure_appends(filled, nodes, each, seconds),
+                *measure_appends(filled, nodes, seconds),
                 measure_first_sync(empty, nodes, 10_000),
                 *measure_isolation(postgres, filled, queries),
                 measure_revocation(Team.create(one.url, postgres.dsn("operator"), "Lost"), nodes),

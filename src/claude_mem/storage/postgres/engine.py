@@ -107,8 +107,9 @@ class TeamDatabase:
             raise _unavailable(error) from error
 
     async def _run_once(self, org_id: UUID, work: Callable[[TeamTransaction], Awaitable[T]]) -> T:
-        async with self._pool.connection() as conn, conn.transaction():
-            await conn.execute("select set_config('claude_mem.org_id', %s, true)", (str(org_id),))
+        async with self._pool.connection() as conn:  # commits at the end, or rolls back
+            async with conn.pipeline():  # BEGIN goes along: one round trip instead of two
+                await conn.execute("select set_config('claude_mem.org_id', %s, true)", (str(org_id),))
             return await work(TeamTransaction(conn, org_id))
 
     async def _discard_broken_connections(self) -> None:
