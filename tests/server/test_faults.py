@@ -148,8 +148,11 @@ def _waits_for_lock(postgres: Postgres) -> bool:
     return bool(row and row[0])
 
 
-@pytest.mark.parametrize("role", ["postgres", "owner"])
+@pytest.mark.parametrize("role", ["postgres", "owner", "bypasser"])
 def test_a_node_refuses_a_role_that_could_see_everything(fragile: Postgres, role: str) -> None:
+    if role == "bypasser":
+        with psycopg.connect(fragile.dsn("postgres", "postgres"), autocommit=True) as conn:
+            conn.execute("create role bypasser login bypassrls")
     done = subprocess.run(
         [*SERVER, "serve", "--port", "0", "--dsn", fragile.dsn(role)],
         capture_output=True, text=True, check=False, timeout=waiting.SECONDS,

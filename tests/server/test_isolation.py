@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from psycopg import errors
 from psycopg_pool import ConnectionPool
 
 from claude_mem.storage.postgres import logs, people, spaces
+from claude_mem.storage.postgres.engine import TeamDatabase, TeamTransaction
 from claude_mem.storage.postgres.people import Caller
 from tests.support import proof
 from tests.support.postgres import NodeProcess, Postgres
@@ -314,6 +316,28 @@ def test_a_setting_of_the_session_does_not_outlive_its_transaction(postgres: Pos
                 assert conn.execute("select distinct org_id from spaces").fetchall() == [(tenant.org_id,)]
             with pool.connection() as conn:
                 assert conn.execute("select count(*) from spaces").fetchone() == (0,)
+
+
+def test_the_pool_of_a_node_forgets_the_organisation(postgres: Postgres, tenants: list[Tenant]) -> None:
+    async def ask() -> list[Any]:
+        db = TeamDatabase(postgres.dsn("app"), max_size=1, wait_seconds=30)
+        await db.open()
+        try:
+            spaces_of_own = await db.run(tenants[0].org_id, lambda tx: tx.conn.execute("select org_id from spaces"))
+            with pytest.raises(ZeroDivisionError):
+                await db.run(tenants[0].org_id, _fail)
+            async with db._pool.connection() as conn:
+                later = await (await conn.execute("select org_id from spaces")).fetchall()
+            return [await spaces_of_own.fetchall(), later]
+        finally:
+            await db.close()
+
+    assert asyncio.run(ask()) == [[(tenants[0].org_id,)], []]
+
+
+async def _fail(tx: TeamTransaction) -> None:
+    await tx.conn.execute("select 1")
+    raise ZeroDivisionError
 
 
 def test_functions_given_foreign_ids_find_nothing(postgres: Postgres, tenants: list[Tenant]) -> None:

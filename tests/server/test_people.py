@@ -242,12 +242,18 @@ def test_creating_a_space_again_changes_nothing_and_a_foreign_one_is_taken(team:
 
 def test_an_organisation_that_asks_too_much_does_not_keep_another_waiting(postgres: Postgres, team: Team) -> None:
     """The noisy organisation's only turn is taken by a request that waits for a lock; another one is answered."""
-    limits = {"CLAUDE_MEM_SERVER_REQUESTS_PER_ORGANISATION": "1", "CLAUDE_MEM_SERVER_WAITING_PER_ORGANISATION": "1"}
     noisy = team.machine("noisy")
     quiet = Team.create(team.url, postgres.dsn("operator"), "Quiet").machine("quiet")
     space = noisy.create_space()
     noisy.append(space, 0, [b"1"])
-    with running_node(postgres.dsn("app"), **limits) as node, ThreadPoolExecutor(2) as pool:
+    with (
+        running_node(
+            postgres.dsn("app"),
+            CLAUDE_MEM_SERVER_REQUESTS_PER_ORGANISATION="1",
+            CLAUDE_MEM_SERVER_WAITING_PER_ORGANISATION="1",
+        ) as node,
+        ThreadPoolExecutor(2) as pool,
+    ):
         with psycopg.connect(postgres.dsn("postgres")) as blocker:
             blocker.execute("select * from claude_mem.log_heads where device = %s for update", (noisy.device,))
             waiting_ones = [pool.submit(noisy.append, space, 1, [b"2"], url=node.url) for _ in range(2)]
