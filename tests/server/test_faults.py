@@ -82,6 +82,14 @@ def _head(postgres: Postgres, machine: Machine) -> int:
     return (row and row[0]) or 0
 
 
+def test_the_first_request_after_a_restart_is_answered(fragile: Postgres, node: NodeProcess, ada: Machine) -> None:
+    """The node's connections are all broken by then, and it does not know."""
+    assert ada.call("GET", "/spaces").status_code == 200
+    fragile.stop()
+    fragile.start()
+    assert ada.call("GET", "/spaces").status_code == 200
+
+
 def test_a_read_only_database_is_read_and_refuses_writes(fragile: Postgres, node: NodeProcess, ada: Machine) -> None:
     space = ada.create_space()
     ada.append(space, 0, [b"1"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
@@ -12,6 +14,7 @@ import psycopg
 import pytest
 
 from claude_mem.server import routes, tokens
+from claude_mem.server.json_log import JsonFormatter
 from claude_mem.storage.postgres import audit, people
 from claude_mem.storage.postgres.engine import TeamTransaction
 from tests.support import waiting
@@ -294,6 +297,18 @@ def test_the_logs_and_metrics_of_a_node_contain_no_body_and_no_token(postgres: P
     assert team.org_id.hex not in metrics
     assert "claude_mem_entries_appended_total 1" in metrics
     assert all(line["message"] != "not JSON" for line in node.log)
+
+
+def test_the_message_of_an_error_is_not_logged() -> None:
+    """PostgreSQL quotes the row that it refuses."""
+    try:
+        raise ValueError("Failing row contains (canary)")
+    except ValueError:
+        record = logging.LogRecord("node", logging.ERROR, "", 0, "request failed", (), sys.exc_info())
+    line = json.loads(JsonFormatter().format(record))
+    assert (line["message"], line["error"]) == ("request failed", "ValueError")
+    assert "test_the_message" in line["trace"][-1]
+    assert "canary" not in str(line)
 
 
 def test_metrics_can_need_a_token(postgres: Postgres) -> None:

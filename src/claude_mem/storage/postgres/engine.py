@@ -24,9 +24,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 TRIES = 3
-RECONNECT_SECONDS = (
-    5  # the pool's pauses between attempts grow; a request that comes later starts with short ones again
-)
+RECONNECT_SECONDS = 5  # then the pool gives up; the next request makes it try again, with short pauses at first
 CONNECT_OPTIONS: dict[str, Any] = {"connect_timeout": 5, "application_name": "claude-mem-server"}
 # Another try cannot succeed soon, or would only repeat the wait.
 FINAL_ERRORS = (PoolTimeout, errors.QueryCanceled, errors.DiskFull)
