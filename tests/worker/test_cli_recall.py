@@ -24,6 +24,7 @@ from claude_mem.domain.errors import OperationFailed
 from claude_mem.domain.records import ToolUsed
 from claude_mem.privacy import trust
 from claude_mem.recall import embed, models
+from claude_mem.system import process
 from tests.support.lab import MEM, Lab
 from tests.support.refining import spool_turn
 from tests.support.waiting import SECONDS, wait_for
@@ -234,6 +235,16 @@ def test_a_project_that_is_not_there_is_an_error_and_a_near_one_is_named(ask: As
     assert (done.returncode, done.stdout) == (1, "")
     assert "there is no project 'opps'" in done.stderr
     assert "did you mean ops?" in done.stderr
+
+
+def test_what_only_means_something_similar_is_announced(ask: Ask, shop: Lab) -> None:
+    """The built-in embedding finds something near for any words."""
+    note = "no memory has these words"
+    assert note not in ask("search", "basket").stderr
+    wait_for(lambda: Client(process.ensure_worker(shop.data)).get("/api/index")["vectors"])
+    done = ask("search", "publishing on a weekday")
+    assert done.stdout
+    assert note in done.stderr
 
 
 def test_a_list_says_that_there_is_more(ask: Ask) -> None:

@@ -176,7 +176,7 @@ def _search_params(options: argparse.Namespace) -> dict[str, object]:
         "limit": options.limit,
         "orderBy": ORDERS[options.sort],
         "group": options.group,
-        "explain": "1" if options.explain else "",
+        "explain": "1" if options.explain or not options.json else "",
     }
 
 
@@ -186,11 +186,17 @@ def _show_hits(items: list[dict[str, Any]], *, explain: bool) -> None:
     columns = ("id", "when", "project", "type", "title", "tokens")
     rows = [_row(item, icons) for item in items]
     provenance.warn_if_held(items)
+    if all("explain" in item and item["explain"]["meaning"] and not _has_words(item) for item in items):
+        output.info("no memory has these words; these are the nearest in meaning")
     if explain:
         output.table((*columns, "why"), [(*row, explain_hit(item)) for row, item in zip(rows, items, strict=True)])
     else:
         output.table(columns, rows)
     provenance.print_note(items)
+
+
+def _has_words(item: dict[str, Any]) -> bool:
+    return bool(item["explain"]["terms"] or item["explain"]["signals"])
 
 
 def _show_groups(groups: list[dict[str, Any]], *, by: str) -> None:
