@@ -104,7 +104,7 @@ class GitRemote:
             if status:
                 lines = [line for line in message.splitlines() if line.strip()]
                 raise GitFailed(f"git {args[0]} failed: {(lines or [f'exit code {status}'])[-1][:ERROR_CHARS]}", message)
-            if output.tell() > MAX_OUTPUT_BYTES:
+            if os.fstat(output.fileno()).st_size > MAX_OUTPUT_BYTES:
                 raise GitFailed(f"git {args[0]} printed too much", "")
             output.seek(0)
             return output.read()
