@@ -9,7 +9,9 @@ ClaudeMemError
 │   ├── UnknownAnswer       the worker runs another version, whose answer this one cannot read
 │   ├── DataDirLocked       another worker holds the lock of this data directory
 │   ├── DatabaseTooNew      the database was written by a newer version
-│   └── DatabaseDamaged     the database is corrupt; the worker moves it to quarantine and restores a backup
+│   ├── DatabaseDamaged     the database is corrupt; the worker moves it to quarantine and restores a backup
+│   ├── LogGap              entries of a device's log are missing before those that were to be appended
+│   └── LogDiffers          a device's log has another entry under an index that is known
 ├── NotFound                no such row (exit 1, HTTP 404)
 ├── UnreadableEvent         a spool file that cannot be ingested; it is set aside and counted
 │   └── IgnoredEvent        a spool file without content worth storing; it is filtered and counted
@@ -65,6 +67,22 @@ class DatabaseTooNew(OperationFailed):
 
 class DatabaseDamaged(OperationFailed):
     pass
+
+
+class LogGap(OperationFailed):
+    """`head` is the index of the last entry that is stored."""
+
+    def __init__(self, message: str, *, head: int) -> None:
+        super().__init__(message, hint="exchange the space again; the missing entries are read first")
+        self.head = head
+
+
+class LogDiffers(OperationFailed):
+    """`idx` is the index of the first entry that differs."""
+
+    def __init__(self, message: str, *, idx: int) -> None:
+        super().__init__(message, hint="two machines may write with the same device id, or the log is damaged")
+        self.idx = idx
 
 
 class NotFound(ClaudeMemError):
