@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -24,10 +25,10 @@ from claude_mem.storage.base import Database
 from claude_mem.storage.spaces import Space
 from claude_mem.sync import manifest as manifests
 from claude_mem.sync import seal
-from claude_mem.sync.errors import Conflict, Forged, Revoked, SpaceLost, SpaceUnavailable, TwoWriters
-from claude_mem.sync.keys import SpaceKeys, create_keys, load_keys, save_keys
+from claude_mem.sync.errors import Conflict, Forged, Revoked, SpaceLost, SpaceUnavailable
+from claude_mem.sync.keys import create_keys, load_device_keys, save_keys
 from claude_mem.sync.manifest import Manifest, Member
-from claude_mem.sync.state import Position, Problem, SpaceState, load_state, own_log, problem_of, save_state
+from claude_mem.sync.state import Position, Problem, load_state, own_log, problem_of, save_state
 from claude_mem.sync.transports.base import Transport
 from claude_mem.system.failpoints import failpoint
 
@@ -56,12 +57,12 @@ class Exchange:
         self.data_dir = data_dir
         self.space = space
         self.transport = transport
-        self.keys = load_keys(data_dir, space.id)
+        self.keys = load_device_keys(data_dir, space.id, space.device)
         self.state = load_state(data_dir, space.id)
         self.progress = Progress()
         self.problems: list[Problem] = []
 
-    # --- the exchange --------------------------------------------------------------------------------------------------
+    # --- the exchange ------------------------------------------------------------------------------------------------
 
     async def run(self, *, collect: Callable[[], Awaitable[object]], apply: Callable[[], Awaitable[object]]) -> None:
         """Exchange once. `collect` appends what changed here to this machine's log, `apply` puts what came from the
@@ -101,7 +102,7 @@ class Exchange:
     def _save(self) -> None:
         save_state(self.data_dir, self.space.id, self.state)
 
-    # --- the manifest --------------------------------------------------------------------------------------------------
+    # --- the manifest ------------------------------------------------------------------------------------------------
 
     async def refresh_manifest(self) -> Manifest:
         """Return the transport's manifest, verified against the one that was accepted last, with this machine in it."""
@@ -142,7 +143,7 @@ class Exchange:
         return manifest, tag
 
     def _resolve_fork(self, known: Manifest, received: Manifest) -> Manifest:
-        """Return which of two manifests counts, neither of which continues... the received one does not continue ours."""
+        """Return which manifest counts: the known one, or a received one that does not continue it."""
         if manifests.continues(known, received):
             self.state.note(
                 "Truncated", f"{self.transport.name} lost the newest list of machines; this machine put it back"
@@ -163,7 +164,9 @@ class Exchange:
         lost = [name for name in revoked if any(m.name == name and m.is_active for m in received.members.values())]
         if lost:
             self.problems.append(
-                Problem("Conflict", f"the removal of {', '.join(lost)} was overtaken by another change", "remove it again")
+                Problem(
+                    "Conflict", f"the removal of {', '.join(lost)} was overtaken by another change", "remove it again"
+                )
             )
         return received
 
@@ -196,7 +199,7 @@ class Exchange:
         await asyncio.to_thread(save_keys, self.data_dir, self.keys)
         await self.db.write(lambda tx: tx.spaces.set_epoch(self.space.id, manifest.epoch))
 
-    # --- uploading -----------------------------------------------------------------------------------------------------
+    # --- uploading ---------------------------------------------------------------------------------------------------
 
     async def _upload(self, manifest: Manifest, heads: dict[str, int]) -> None:
         """Seal what is new in this machine's log, and upload what the transport does not have."""
@@ -204,9 +207,10 @@ class Exchange:
         log = own_log(self.data_dir, self.space.id, device)
         theirs, sealed_head = heads.get(device, 0), log.head()
         stored_head = (await self.db.read(lambda tx: tx.spaces.heads(self.space.id))).get(device, 0)
-        if self.keys.device != device or sealed_head > stored_head or not await self._has_our_entries(theirs):
-            await self._continue_as_new_device(manifest, theirs)
-            return await self._upload(await self.refresh_manifest(), heads)
+        if sealed_head > stored_head or not await self._has_our_entries(theirs):
+            await self._reconcile_own_log(manifest, theirs)
+            if self.space.device != device:
+                return await self._upload(await self.refresh_manifest(), heads)
         self.progress.to_upload = stored_head - theirs
         if theirs < self.space.published:
             self.state.note(
@@ -245,54 +249,54 @@ class Exchange:
         while rows := await self.db.read(
             lambda tx, after: tx.spaces.read_log(space.id, space.device, after=after, limit=PAGE), at
         ):
-            sealed = []
-            for index, body in rows:
-                place = seal.Place(space.id, space.device, index, previous)
-                sealed.append(
-                    seal.seal(
-                        place,
-                        body,
-                        epoch=manifest.epoch,
-                        key=manifest.keys[manifest.epoch],
-                        signing_key=self.keys.signing_key,
-                    )
-                )
-                previous = seal.hash_sealed(sealed[-1])
+            sealed, previous = await asyncio.to_thread(self._seal_rows, rows, previous, manifest)
             log.append(sealed, after=at)
             failpoint("sync.sealed")
             at += len(sealed)
 
-    async def _continue_as_new_device(self, manifest: Manifest, theirs: int) -> None:
-        """The published log of this machine continues differently than the log here: its database was restored from a
-        backup, or another machine runs a copy of its data directory. Continue under a new id, which loses nothing."""
+    def _seal_rows(
+        self, rows: Sequence[tuple[int, bytes]], previous: bytes, manifest: Manifest
+    ) -> tuple[list[bytes], bytes]:
+        sealed: list[bytes] = []
+        epoch, signing_key = manifest.epoch, self.keys.signing_key
+        for index, body in rows:
+            place = seal.Place(self.space.id, self.space.device, index, previous)
+            sealed.append(seal.seal(place, body, epoch=epoch, key=manifest.keys[epoch], signing_key=signing_key))
+            previous = seal.hash_sealed(sealed[-1])
+        return sealed, previous
+
+    async def _reconcile_own_log(self, manifest: Manifest, theirs: int) -> None:
+        """Compare the published log of this machine with the log here. If it continues differently, the database was
+        restored from a backup, or another machine runs a copy of the data directory: continue under a new id, which
+        loses nothing. If they agree, the sealed copy was lost, and is made again."""
         old = self.space.device
-        if self.keys.device == old:
-            fresh = create_keys(self.space.id, self.keys.name, self.keys.device_name)
-            fresh.epochs, fresh.token = self.keys.epochs, self.keys.token
-            await asyncio.to_thread(save_keys, self.data_dir, fresh)
-            self.keys = fresh
-            failpoint("sync.new_device")
-        own_head = own_log(self.data_dir, self.space.id, old).head()
+        fresh = create_keys(self.space.id, self.keys.name, self.keys.device_name)
+        fresh.epochs, fresh.token = self.keys.epochs, self.keys.token
+        await asyncio.to_thread(save_keys, self.data_dir, fresh, is_next=True)  # used once the database has the new id
+        failpoint("sync.new_device")
         after, previous = 0, seal.START
         while self.space.device == old:
-            source = self.transport.read_entries if theirs > own_head or theirs else self._read_own
-            page = await self._call(source, old, after=after, limit=PAGE)
+            page = await self._read_published(old, after=after, theirs=theirs)
             if not page:
-                raise TwoWriters(
-                    "this machine's log and the published one differ, but not in what the transport has",
-                    hint="run `claude-mem space leave` and join again",
-                )
-            bodies, previous = self._open_page(manifest.members[old], page, after, previous, manifest)
-            device = await self.db.write(
+                break
+            bodies, previous = await asyncio.to_thread(
+                self._open_page, manifest.members[old], page, after, previous, manifest
+            )
+            await self.db.write(
                 lambda tx, after, bodies: tx.spaces.confirm_published(
-                    self.space.id, after=after, bodies=bodies, new_device=self.keys.device
+                    self.space.id, after=after, bodies=bodies, new_device=fresh.device
                 ),
                 after,
                 bodies,
             )
+            self.space = await self.db.read(lambda tx: tx.spaces.get_space(self.space.id))
+            if self.space.device == old:  # these entries agree: only their sealed copy may be missing here
+                with suppress(Conflict):
+                    own_log(self.data_dir, self.space.id, old).append(page, after=after)
             after += len(page)
-            if device != old:
-                self.space = await self.db.read(lambda tx: tx.spaces.get_space(self.space.id))
+        if self.space.device == old:
+            return
+        self.keys = load_device_keys(self.data_dir, self.space.id, self.space.device)
         self.state.note(
             "TwoWriters",
             f"the published log of this machine ({old}) differs from its database: the database was restored, or another"
@@ -300,10 +304,14 @@ class Exchange:
             machine=self.keys.device_name,
         )
 
-    def _read_own(self, device: str, *, after: int, limit: int) -> list[bytes]:
-        return own_log(self.data_dir, self.space.id, device).read(after=after, most_bytes=1 << 20, limit=limit)
+    async def _read_published(self, device: str, *, after: int, theirs: int) -> list[bytes]:
+        """Return the next entries of this machine's log as they were published or sealed."""
+        if after < theirs:
+            return await self._call(self.transport.read_entries, device, after=after, limit=PAGE)
+        log = own_log(self.data_dir, self.space.id, device)
+        return log.read(after=after, most_bytes=1 << 20, limit=PAGE)
 
-    # --- downloading ---------------------------------------------------------------------------------------------------
+    # --- downloading -------------------------------------------------------------------------------------------------
 
     async def _download(self, manifest: Manifest, heads: dict[str, int]) -> None:
         """Download, verify and store what the other machines wrote."""
@@ -360,7 +368,7 @@ class Exchange:
     async def _store_page(self, manifest: Manifest, member: Member, page: Sequence[bytes], at: Position) -> Position:
         """Verify and store a page. If an entry is refused, those before it are stored."""
         try:
-            bodies, previous = self._open_page(member, page, at.index, at.hash, manifest)
+            bodies, previous = await asyncio.to_thread(self._open_page, member, page, at.index, at.hash, manifest)
         except _RefusedEntry as refused:
             if refused.bodies:
                 await self._store(member, at.index, refused.bodies, refused.previous)
@@ -386,16 +394,14 @@ class Exchange:
             place = seal.Place(self.space.id, member.device, index, previous)
             try:
                 bodies.append(
-                    seal.open_(
-                        place, sealed, keys=manifest.keys, public_key=member.signing_key, machine=member.name
-                    )
+                    seal.open_(place, sealed, keys=manifest.keys, public_key=member.signing_key, machine=member.name)
                 )
             except OperationFailed as error:
                 raise _RefusedEntry(error, bodies, previous) from None
             previous = seal.hash_sealed(sealed)
         return bodies, previous
 
-    # --- who belongs to the space --------------------------------------------------------------------------------------
+    # --- who belongs to the space ------------------------------------------------------------------------------------
 
     async def rotate(self, *, revoked: str = "") -> Manifest:
         """Give the space a new key, without the machine `revoked`. Entries of that machine count up to the last one
@@ -432,11 +438,11 @@ class Exchange:
             return
 
 
-class _RefusedEntry(Exception):
+class _RefusedEntry(OperationFailed):
     """An entry that was refused, with what came before it in the same page."""
 
     def __init__(self, reason: OperationFailed, bodies: list[bytes], previous: bytes) -> None:
-        super().__init__(str(reason))
+        super().__init__(str(reason), hint=reason.hint)
         self.reason = reason
         self.bodies = bodies
         self.previous = previous

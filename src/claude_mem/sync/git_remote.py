@@ -103,7 +103,9 @@ class GitRemote:
                 raise GitFailed(f"git {args[0]} took longer than {seconds:.0f} s", "timeout")
             if status:
                 lines = [line for line in message.splitlines() if line.strip()]
-                raise GitFailed(f"git {args[0]} failed: {(lines or [f'exit code {status}'])[-1][:ERROR_CHARS]}", message)
+                raise GitFailed(
+                    f"git {args[0]} failed: {(lines or [f'exit code {status}'])[-1][:ERROR_CHARS]}", message
+                )
             if os.fstat(output.fileno()).st_size > MAX_OUTPUT_BYTES:
                 raise GitFailed(f"git {args[0]} printed too much", "")
             output.seek(0)
@@ -136,12 +138,20 @@ def _environment() -> dict[str, str]:
     }
 
 
-def _run(command: Sequence[str], files: tuple[object, object, object], seconds: float, env: dict[str, str]) -> int | None:
+def _run(
+    command: Sequence[str], files: tuple[object, object, object], seconds: float, env: dict[str, str]
+) -> int | None:
     """Return the exit code, or None if the time ran out. The command gets a group of its own, so that `ssh` and the
     helpers that git starts end with it."""
     source, output, errors = files
     process = subprocess.Popen(
-        command, stdin=source, stdout=output, stderr=errors, env=env, cwd="/", start_new_session=True  # type: ignore[call-overload]
+        command,
+        stdin=source,
+        stdout=output,
+        stderr=errors,
+        env=env,
+        cwd="/",
+        start_new_session=True,  # type: ignore[call-overload]
     )
     try:
         return int(process.wait(seconds))

@@ -8,6 +8,7 @@ that was mistyped.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -27,6 +28,7 @@ except ImportError as error:
 
 FOLDER = "spaces"
 WORDS = 24
+NEXT = ".next"
 MAX_KEY_FILE_BYTES = 1 << 20
 
 
@@ -83,30 +85,59 @@ def key_path(data_dir: Path, space: str) -> Path:
     return data_dir / FOLDER / f"{space}.key"
 
 
-def save_keys(data_dir: Path, keys: SpaceKeys) -> None:
-    """Write the keys so that they survive a power failure. Only this user can read them."""
+def save_keys(data_dir: Path, keys: SpaceKeys, *, is_next: bool = False) -> None:
+    """Write the keys so that they survive a power failure. Only this user can read them. `is_next`: they are those of a
+    device id that the database does not have yet."""
     hook.make_private_dir(str(data_dir / FOLDER))
-    write_private(key_path(data_dir, keys.space), msgspec.json.encode(keys), sync=True)
+    path = key_path(data_dir, keys.space)
+    write_private(path.with_suffix(NEXT) if is_next else path, msgspec.json.encode(keys), sync=True)
     sync_directory(data_dir / FOLDER)
+
+
+def load_device_keys(data_dir: Path, space: str, device: str) -> SpaceKeys:
+    """Return the keys of the device that the database names. A change of the device id may have been cut off."""
+    keys = load_keys(data_dir, space)
+    if keys.device == device:
+        return keys
+    path = key_path(data_dir, space)
+    with suppress(OSError):
+        next_keys = _read_keys(path.with_suffix(NEXT), space)
+        if next_keys.device == device:
+            path.with_suffix(NEXT).replace(path)
+            return next_keys
+    raise OperationFailed(
+        f"the keys in {path} are those of device {keys.device}, but this machine is {device} in its database",
+        hint="restore them together, or run `claude-mem space leave` and join again",
+    )
 
 
 def load_keys(data_dir: Path, space: str) -> SpaceKeys:
     """Return the keys of a space, or raise an error that says how to get them back."""
     path = key_path(data_dir, space)
-    hint = f"move {path} away, then join again with the recovery phrase: `claude-mem space join URL`"
     try:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            if not is_owned_by_user_or_root(path):
-                raise OperationFailed(f"{path} belongs to another user", hint=hint)
-            keys = msgspec.json.decode(file.read(MAX_KEY_FILE_BYTES), type=SpaceKeys)
+        return _read_keys(path, space)
     except FileNotFoundError:
-        raise NotFound(f"the keys of space {space[:8]} are not on this machine", hint=hint) from None
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise OperationFailed(f"{path} can't be read: {error}", hint=hint) from error
+        raise NotFound(f"the keys of space {space[:8]} are not on this machine", hint=_REJOIN) from None
+    except OSError as error:
+        raise OperationFailed(f"{path} can't be read: {error.strerror}", hint=_REJOIN) from error
+
+
+def _read_keys(path: Path, space: str) -> SpaceKeys:
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        if not is_owned_by_user_or_root(path):
+            raise OperationFailed(f"{path} belongs to another user", hint=_REJOIN)
+        raw = file.read(MAX_KEY_FILE_BYTES)
+    try:
+        keys = msgspec.json.decode(raw, type=SpaceKeys)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise OperationFailed(f"{path} is damaged: {error}", hint=_REJOIN) from error
     sizes = {len(keys.signing_key), len(keys.exchange_key), *map(len, keys.epochs.values())}
     if keys.space != space or sizes != {KEY_BYTES}:
-        raise OperationFailed(f"{path} is damaged", hint=hint)
+        raise OperationFailed(f"{path} is damaged", hint=_REJOIN)
     return keys
+
+
+_REJOIN = "run `claude-mem space leave`, then join again with the recovery phrase: `claude-mem space join URL`"
 
 
 # --- the recovery phrase ---------------------------------------------------------------------------------------------

@@ -157,7 +157,9 @@ class SegmentLog:
         return self._counts[key]
 
     def _load(self, first: int) -> tuple[list[bytes], int]:
-        return decode_frames(read_plain_file(self.folder / segment_name(first), MAX_SEGMENT_BYTES + 2 * MAX_SEALED_BYTES))
+        return decode_frames(
+            read_plain_file(self.folder / segment_name(first), MAX_SEGMENT_BYTES + 2 * MAX_SEALED_BYTES)
+        )
 
 
 def read_plain_file(path: Path, most: int) -> bytes:

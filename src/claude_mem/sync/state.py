@@ -13,7 +13,7 @@ import msgspec
 from claude_mem import hook
 from claude_mem.domain import ids
 from claude_mem.sync.errors import SpaceError
-from claude_mem.sync.keys import FOLDER, key_path
+from claude_mem.sync.keys import FOLDER, NEXT, key_path
 from claude_mem.sync.segments import SegmentLog, read_plain_file
 from claude_mem.system.spool import write_private
 
@@ -96,4 +96,5 @@ def delete_files(data_dir: Path, space: str) -> None:
     folder = space_folder(data_dir, space)
     if folder.is_dir() and not folder.is_symlink():
         shutil.rmtree(folder)
-    key_path(data_dir, space).unlink(missing_ok=True)
+    for path in (key_path(data_dir, space).with_suffix(NEXT), key_path(data_dir, space)):
+        path.unlink(missing_ok=True)

@@ -71,6 +71,13 @@ FAILPOINTS = (
     "forget.put_away",
     "forget.erased",
     "forget.part",
+    "sync.manifest",
+    "sync.sealed",
+    "sync.committed",
+    "sync.uploaded",
+    "sync.new_device",
+    "sync.downloaded",
+    "sync.stored",
 )
 
 _armed, _remaining_passes = "", 0

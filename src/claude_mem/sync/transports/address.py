@@ -59,7 +59,7 @@ def open_transport(url: str, data_dir: Path, keys: SpaceKeys) -> Transport:
     return open_for(url, data_dir, keys.space, keys.token)
 
 
-def open_for(url: str, data_dir: Path, space: str, token: str = "") -> Transport:  # noqa: S107 -- none by default
+def open_for(url: str, data_dir: Path, space: str, token: str = "") -> Transport:
     """Return the transport of a space whose keys are not here yet."""
     parts = urlsplit(_check(url))
     if parts.scheme == "file":

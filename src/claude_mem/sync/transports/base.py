@@ -40,6 +40,9 @@ class Transport(Protocol):
     def append_entries(self, device: str, *, after: int, entries: Sequence[bytes]) -> None:
         """Append entries; those that are there already are skipped. Raise `Conflict` if others are in their place."""
 
+    def revoke_device(self, device: str) -> None:
+        """Keep a device from reaching the transport, if the transport decides that."""
+
     def close(self) -> None:
         """Release what the transport holds open."""
 

@@ -78,13 +78,18 @@ class FolderTransport:
         except OSError as error:
             raise SpaceUnavailable(f"{self.name} can't be written: {error.strerror}", hint=_HINT) from error
 
+    def revoke_device(self, device: str) -> None:
+        """Do nothing: who may reach it is decided elsewhere."""
+
     def close(self) -> None:
         """Do nothing: no file stays open."""
 
     def _log(self, device: str) -> SegmentLog:
         path = self.folder / "logs" / device
         if path.is_symlink() or self.folder.is_symlink() or path.parent.is_symlink():
-            raise SpaceUnavailable(f"{path} is a symbolic link, which is not followed", hint="replace it by a directory")
+            raise SpaceUnavailable(
+                f"{path} is a symbolic link, which is not followed", hint="replace it by a directory"
+            )
         return self._logs.setdefault(device, SegmentLog(path))
 
     def _check_mounted(self) -> None:

@@ -46,7 +46,7 @@ class GitTransport:
         self._tree: Tree | None = None
         self._blobs: dict[str, bytes] = {}
 
-    # --- reading -------------------------------------------------------------------------------------------------------
+    # --- reading -----------------------------------------------------------------------------------------------------
 
     def read_manifest(self) -> tuple[bytes, str] | None:
         """Fetch, and return the manifest and its blob, or None if the branch does not exist."""
@@ -133,7 +133,7 @@ class GitTransport:
                 logs.setdefault(match[1], {})[first] = blob
         return Tree(commit, manifest, logs)
 
-    # --- writing -------------------------------------------------------------------------------------------------------
+    # --- writing -----------------------------------------------------------------------------------------------------
 
     def write_manifest(self, body: bytes, *, expected: str | None) -> None:
         """Push a commit with this manifest."""
@@ -192,7 +192,9 @@ class GitTransport:
                     seconds=REMOTE_SECONDS,
                 )  # fmt: skip
             except GitFailed as error:
-                if not any(word in error.output for word in ("stale info", "rejected", "fetch first", "cannot lock ref")):
+                if not any(
+                    word in error.output for word in ("stale info", "rejected", "fetch first", "cannot lock ref")
+                ):
                     raise SpaceUnavailable(f"the git remote refused the upload: {error}", hint=_PUSH_HINT) from error
                 self._fetch()
                 continue
@@ -217,6 +219,9 @@ class GitTransport:
             return self.git.run(*args, stdin=stdin, env=env)
         except GitFailed as error:
             raise OperationFailed(f"{error}", hint=f"delete {self.git.folder}; it is made again") from error
+
+    def revoke_device(self, device: str) -> None:
+        """Do nothing: who may reach it is decided elsewhere."""
 
     def close(self) -> None:
         """Forget what was read."""

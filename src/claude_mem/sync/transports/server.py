@@ -16,7 +16,14 @@ import msgspec
 from claude_mem.domain.errors import OperationFailed
 from claude_mem.sync.errors import Conflict, SpaceUnavailable
 from claude_mem.sync.manifest import MAX_MANIFEST_BYTES, DeviceId
-from claude_mem.sync.transports.base import MAX_DEVICES, MAX_PAGE_BYTES, MAX_PAGE_ENTRIES, check_device, frame, split_frames
+from claude_mem.sync.transports.base import (
+    MAX_DEVICES,
+    MAX_PAGE_BYTES,
+    MAX_PAGE_ENTRIES,
+    check_device,
+    frame,
+    split_frames,
+)
 
 CONNECT_SECONDS, SILENCE_SECONDS, CALL_SECONDS = 10.0, 30.0, 120.0
 MAX_ANSWER_BYTES = MAX_PAGE_BYTES + (2 << 20)
