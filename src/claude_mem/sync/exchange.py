@@ -49,8 +49,8 @@ class Progress:
 
 
 class Exchange:
-    """A space of this machine, with its keys, its state and its transport, for one exchange or one change of who belongs
-    to it. The caller makes sure that there is one at a time."""
+    """A space of this machine with its keys, its state and its transport, for one exchange or one change of its list of
+    machines. The caller makes sure that there is one at a time."""
 
     def __init__(self, db: Database, data_dir: Path, space: Space, transport: Transport) -> None:
         self.db = db
@@ -135,10 +135,10 @@ class Exchange:
         raw, tag = found
         manifest = manifests.decode(raw, self.keys)
         known = manifests.decode(self.state.manifest, self.keys) if self.state.manifest else None
-        if known is not None and not manifests.continues(manifest, known):
-            if self._resolve_fork(known, manifest) is known:
-                await self.write_manifest(known, expected=tag)
-                return await self._read_manifest()
+        forked = known is not None and not manifests.continues(manifest, known)
+        if known is not None and forked and self._resolve_fork(known, manifest) is known:
+            await self.write_manifest(known, expected=tag)
+            return await self._read_manifest()
         await self._accept(manifest, raw)
         return manifest, tag
 
@@ -299,8 +299,8 @@ class Exchange:
         self.keys = load_device_keys(self.data_dir, self.space.id, self.space.device)
         self.state.note(
             "TwoWriters",
-            f"the published log of this machine ({old}) differs from its database: the database was restored, or another"
-            f" machine uses a copy of it. This machine continues as {self.space.device}",
+            f"the published log of this machine ({old}) differs from its database: the database was restored, or"
+            f" another machine uses a copy of it. This machine continues as {self.space.device}",
             machine=self.keys.device_name,
         )
 

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from claude_mem import hook
 from claude_mem.domain.errors import OperationFailed
@@ -102,19 +103,17 @@ class GitRemote:
             if status is None:
                 raise GitFailed(f"git {args[0]} took longer than {seconds:.0f} s", "timeout")
             if status:
-                lines = [line for line in message.splitlines() if line.strip()]
-                raise GitFailed(
-                    f"git {args[0]} failed: {(lines or [f'exit code {status}'])[-1][:ERROR_CHARS]}", message
-                )
+                last = ([line for line in message.splitlines() if line.strip()] or [f"exit code {status}"])[-1]
+                raise GitFailed(f"git {args[0]} failed: {last[:ERROR_CHARS]}", message)
             if os.fstat(output.fileno()).st_size > MAX_OUTPUT_BYTES:
                 raise GitFailed(f"git {args[0]} printed too much", "")
             output.seek(0)
             return output.read()
 
-    def run_remote(self, *args: str) -> bytes:
+    def run_remote(self, *args: str, in_repo: bool = True) -> bytes:
         """Run a command that talks to the remote; raise `SpaceUnavailable` if that fails."""
         try:
-            return self.run(*args, seconds=REMOTE_SECONDS)
+            return self.run(*args, seconds=REMOTE_SECONDS, in_repo=in_repo)
         except GitFailed as error:
             hint = "check the network, the address, and that git reaches it without asking for a password"
             raise SpaceUnavailable(f"the git remote does not answer: {error}", hint=hint) from error
@@ -138,9 +137,7 @@ def _environment() -> dict[str, str]:
     }
 
 
-def _run(
-    command: Sequence[str], files: tuple[object, object, object], seconds: float, env: dict[str, str]
-) -> int | None:
+def _run(command: Sequence[str], files: tuple[Any, Any, Any], seconds: float, env: dict[str, str]) -> int | None:
     """Return the exit code, or None if the time ran out. The command gets a group of its own, so that `ssh` and the
     helpers that git starts end with it."""
     source, output, errors = files
@@ -151,7 +148,7 @@ def _run(
         stderr=errors,
         env=env,
         cwd="/",
-        start_new_session=True,  # type: ignore[call-overload]
+        start_new_session=True,
     )
     try:
         return int(process.wait(seconds))

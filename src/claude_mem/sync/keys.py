@@ -15,16 +15,19 @@ import msgspec
 
 from claude_mem import hook
 from claude_mem.domain.errors import InvalidRequest, NotFound, OperationFailed
-from claude_mem.sync.seal import INSTALL_HINT, KEY_BYTES, NONCE, ChaCha20Poly1305, Ed25519PrivateKey, derive_key
+from claude_mem.sync.crypto import (
+    KEY_BYTES,
+    NONCE,
+    ChaCha20Poly1305,
+    Ed25519PrivateKey,
+    InvalidTag,
+    Mnemonic,
+    X25519PrivateKey,
+    X25519PublicKey,
+    derive_key,
+)
 from claude_mem.system.spool import sync_directory, write_private
 from claude_mem.system.untrusted_files import is_owned_by_user_or_root
-
-try:
-    from cryptography.exceptions import InvalidTag
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-    from mnemonic import Mnemonic
-except ImportError as error:
-    raise OperationFailed("spaces need the extra `sync`, which is not installed", hint=INSTALL_HINT) from error
 
 FOLDER = "spaces"
 WORDS = 24
@@ -44,6 +47,9 @@ class SpaceKeys(msgspec.Struct, kw_only=True):
     signing_key: bytes
     exchange_key: bytes
     token: str = ""  # for the server, if the transport is one
+
+    def __repr__(self) -> str:
+        return f"<keys of {self.device_name!r} for space {self.space[:8]}>"  # for logs and tracebacks
 
     @property
     def epoch(self) -> int:

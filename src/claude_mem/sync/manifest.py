@@ -22,9 +22,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from claude_mem.domain.text import MAX_TIME_MS
-from claude_mem.sync.errors import ForeignSpace, Forged, NewerFormat, Revoked, WrongKey
-from claude_mem.sync.keys import SpaceKeys, key_id, unwrap_for_device, unwrap_older, wrap_for_device, wrap_older
-from claude_mem.sync.seal import (
+from claude_mem.sync.crypto import (
     KEY_BYTES,
     NONCE,
     ChaCha20Poly1305,
@@ -33,9 +31,10 @@ from claude_mem.sync.seal import (
     InvalidSignature,
     InvalidTag,
     derive_key,
-    pad,
-    unpad,
 )
+from claude_mem.sync.errors import ForeignSpace, Forged, NewerFormat, Revoked, WrongKey
+from claude_mem.sync.keys import SpaceKeys, key_id, unwrap_for_device, unwrap_older, wrap_for_device, wrap_older
+from claude_mem.sync.seal import pad, unpad
 
 FORMAT = 1
 MAX_MANIFEST_BYTES = 1 << 20
@@ -118,7 +117,7 @@ class Manifest:
     space: str
     name: str
     changes: tuple[Change, ...]
-    keys: Mapping[int, bytes]
+    keys: Mapping[int, bytes] = field(repr=False)
     members: Mapping[str, Member] = field(default_factory=dict)
 
     @property
@@ -351,9 +350,9 @@ def _find_key(envelope: Envelope, keys: SpaceKeys) -> bytes:
         if hmac.compare_digest(key_id(key, envelope.space), wanted):
             return key
     wrapped = envelope.wraps.get(keys.device, b"")
-    key = unwrap_for_device(wrapped, keys.exchange_key, _context(envelope, keys.device, envelope.epoch))
-    if key is not None and key_id(key, envelope.space) == wanted:
-        return key
+    given = unwrap_for_device(wrapped, keys.exchange_key, _context(envelope, keys.device, envelope.epoch))
+    if given is not None and key_id(given, envelope.space) == wanted:
+        return given
     hint = f"run `claude-mem space phrase` on the machine {envelope.writer!r}, which has the right one"
     if key_id(keys.key, envelope.space) in envelope.key_ids:
         raise Revoked(

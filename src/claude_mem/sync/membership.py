@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -61,10 +62,11 @@ def create_space(data_dir: Path, space_id: str, name: str, url: str, *, machine:
         save_state(data_dir, space_id, SpaceState(manifest=raw))
     finally:
         transport.close()
-    return _space_of(keys, url)
+    return space_of(keys, url)
 
 
-def _space_of(keys: SpaceKeys, url: str) -> Space:
+def space_of(keys: SpaceKeys, url: str) -> Space:
+    """Return the row of a space whose keys are here."""
     return Space(
         id=keys.space,
         name=keys.name,
@@ -141,16 +143,18 @@ def choose_space(candidates: Sequence[FoundSpace], key: bytes) -> FoundSpace:
     )
 
 
-def join_space(data_dir: Path, found: FoundSpace, key: bytes, *, machine: str, code: str = "") -> Space:
-    """Check the key against the manifest and write the keys of this machine. Nothing is uploaded: the first exchange
-    adds this machine to the manifest. Return the row to store."""
-    keys = create_keys(found.envelope.space, "", machine, epoch=found.envelope.epoch, key=key)
+def join_space(data_dir: Path, url: str, key: bytes, *, machine: str, code: str = "") -> Space:
+    """Check the key against the manifest and write the keys of this machine. Blocks. Nothing is uploaded: the first
+    exchange adds this machine to the manifest. Return the row to store."""
+    base, _, wanted = url.partition("#")
+    keys = create_keys(wanted, "", machine, key=key)
+    if urlsplit(base).scheme in ("http", "https"):
+        with closing(ServerTransport(base, _check_id(wanted), "")) as server:
+            keys.token = server.enrol(code, device=keys.device, name=machine, space=wanted)
+    found = choose_space(find_spaces(url, data_dir, keys=keys), key)
+    keys.space, keys.epochs = found.envelope.space, {found.envelope.epoch: key}
     manifest = manifests.decode(found.raw, keys)
     keys.name, keys.epochs = manifest.name, dict(manifest.keys)
-    transport = open_transport(found.url, data_dir, keys)
-    if isinstance(transport, ServerTransport):
-        keys.token = transport.enrol(code, device=keys.device, name=machine, space=keys.space)
-    transport.close()
     save_keys(data_dir, keys)
     save_state(data_dir, keys.space, SpaceState(manifest=found.raw))
-    return _space_of(keys, found.url)
+    return space_of(keys, found.url)

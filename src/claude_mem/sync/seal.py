@@ -21,21 +21,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from claude_mem.domain.errors import OperationFailed
+from claude_mem.sync.crypto import (
+    NONCE,
+    ChaCha20Poly1305,
+    Ed25519PrivateKey,
+    Ed25519PublicKey,
+    InvalidSignature,
+    InvalidTag,
+    derive_key,
+)
 from claude_mem.sync.errors import ForeignSpace, Forged, NewerFormat, Reordered, TwoWriters, WrongKey
 
-INSTALL_HINT = "install it with `pip install 'claude-mem-py[sync]'`, then restart the worker: `claude-mem restart`"
-
-try:
-    from cryptography.exceptions import InvalidSignature, InvalidTag
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-except ImportError as error:
-    raise OperationFailed("spaces need the extra `sync`, which is not installed", hint=INSTALL_HINT) from error
-
 FORMAT = 1
-KEY_BYTES = 32
 MAGIC = b"CMSE"
 _HEADER = struct.Struct(">4sBI16s8sQ32s32s")
 _LENGTH = struct.Struct(">I")
@@ -45,7 +42,6 @@ MAX_SEALED_BYTES = 1 << 20  # limit of an entry at every transport
 MAX_PADDED_BYTES = MAX_SEALED_BYTES - OVERHEAD
 MAX_BODY_BYTES = 1_000_000
 SMALLEST_CLASS = 256
-NONCE = bytes(12)  # constant, because each key is used once
 START = bytes(32)  # what the first entry of a log has as the hash of the previous one
 _SIGNED, _ENTRY = b"claude-mem sealed entry\0", b"claude-mem entry"
 
@@ -63,11 +59,6 @@ class Place:
 def hash_sealed(sealed: bytes) -> bytes:
     """Return the hash by which the next entry refers to this one."""
     return hashlib.sha256(sealed).digest()
-
-
-def derive_key(key: bytes, info: bytes, salt: bytes | None = None) -> bytes:
-    """Return a key for one purpose."""
-    return HKDF(SHA256(), KEY_BYTES, salt, info).derive(key)
 
 
 def pad(body: bytes) -> bytes:

@@ -27,10 +27,9 @@ def normalize(text: str, *, base: Path) -> str:
         return _check(f"git+{text}")
     if "://" in text:
         return _check(text)
-    path = Path(text).expanduser()
-    path = path if path.is_absolute() else base / path
-    is_git = (path / ".git").exists() or ((path / "HEAD").is_file() and (path / "objects").is_dir())
-    return _check(f"{'git+' if is_git else ''}file://{quote(str(path))}")
+    folder = base / Path(text).expanduser()
+    is_git = (folder / ".git").exists() or ((folder / "HEAD").is_file() and (folder / "objects").is_dir())
+    return _check(f"{'git+' if is_git else ''}file://{quote(str(folder))}")
 
 
 def _check(url: str) -> str:
