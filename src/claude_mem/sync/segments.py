@@ -165,14 +165,14 @@ class SegmentLog:
 def read_plain_file(path: Path, most: int) -> bytes:
     """Return the content of a regular file; nothing if it is missing, another kind of file, or larger than `most`."""
     try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return b""
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             status = os.fstat(file.fileno())
             return file.read(most) if stat.S_ISREG(status.st_mode) and status.st_size <= most else b""
     except (FileNotFoundError, NotADirectoryError):
         return b""
     except OSError as error:
-        if path.is_symlink():
-            return b""
         raise SpaceUnavailable(f"{path} can't be read: {error.strerror}") from error
 
 
