@@ -71,6 +71,11 @@ FAILPOINTS = (
     "forget.put_away",
     "forget.erased",
     "forget.part",
+    "space.read",
+    "space.appended",
+    "space.collected",
+    "space.applied",
+    "space.deleted",
 )
 
 _armed, _remaining_passes = "", 0
