@@ -30,6 +30,7 @@ ENTRY_FORMAT = 1
 MAX_ENTRY_BYTES = 1_000_000  # of a body; sealed, it must fit into the 1 MB that a server accepts
 MAX_VERSION = 1_000_000_000
 ITEM_HASH_CHARS = 32
+TOMBSTONE_CONTENT = "tombstone"  # in place of the hash of a content
 # Reasons of `UnreadableEvent`. An entry of a newer format is kept and read after an upgrade, the others are set aside.
 DROPPED, NEWER, BAD = "dropped", "newer format", "bad entry"
 _IMPORTED_PROMPT = "import:"  # the prompt id of a turn that got another number when it was imported
@@ -40,9 +41,10 @@ EntryHash = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
 
 
 class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """`at` is the wall clock of the device in ms, which never decides alone. `item` is the name of the item, of a
-    tombstone its keyed hash. `parents` are the hashes of the entries that this one replaces. `erased`: of a tombstone,
-    the deletion can't be undone. `generation` counts the deletions that were undone: each continues under a new name."""
+    """`at` is the wall clock of the device in ms, which never decides alone. `item` is the name of the item, or its
+    keyed hash if the entry has no record, because a name may quote text. `parents` are the hashes of the entries that
+    this one replaces. `erased`: the deletion of a tombstone can't be undone. `generation` counts the deletions of the
+    item that were undone: after each, it continues as another item."""
 
     format: int = ENTRY_FORMAT
     kind: Literal["record", "withdrawal", "tombstone"]
@@ -59,8 +61,8 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("a record has content; a withdrawal and a tombstone have none")
         if self.record is not None and self.item != item_name(self.record):
             raise ValueError("the name is not that of the record")
-        if self.kind == "tombstone" and not _is_hash(self.item):
-            raise ValueError("a tombstone names its item by a hash")
+        if self.record is None and not _is_hash(self.item):
+            raise ValueError("an entry without a record names its item by a hash")
 
 
 class _EntryFormat(msgspec.Struct):
@@ -96,6 +98,13 @@ def decode_entry(raw: bytes) -> LogEntry:
 def entry_hash(body: bytes) -> str:
     """Return the hash by which a later entry names the one it replaces."""
     return hashlib.sha256(body).hexdigest()
+
+
+def content_hash(record: ContentRecord) -> str:
+    """Return the hash of what a record says. Two machines that read the same transcript have the same."""
+    times = {name: 0 for name in ("updated_at", "last_event_at") if name in record.__struct_fields__}
+    text = _ENCODE.encode(msgspec.structs.replace(record, **times))
+    return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 
 def item_name(record: ContentRecord) -> str:

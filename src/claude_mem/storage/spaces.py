@@ -58,10 +58,11 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemState:
-    """What the logs say about an item: its newest version and the entry that has it.
+    """What the logs say about an item: the newest version, the entry that has it and the row that has it here.
 
-    `state` is `live`, `withdrawn` or `deleted`. `content` is the hash of the row as it was last collected or applied.
-    `heads` are the hashes of the entries that no other entry replaces.
+    `state` is `live`, `withdrawn` or `deleted`. `dirty`: the row changed since it was collected or applied, and the text
+    of the item's entries has been dropped. `heads` are the hashes of the entries that no other entry replaces.
+    `deletion_id` is the deletion here that another device asked for.
     """
 
     item_hash: str
@@ -73,26 +74,25 @@ class ItemState:
     device: str
     idx: int
     generation: int
-    content: str
-    heads: tuple[str, ...] = ()
-    deletion_id: int | None = None
+    dirty: bool
+    deletion_id: int | None
+    heads: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedRow:
-    """A row that changed since it was last collected, and what it holds now. `record` is None if the row is gone."""
+    """A row that changed since it was last collected. `record` is what it holds now; None if the row is gone."""
 
     seq: int
     kind: str
     row_id: int
     project_id: int | None
     record: ContentRecord | None
-    content: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEntry:
-    """An entry to append, and what it says: `content` is the hash of the row that it was made of."""
+    """An entry of a log and what it says. `content` is the hash of its record, or `TOMBSTONE_CONTENT`."""
 
     body: bytes
     item_hash: str
@@ -101,11 +101,12 @@ class NewEntry:
     parents: tuple[str, ...] = ()
     state: str = "live"
     content: str = ""
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingEntry:
-    """A foreign entry that was not applied yet."""
+    """An entry of another device that was not applied yet."""
 
     device: str
     idx: int
@@ -180,25 +181,86 @@ class SpaceStore(Protocol):
     def list_conflicts(self, space_id: str) -> list[Conflict]:
         """List versions that lost to another one without being replaced by it."""
 
-    # --- collecting ---------------------------------------------------------------------------------------------------
+    # --- rows to collect ----------------------------------------------------------------------------------------------
 
     def read_changes(self, space_id: str, *, limit: int) -> list[ChangedRow]:
         """Return the next rows that changed since the last collection."""
 
-    def find_item(self, space_id: str, kind: str, row_id: int) -> ItemState | None:
-        """Return the item to which a row is bound."""
-
-    def get_item(self, space_id: str, item_hash: str) -> ItemState | None:
-        """Return what the logs say about an item."""
-
-    def is_deleted_by_user(self, space_id: str, item_hash: str) -> tuple[bool, bool]:
-        """Return whether a tombstone of this device covers the item, and whether that deletion was an erasure."""
-
-    def append_entry(self, space_id: str, entry: NewEntry, *, kind: str, row_id: int | None) -> int:
-        """Append an entry about an item to the log of this device. Return its index."""
+    def is_current(self, change: ChangedRow) -> bool:
+        """Return whether a row has not changed again since the change was read."""
 
     def finish_changes(self, space_id: str, *, upto: int) -> None:
         """Record that the changes up to this one were collected, and drop those that every space collected."""
 
+    def get_held_back(self, space_id: str) -> list[int]:
+        """Return the ids of the projects whose rows were not collected."""
+
     def set_held_back(self, space_id: str, project_ids: Collection[int]) -> None:
-        """Set the projects that are not shared, and queue the rows of those that are shared again."""
+        """Set the projects that are not shared, and queue what waits for those that are shared again."""
+
+    # --- items --------------------------------------------------------------------------------------------------------
+
+    def find_item(self, space_id: str, kind: str, row_id: int) -> ItemState | None:
+        """Return the newest item to which a row is bound."""
+
+    def get_item(self, space_id: str, item_hash: str) -> ItemState | None:
+        """Return what the logs say about an item."""
+
+    def find_own_deletion(self, space_id: str, item_hash: str) -> tuple[bool, bool]:
+        """Return whether a tombstone of this machine covers the item, and whether that deletion was an erasure."""
+
+    def get_marks(self, space_id: str, item_hash: str) -> tuple[list[str], int]:
+        """Return the keyed hashes by which a tombstone names the item here, and when its row was made."""
+
+    def was_merged(self, row_id: int) -> bool:
+        """Return whether an observation is gone because it was merged into another one."""
+
+    def append_entry(self, space_id: str, entry: NewEntry, *, kind: str, row_id: int | None) -> int:
+        """Append an entry about an item to the log of this device, and bind the item to its row. Return its index."""
+
+    def note_entry(self, space_id: str, device: str, idx: int, entry: NewEntry, *, state: str) -> None:
+        """Record what an entry of a log says, and which entries it replaces."""
+
+    def set_item(self, space_id: str, device: str, idx: int, entry: NewEntry, *, kind: str, row_id: int | None) -> None:
+        """Record that an entry has the newest version of its item, and bind the item to its row."""
+
+    def unbind_row(self, space_id: str, item_hash: str) -> None:
+        """Unbind an item from its row while the row is replaced by a version from a log, so that its text stays there."""
+
+    def bind_row(self, space_id: str, item_hash: str, *, kind: str, row_id: int | None) -> None:
+        """Bind an item to the row that has it."""
+
+    def set_deletion(self, space_id: str, item_hash: str, deletion_id: int) -> None:
+        """Record the deletion here that another machine's tombstone asked for."""
+
+    def settle_conflicts(self, space_id: str, item_hash: str) -> int:
+        """Find the versions of an item that no version replaces and that say something else than the newest. Return
+        how many there are, the newest not counted."""
+
+    def drop_body(self, space_id: str, device: str, idx: int) -> None:
+        """Drop the text of one entry."""
+
+    def drop_bodies(self, space_id: str, item_hash: str) -> None:
+        """Drop the text of every version of an item. A tombstone has none, and stays."""
+
+    # --- entries of other devices -------------------------------------------------------------------------------------
+
+    def list_pending(self, space_id: str, *, limit: int, states: Sequence[str] = ("new",)) -> list[PendingEntry]:
+        """Return entries of other devices that were not applied yet, in the order in which they arrived."""
+
+    def set_state(self, space_id: str, device: str, idx: int, state: str, *, reason: str = "") -> None:
+        """Record what became of an entry of another device."""
+
+    # --- records ------------------------------------------------------------------------------------------------------
+
+    def find_row(self, record: ContentRecord) -> int | None:
+        """Return the row that has this record here, by the names that are the same on every machine."""
+
+    def add_record(self, record: ContentRecord, *, now: int) -> tuple[str, int | None]:
+        """Add a record that has no row here. Return the outcome, as an import does, and the row that has it now."""
+
+    def replace_record(self, record: ContentRecord, row_id: int, *, now: int) -> str:
+        """Replace the content of a row by a record that counts more. Return the outcome, as an import does."""
+
+    def remove_row(self, kind: str, row_id: int) -> None:
+        """Remove a row that another machine's program replaced. A session or a project stays."""

@@ -78,6 +78,11 @@ FAILPOINTS = (
     "sync.new_device",
     "sync.downloaded",
     "sync.stored",
+    "space.read",
+    "space.appended",
+    "space.collected",
+    "space.applied",
+    "space.deleted",
 )
 
 _armed, _remaining_passes = "", 0

@@ -32,7 +32,7 @@ create table space_log (
     item_hash  text not null default '',   -- the item it is about; '': not looked at yet, or not usable
     version    integer not null default 0,
     at         integer not null default 0,
-    content    text not null default '',   -- hash of the record
+    content    text not null default '',   -- hash of the record; `tombstone`: it has none, and never will
     state      text not null check (state in ('own', 'new', 'applied', 'conflict', 'later', 'held', 'refused')),
     reason     text not null default '',   -- why it was refused or held
     unique (space_id, device, idx)
@@ -62,6 +62,7 @@ create table space_items (
     generation   integer not null default 0,
     dirty        integer not null default 0, -- the row changed since; the text of its entries has been dropped
     marks        text not null default '[]', -- keyed hashes that a tombstone of this machine would have
+    session_mark text not null default '',   -- and that of its session
     made_at      integer not null default 0, -- when the row was made, which the period of a tombstone must cover
     deletion_id  integer,                  -- the deletion here that another machine asked for
     primary key (space_id, item_hash)
@@ -80,7 +81,7 @@ create table space_changes (
 
 create trigger space_changes_noted after insert on space_changes when new.changed begin
     update space_log set body = x''
-     where body != x'' and (space_id, item_hash) in
+     where body != x'' and content != 'tombstone' and (space_id, item_hash) in
            (select space_id, item_hash from space_items where kind = new.kind and row_id = new.row_id);
     update space_items set dirty = 1 where kind = new.kind and row_id = new.row_id;
 end;

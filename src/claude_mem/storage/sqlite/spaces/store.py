@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from claude_mem.storage.sqlite.binding import BoundFunctions, bound
-from claude_mem.storage.sqlite.spaces import logs
+from claude_mem.storage.sqlite.spaces import items, logs, records
 
 
 class SqliteSpaces(BoundFunctions):
@@ -29,3 +29,32 @@ class SqliteSpaces(BoundFunctions):
     list_emptied = bound(logs.list_emptied)
     mark_published = bound(logs.mark_published)
     read_log = bound(logs.read_log)
+
+    # items
+    append_entry = bound(items.append_entry)
+    bind_row = bound(items.bind_row)
+    drop_bodies = bound(items.drop_bodies)
+    drop_body = bound(items.drop_body)
+    find_item = bound(items.find_item)
+    find_own_deletion = bound(items.find_own_deletion)
+    finish_changes = bound(items.finish_changes)
+    get_held_back = bound(items.get_held_back)
+    get_item = bound(items.get_item)
+    get_marks = bound(items.get_marks)
+    is_current = bound(items.is_current)
+    list_pending = bound(items.list_pending)
+    note_entry = bound(items.note_entry)
+    read_changes = bound(items.read_changes)
+    set_deletion = bound(items.set_deletion)
+    set_held_back = bound(items.set_held_back)
+    set_item = bound(items.set_item)
+    set_state = bound(items.set_state)
+    settle_conflicts = bound(items.settle_conflicts)
+    unbind_row = bound(items.unbind_row)
+    was_merged = bound(items.was_merged)
+
+    # records
+    add_record = bound(records.add_record)
+    find_row = bound(records.find_row)
+    remove_row = bound(records.remove_row)
+    replace_record = bound(records.replace_record)
