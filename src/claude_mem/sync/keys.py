@@ -180,6 +180,11 @@ def key_id(key: bytes, space: str) -> str:
     return derive_key(key, b"claude-mem key id " + space.encode())[:8].hex()
 
 
+def item_key(keys: SpaceKeys) -> bytes:
+    """Return the key of the hashes by which tombstones name items. It stays the same when the space gets a new key."""
+    return derive_key(keys.epochs[1], b"claude-mem item")
+
+
 def wrap_for_device(key: bytes, exchange_public: bytes, context: bytes) -> bytes:
     """Encrypt a key so that only the holder of this exchange key can read it."""
     ephemeral = X25519PrivateKey.generate()

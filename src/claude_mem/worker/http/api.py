@@ -40,6 +40,7 @@ from claude_mem.worker.http.routes import (
     review,
     sessions,
     settings,
+    spaces,
     status,
     transfer,
     viewer,
@@ -126,6 +127,7 @@ MODULES = (
     settings,
     deletion,
     transfer,
+    spaces,
     worth,
     viewer,
 )
