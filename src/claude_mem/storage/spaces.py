@@ -60,9 +60,11 @@ class Conflict:
 class ItemState:
     """What the logs say about an item: the newest version, the entry that has it and the row that has it here.
 
+    Version 0: only the row is known, because something that belongs to it arrived first.
+
     `state` is `live`, `withdrawn` or `deleted`. `dirty`: the row changed since it was collected or applied, and the text
     of the item's entries has been dropped. `heads` are the hashes of the entries that no other entry replaces.
-    `deletion_id` is the deletion here that another device asked for.
+    `deletion_id` is the deletion here that another device asked for; 0: the row is still to be deleted.
     """
 
     item_hash: str
@@ -232,6 +234,18 @@ class SpaceStore(Protocol):
 
     def set_deletion(self, space_id: str, item_hash: str, deletion_id: int) -> None:
         """Record the deletion here that another machine's tombstone asked for."""
+
+    def list_doomed(self, space_id: str, *, limit: int) -> list[ItemState]:
+        """Return items that another machine deleted and whose row is still here."""
+
+    def list_live_items(self, space_id: str, *, after: str, limit: int) -> list[tuple[ItemState, bytes]]:
+        """Return the next items by hash, each with the body of its newest version."""
+
+    def undo_deletion(self, space_id: str, item: ItemState, *, now: int) -> None:
+        """Undo a deletion that another machine asked for and has undone: the content may be stored here again."""
+
+    def has_row(self, kind: str, row_id: int) -> bool:
+        """Return whether a row is there and not deleted."""
 
     def settle_conflicts(self, space_id: str, item_hash: str) -> int:
         """Find the versions of an item that no version replaces and that say something else than the newest. Return

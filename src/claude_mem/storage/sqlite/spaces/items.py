@@ -12,6 +12,7 @@ from claude_mem.storage.spaces import ChangedRow, ItemState, NewEntry, PendingEn
 from claude_mem.storage.sqlite import export
 from claude_mem.storage.sqlite.deletion import tombstones
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_records, fetch_value
+from claude_mem.storage.sqlite.memory import edits
 from claude_mem.storage.sqlite.memory.observations import encode_json
 from claude_mem.storage.sqlite.spaces import logs
 from claude_mem.storage.sqlite.spaces.logs import EMPTIED
@@ -277,6 +278,48 @@ def set_deletion(conn: Connection, space_id: str, item_hash: str, deletion_id: i
         "update space_items set deletion_id = ? where space_id = ? and item_hash = ?",
         (deletion_id, space_id, item_hash),
     )
+
+
+def list_doomed(conn: Connection, space_id: str, *, limit: int) -> list[ItemState]:
+    """Return items that another machine deleted and whose row is still here."""
+    sql = f"{_SELECT_ITEM} where space_id = ? and state = 'deleted' and deletion_id = 0 and row_id is not null limit ?"
+    items = [_to_item(conn, space_id, row) for row in fetch_all(conn, sql, (space_id, limit))]
+    return [item for item in items if item is not None]
+
+
+def list_live_items(conn: Connection, space_id: str, *, after: str, limit: int) -> list[tuple[ItemState, bytes]]:
+    """Return the next items by hash, each with the body of its newest version."""
+    sql = """
+        select i.item_hash, l.body from space_items i
+          join space_log l on l.space_id = i.space_id and l.device = i.device and l.idx = i.idx
+         where i.space_id = ? and i.state = 'live' and not i.dirty and i.item_hash > ? order by i.item_hash limit ?
+    """
+    rows = fetch_all(conn, sql, (space_id, after, limit))
+    items = [(get_item(conn, space_id, row["item_hash"]), row["body"]) for row in rows]
+    return [(item, body) for item, body in items if item is not None]
+
+
+def undo_deletion(conn: Connection, space_id: str, item: ItemState, *, now: int) -> None:
+    """Undo a deletion that another machine asked for and has undone: the content may be stored here again."""
+    marks, _ = get_marks(conn, space_id, item.item_hash)
+    conn.execute(
+        "delete from tombstones where deletion_id = ? and keyed_hash in (select value from json_each(?))",
+        (item.deletion_id, encode_json(marks)),
+    )
+    conn.execute(
+        "delete from deleted_rows where deletion_id = ? and kind = ? and row_id = ?",
+        (item.deletion_id, item.kind, item.row_id),
+    )
+    if item.row_id is not None and item.kind == "observation":
+        edits.restore_observation(conn, item.row_id, now=now)
+    elif item.kind == "session":
+        conn.execute("update sdk_sessions set forgotten = 0 where id = ?", (item.row_id,))
+    unbind_row(conn, space_id, item.item_hash)
+
+
+def has_row(conn: Connection, kind: str, row_id: int) -> bool:
+    """Return whether a row is there and not deleted."""
+    return row_id in export.read_records(conn, kind, [row_id])
 
 
 def settle_conflicts(conn: Connection, space_id: str, item_hash: str) -> int:

@@ -31,6 +31,10 @@ class SqliteSpaces(BoundFunctions):
     read_log = bound(logs.read_log)
 
     # items
+    undo_deletion = bound(items.undo_deletion)
+    list_live_items = bound(items.list_live_items)
+    list_doomed = bound(items.list_doomed)
+    has_row = bound(items.has_row)
     append_entry = bound(items.append_entry)
     bind_row = bound(items.bind_row)
     drop_bodies = bound(items.drop_bodies)
