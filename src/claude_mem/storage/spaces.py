@@ -64,7 +64,7 @@ class ItemState:
 
     `state` is `live`, `withdrawn` or `deleted`. `dirty`: the row changed since it was collected or applied, and the text
     of the item's entries has been dropped. `heads` are the hashes of the entries that no other entry replaces.
-    `deletion_id` is the deletion here that another device asked for; 0: the row is still to be deleted.
+    `erased`: the deletion can't be undone. `deletion_id` is the deletion here that another device asked for; 0: the row is still to be deleted.
     """
 
     item_hash: str
@@ -77,6 +77,7 @@ class ItemState:
     idx: int
     generation: int
     dirty: bool
+    erased: bool
     deletion_id: int | None
     heads: tuple[str, ...]
 
@@ -104,6 +105,7 @@ class NewEntry:
     state: str = "live"
     content: str = ""
     generation: int = 0
+    erased: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,8 +216,8 @@ class SpaceStore(Protocol):
     def get_marks(self, space_id: str, item_hash: str) -> tuple[list[str], int]:
         """Return the keyed hashes by which a tombstone names the item here, and when its row was made."""
 
-    def was_merged(self, row_id: int) -> bool:
-        """Return whether an observation is gone because it was merged into another one."""
+    def is_forgotten(self, row_id: int) -> bool:
+        """Return whether a person deleted an observation, which is not so if it was merged into another one."""
 
     def append_entry(self, space_id: str, entry: NewEntry, *, kind: str, row_id: int | None) -> int:
         """Append an entry about an item to the log of this device, and bind the item to its row. Return its index."""

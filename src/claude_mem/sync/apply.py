@@ -13,6 +13,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from claude_mem.config import Config
 from claude_mem.domain import ids
@@ -94,7 +95,7 @@ async def apply_pending(
         prepared = await _prepare(db, space, pending, config)
         revived = await _revoke_undone_deletions(db, space_id, item_key, prepared, config)
         page = _Page(space, item_key, applied, give_up=idle >= MAX_IDLE_ROUNDS)
-        waiting = await db.write(lambda tx: page.apply(tx, prepared, revived))
+        waiting = await db.write(page.apply, prepared, revived)
         failpoint("space.applied")
         idle = idle + 1 if waiting == len(pending) else 0
     await _finish(db, space_id, applied)
@@ -215,7 +216,7 @@ class _Page:
         elif one.problem in (NEWER, NOT_SHARED):
             self._set_state(tx, one.pending, "later" if one.problem == NEWER else "held", one.problem)
         else:
-            self._set_state(tx, one.pending, "refused", one.problem)
+            self._set_state(tx, one.pending, "refused", one.problem or "unknown kind")
             tx.spaces.drop_body(self.space_id, one.pending.device, one.pending.idx)
 
     def _set_state(self, tx: Transaction, pending: PendingEntry, state: str, reason: str = "") -> None:
@@ -301,7 +302,7 @@ class _Page:
         new = NewEntry(
             body=pending.body, item_hash=entry.item, version=entry.version, at=entry.at, parents=entry.parents,
             content=TOMBSTONE_CONTENT if entry.kind == "tombstone" else content, generation=entry.generation,
-            state=states[entry.kind],
+            state=states[entry.kind], erased=entry.erased,
         )  # fmt: skip
         tx.spaces.note_entry(self.space_id, pending.device, pending.idx, new, state="applied")
         return new
@@ -315,8 +316,12 @@ class _Page:
             return []
         parents: list[ContentRecord] = [project_from_identity(record.project)]
         if not isinstance(record, SessionRecord) and record.host is not None and record.session is not None:
-            at = {"started_at": record.created_at, "last_event_at": record.created_at}
-            parents.append(SessionRecord(host=record.host, session=record.session, project=record.project, **at))
+            parents.append(
+                SessionRecord(
+                    host=record.host, session=record.session, project=record.project,
+                    started_at=record.created_at, last_event_at=record.created_at,
+                )
+            )  # fmt: skip
         return [parent for parent in parents if tx.spaces.find_row(parent) is None]
 
     def _bind_parents(self, tx: Transaction, parents: Sequence[ContentRecord]) -> None:
@@ -333,7 +338,7 @@ class _Page:
         """A tombstone wins, whatever the versions say. Nothing of the item's text stays in any log here."""
         item = tx.spaces.get_item(self.space_id, entry.item)
         new = self._note(tx, pending, entry)
-        if item is None or item.state != "deleted":
+        if item is None or item.state != "deleted" or (entry.erased and not item.erased):
             kind, row_id = (item.kind, item.row_id) if item else ("", None)
             tx.spaces.set_item(self.space_id, pending.device, pending.idx, new, kind=kind, row_id=row_id)
             tx.spaces.set_deletion(self.space_id, entry.item, 0)
@@ -357,23 +362,17 @@ async def _delete_doomed(db: Database, space_id: str, applied: Applied, config: 
     """
     while items := await db.read(lambda tx: tx.spaces.list_doomed(space_id, limit=PAGE)):
         now = ids.now_ms()
-        erased = await db.read(lambda tx, items: _erased_hashes(tx, space_id, items), items)
         for erase in (False, True):
-            part = [item for item in items if (item.item_hash in erased) is erase]
+            part = [item for item in items if item.erased is erase]
             if part:
                 number = await _delete(db, space_id, part, erase=erase, now=now, config=config)
                 applied.erasures += [number] if erase else []
 
 
-def _erased_hashes(tx: Transaction, space_id: str, items: Sequence[ItemState]) -> set[str]:
-    entries = {item.item_hash: tx.spaces.read_log(space_id, item.device, after=item.idx - 1, limit=1) for item in items}
-    return {item_hash for item_hash, page in entries.items() if page and decode_entry(page[0][1]).erased}
-
-
 async def _delete(
     db: Database, space_id: str, items: Sequence[ItemState], *, erase: bool, now: int, config: Config
 ) -> int:
-    """Delete the rows of these items. Return the id of the deletion. An erasure is not finished: other copies remain."""
+    """Delete the rows of these items. Return the id of the deletion. An erasure stays open: other copies remain."""
     number = await db.write(lambda tx: tx.deletions.begin_deletion(erased=erase, now=now))
     marks = await db.read(lambda tx: [tx.spaces.get_marks(space_id, item.item_hash) for item in items])
     new = [Tombstone(number, mark, 0, max(now, made_at), erase, now) for names, made_at in marks for mark in names]
@@ -383,8 +382,9 @@ async def _delete(
     def delete(tx: Transaction) -> None:
         tx.deletions.insert_tombstones(new)
         for item in items:
-            if item.row_id is not None and tx.spaces.has_row(item.kind, item.row_id) and item.kind in _ROWS:
-                rows = AffectedRows(**{_ROWS[item.kind]: [item.row_id]})
+            if item.row_id is not None and (tx.spaces.has_row(item.kind, item.row_id) or erase):
+                row_ids: dict[str, Any] = {_ROWS[item.kind]: [item.row_id]}
+                rows = AffectedRows(**row_ids)
                 tx.deletions.delete_batch(rows, deletion_id=number, erase=erase, now=now)
             tx.spaces.set_deletion(space_id, item.item_hash, number)
             tx.spaces.bind_row(space_id, item.item_hash, kind=item.kind, row_id=item.row_id)

@@ -12,6 +12,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import msgspec
 
@@ -214,18 +215,22 @@ class _Page:
     def _append_removal(self, tx: Transaction, change: ChangedRow) -> None:
         """Append a tombstone if a person deleted the row, or a withdrawal if a program replaced it."""
         item = tx.spaces.find_item(self.space_id, change.kind, change.row_id)
-        if item is None or item.state != "live" or change.kind == "project":
+        if item is None or change.kind == "project":
             return
         deleted, erased = tx.spaces.find_own_deletion(self.space_id, item.item_hash)
-        kind = "tombstone" if deleted else "withdrawal"
+        deleted = deleted or (change.kind == "observation" and tx.spaces.is_forgotten(change.row_id))
+        is_news = item.state == "live" or (item.state == "deleted" and erased and not item.erased)
+        if not is_news:
+            return
+        kind: Literal["tombstone", "withdrawal"] = "tombstone" if deleted else "withdrawal"
         entry = LogEntry(
-            kind="tombstone" if deleted else "withdrawal", at=self.now, item=item.item_hash, version=item.version + 1,
-            parents=_parents(item), generation=item.generation, erased=erased,
+            kind=kind, at=self.now, item=item.item_hash, version=item.version + 1, parents=_parents(item),
+            generation=item.generation, erased=erased,
         )  # fmt: skip
         new = NewEntry(
             body=encode_entry(entry), item_hash=item.item_hash, version=entry.version, at=self.now,
             parents=entry.parents, generation=item.generation, content=TOMBSTONE_CONTENT if deleted else "",
-            state="deleted" if deleted else "withdrawn",
+            state="deleted" if deleted else "withdrawn", erased=erased,
         )  # fmt: skip
         tx.spaces.drop_bodies(self.space_id, item.item_hash)
         self._write(tx, new, kind=change.kind, row_id=change.row_id)

@@ -18,13 +18,14 @@ from claude_mem.storage.sqlite.spaces import logs
 from claude_mem.storage.sqlite.spaces.logs import EMPTIED
 
 _SELECT_ITEM = """
-    select item_hash, kind, row_id, state, version, at, device, idx, generation, dirty, deletion_id from space_items
+    select item_hash, kind, row_id, state, version, at, device, idx, generation, dirty, erased, deletion_id
+      from space_items
 """
 _UPSERT_ITEM = """
-    insert into space_items (space_id, item_hash, kind, row_id, state, version, at, device, idx, generation)
-        values (:space_id, :item_hash, :kind, :row_id, :state, :version, :at, :device, :idx, :generation)
+    insert into space_items (space_id, item_hash, kind, row_id, state, version, at, device, idx, generation, erased)
+        values (:space_id, :item_hash, :kind, :row_id, :state, :version, :at, :device, :idx, :generation, :erased)
         on conflict do update set kind = :kind, row_id = :row_id, state = :state, version = :version, at = :at,
-            device = :device, idx = :idx, generation = :generation, dirty = 0
+            device = :device, idx = :idx, generation = :generation, erased = :erased, dirty = 0
 """
 
 
@@ -113,7 +114,7 @@ def _to_item(conn: Connection, space_id: str, row: Row | None) -> ItemState | No
     if row is None:
         return None
     heads = tuple(head["hash"] for head in _heads(conn, space_id, row["item_hash"]))
-    return ItemState(**{**row, "dirty": bool(row["dirty"]), "heads": heads})
+    return ItemState(**{**row, "dirty": bool(row["dirty"]), "erased": bool(row["erased"]), "heads": heads})
 
 
 def _heads(conn: Connection, space_id: str, item_hash: str) -> list[Row]:
@@ -195,9 +196,12 @@ def get_marks(conn: Connection, space_id: str, item_hash: str) -> tuple[list[str
     return (msgspec.json.decode(row["marks"], type=list[str]), row["made_at"]) if row else ([], 0)
 
 
-def was_merged(conn: Connection, row_id: int) -> bool:
-    """Return whether an observation is gone because it was merged into another one."""
-    sql = "select 1 from deleted_observations where observation_id = ? and merged_into_id is not null"
+def is_forgotten(conn: Connection, row_id: int) -> bool:
+    """Return whether a person deleted an observation, which is not so if it was merged into another one."""
+    sql = """
+        select 1 from observations o where o.id = ? and o.forgotten and not exists
+            (select 1 from deleted_observations d where d.observation_id = o.id and d.merged_into_id is not null)
+    """
     return bool(fetch_value(conn, sql, (row_id,)))
 
 
@@ -261,6 +265,7 @@ def set_item(
         {
             "space_id": space_id, "item_hash": entry.item_hash, "kind": kind, "row_id": row_id, "state": entry.state,
             "version": entry.version, "at": entry.at, "device": device, "idx": idx, "generation": entry.generation,
+            "erased": int(entry.erased),
         },
     )  # fmt: skip
     if entry.state == "live":

@@ -55,7 +55,7 @@ class SqliteSpaces(BoundFunctions):
     set_state = bound(items.set_state)
     settle_conflicts = bound(items.settle_conflicts)
     unbind_row = bound(items.unbind_row)
-    was_merged = bound(items.was_merged)
+    is_forgotten = bound(items.is_forgotten)
 
     # records
     add_record = bound(records.add_record)
