@@ -35,21 +35,20 @@ TOMBSTONE_CONTENT = "tombstone"  # in place of the hash of a content
 DROPPED, NEWER, BAD = "dropped", "newer format", "bad entry"
 _IMPORTED_PROMPT = "import:"  # the prompt id of a turn that got another number when it was imported
 
-ItemName = Annotated[str, msgspec.Meta(min_length=1, max_length=4_000)]
 ItemHash = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}$")]
 EntryHash = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
 
 
 class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """`at` is the wall clock of the device in ms, which never decides alone. `item` is the name of the item, or its
-    keyed hash if the entry has no record, because a name may quote text. `parents` are the hashes of the entries that
-    this one replaces. `erased`: the deletion of a tombstone can't be undone. `generation` counts the deletions of the
-    item that were undone: after each, it continues as another item."""
+    """`at` is the wall clock of the device in ms, which never decides alone. `item` is the keyed hash of the name that
+    the item had when it was first shared: a name may quote text, and may differ between machines later. `parents` are
+    the hashes of the entries that this one replaces. `erased`: the deletion of a tombstone can't be undone.
+    `generation` counts the deletions of the item that were undone: after each, it continues as another item."""
 
     format: int = ENTRY_FORMAT
     kind: Literal["record", "withdrawal", "tombstone"]
     at: Time
-    item: ItemName
+    item: ItemHash
     version: Annotated[int, msgspec.Meta(ge=1, le=MAX_VERSION)]
     parents: Annotated[tuple[EntryHash, ...], msgspec.Meta(max_length=100)] = ()
     generation: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
@@ -59,10 +58,6 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if (self.record is not None) != (self.kind == "record"):
             raise ValueError("a record has content; a withdrawal and a tombstone have none")
-        if self.record is not None and self.item != item_name(self.record):
-            raise ValueError("the name is not that of the record")
-        if self.record is None and not _is_hash(self.item):
-            raise ValueError("an entry without a record names its item by a hash")
 
 
 class _EntryFormat(msgspec.Struct):
@@ -108,20 +103,24 @@ def content_hash(record: ContentRecord) -> str:
 
 
 def item_name(record: ContentRecord) -> str:
-    """Return the name of a record that is the same on every machine."""
+    """Return the name of a record that is the same on every machine. A turn is named by the agent's id of its prompt,
+    where there is one: its number may differ."""
     kind = record_kind(record)
     if isinstance(record, ProjectRecord):
         return f"project:{record.project}"
     if isinstance(record, SessionRecord):
-        return _join(kind, record.host, record.session)
+        return session_name(record.host, record.session)
     if record.host is None or record.session is None:
         assert isinstance(record, ObservationRecord)
         return f"saved:{record.key}"
-    number = str(record.prompt_number)
-    if record.prompt_id and record.prompt_id.startswith(_IMPORTED_PROMPT):
-        number = record.prompt_id.removeprefix(_IMPORTED_PROMPT)
+    turn = (record.prompt_id or str(record.prompt_number)).removeprefix(_IMPORTED_PROMPT)
     key = record.key if isinstance(record, ObservationRecord) else ""
-    return _join(kind, record.host, record.session, number) + (f":{key}" if key else "")
+    return _join(kind, record.host, record.session, turn) + (f":{key}" if key else "")
+
+
+def session_name(host: str, session: str) -> str:
+    """Return the name of a session."""
+    return _join("session", host, session)
 
 
 def hash_item(item_key: bytes, item: str, generation: int = 0) -> str:
@@ -140,7 +139,3 @@ def version_order(version: int, at: int, device: str) -> tuple[int, int, str]:
 
 def _join(*parts: str) -> str:
     return ":".join(part.replace("%", "%25").replace(":", "%3A") for part in parts)
-
-
-def _is_hash(text: str) -> bool:
-    return len(text) == ITEM_HASH_CHARS and set(text) <= set("0123456789abcdef")

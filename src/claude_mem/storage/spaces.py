@@ -60,9 +60,11 @@ class Conflict:
 class ItemState:
     """What the logs say about an item: the newest version, the entry that has it and the row that has it here.
 
+    Version 0: only the row is known, because something that belongs to it arrived first.
+
     `state` is `live`, `withdrawn` or `deleted`. `dirty`: the row changed since it was collected or applied, and the text
     of the item's entries has been dropped. `heads` are the hashes of the entries that no other entry replaces.
-    `deletion_id` is the deletion here that another device asked for.
+    `erased`: the deletion can't be undone. `deletion_id` is the deletion here that another device asked for; 0: the row is still to be deleted.
     """
 
     item_hash: str
@@ -75,6 +77,7 @@ class ItemState:
     idx: int
     generation: int
     dirty: bool
+    erased: bool
     deletion_id: int | None
     heads: tuple[str, ...]
 
@@ -102,6 +105,7 @@ class NewEntry:
     state: str = "live"
     content: str = ""
     generation: int = 0
+    erased: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,8 +216,8 @@ class SpaceStore(Protocol):
     def get_marks(self, space_id: str, item_hash: str) -> tuple[list[str], int]:
         """Return the keyed hashes by which a tombstone names the item here, and when its row was made."""
 
-    def was_merged(self, row_id: int) -> bool:
-        """Return whether an observation is gone because it was merged into another one."""
+    def is_forgotten(self, row_id: int) -> bool:
+        """Return whether a person deleted an observation, which is not so if it was merged into another one."""
 
     def append_entry(self, space_id: str, entry: NewEntry, *, kind: str, row_id: int | None) -> int:
         """Append an entry about an item to the log of this device, and bind the item to its row. Return its index."""
@@ -232,6 +236,18 @@ class SpaceStore(Protocol):
 
     def set_deletion(self, space_id: str, item_hash: str, deletion_id: int) -> None:
         """Record the deletion here that another machine's tombstone asked for."""
+
+    def list_doomed(self, space_id: str, *, limit: int) -> list[ItemState]:
+        """Return items that another machine deleted and whose row is still here."""
+
+    def list_live_items(self, space_id: str, *, after: str, limit: int) -> list[tuple[ItemState, bytes]]:
+        """Return the next items by hash, each with the body of its newest version."""
+
+    def undo_deletion(self, space_id: str, item: ItemState, *, now: int) -> None:
+        """Undo a deletion that another machine asked for and has undone: the content may be stored here again."""
+
+    def has_row(self, kind: str, row_id: int) -> bool:
+        """Return whether a row is there and not deleted."""
 
     def settle_conflicts(self, space_id: str, item_hash: str) -> int:
         """Find the versions of an item that no version replaces and that say something else than the newest. Return

@@ -12,6 +12,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import msgspec
 
@@ -67,7 +68,7 @@ async def collect(db: Database, space_id: str, *, item_key: bytes, config: Confi
     changes = await db.read(lambda tx: tx.spaces.read_changes(space_id, limit=limit))
     if not changes:
         return Collected()
-    held_back = await _find_held_back(db, space, {row.project_id for row in changes if row.project_id}, config)
+    held_back = await find_held_back(db, space, {row.project_id for row in changes if row.project_id}, config)
     cleaned = await asyncio.to_thread(
         lambda: [
             _clean(row.record, config) if row.record and row.project_id not in held_back else None for row in changes
@@ -94,12 +95,12 @@ def _clean(record: ContentRecord, config: Config) -> ContentRecord:
 async def _update_held_back(db: Database, space: Space, config: Config) -> None:
     """Queue again what waits for a project that is shared now."""
     before = await db.read(lambda tx: tx.spaces.get_held_back(space.id))
-    still = await _find_held_back(db, space, before, config) if before else frozenset[int]()
+    still = await find_held_back(db, space, before, config) if before else frozenset[int]()
     if still != frozenset(before):
         await db.write(lambda tx: tx.spaces.set_held_back(space.id, still))
 
 
-async def _find_held_back(db: Database, space: Space, project_ids: Collection[int], config: Config) -> frozenset[int]:
+async def find_held_back(db: Database, space: Space, project_ids: Collection[int], config: Config) -> frozenset[int]:
     """Return those of the projects that are not selected for the space, or are excluded or switched off here."""
     known = await db.read(
         lambda tx: {
@@ -167,16 +168,24 @@ class _Page:
             return
         generation = item.generation if item else 0
         if item is not None and item.state == "deleted":
+            if item.deletion_id == 0:
+                return  # not deleted here yet
             generation += 1  # the deletion was undone: what a tombstone names never comes back under the same name
         if item is None or item.state == "deleted":
             item = self._find_by_name(tx, record, generation)
             if item is not None and item.state == "deleted":
-                self.result.skipped["deleted on another machine"] += 1
+                self._doom(tx, change, item)
                 return
             if item is not None and item.row_id not in (None, change.row_id):
                 self.result.skipped["two rows of one name"] += 1
                 return
         self._append(tx, record, item, generation, row_id=change.row_id)
+
+    def _doom(self, tx: Transaction, change: ChangedRow, item: ItemState) -> None:
+        """Note that another machine deleted what this row has. It is deleted when entries are applied."""
+        tx.spaces.bind_row(self.space_id, item.item_hash, kind=change.kind, row_id=change.row_id)
+        tx.spaces.set_deletion(self.space_id, item.item_hash, 0)
+        self.result.skipped["deleted on another machine"] += 1
 
     def _find_by_name(self, tx: Transaction, record: ContentRecord, generation: int) -> ItemState | None:
         return tx.spaces.get_item(self.space_id, hash_item(self.item_key, item_name(record), generation))
@@ -185,15 +194,15 @@ class _Page:
         self, tx: Transaction, record: ContentRecord, item: ItemState | None, generation: int, *, row_id: int
     ) -> None:
         parents = _parents(item)
+        item_hash = item.item_hash if item else hash_item(self.item_key, item_name(record), generation)
         entry = LogEntry(
-            kind="record", at=self.now, item=item_name(record), version=1 + (item.version if item else 0),
+            kind="record", at=self.now, item=item_hash, version=1 + (item.version if item else 0),
             parents=parents, generation=generation, record=record,
         )  # fmt: skip
         body = encode_entry(entry)
         if len(body) > MAX_ENTRY_BYTES:
             self.result.skipped["too large"] += 1
             return
-        item_hash = item.item_hash if item else hash_item(self.item_key, entry.item, generation)
         new = NewEntry(
             body=body, item_hash=item_hash, version=entry.version, at=self.now, parents=parents,
             content=content_hash(record), generation=generation,
@@ -206,18 +215,22 @@ class _Page:
     def _append_removal(self, tx: Transaction, change: ChangedRow) -> None:
         """Append a tombstone if a person deleted the row, or a withdrawal if a program replaced it."""
         item = tx.spaces.find_item(self.space_id, change.kind, change.row_id)
-        if item is None or item.state != "live" or change.kind == "project":
+        if item is None or change.kind == "project":
             return
         deleted, erased = tx.spaces.find_own_deletion(self.space_id, item.item_hash)
-        kind = "tombstone" if deleted else "withdrawal"
+        deleted = deleted or (change.kind == "observation" and tx.spaces.is_forgotten(change.row_id))
+        is_news = item.state == "live" or (item.state == "deleted" and erased and not item.erased)
+        if not is_news:
+            return
+        kind: Literal["tombstone", "withdrawal"] = "tombstone" if deleted else "withdrawal"
         entry = LogEntry(
-            kind="tombstone" if deleted else "withdrawal", at=self.now, item=item.item_hash, version=item.version + 1,
-            parents=_parents(item), generation=item.generation, erased=erased,
+            kind=kind, at=self.now, item=item.item_hash, version=item.version + 1, parents=_parents(item),
+            generation=item.generation, erased=erased,
         )  # fmt: skip
         new = NewEntry(
             body=encode_entry(entry), item_hash=item.item_hash, version=entry.version, at=self.now,
             parents=entry.parents, generation=item.generation, content=TOMBSTONE_CONTENT if deleted else "",
-            state="deleted" if deleted else "withdrawn",
+            state="deleted" if deleted else "withdrawn", erased=erased,
         )  # fmt: skip
         tx.spaces.drop_bodies(self.space_id, item.item_hash)
         self._write(tx, new, kind=change.kind, row_id=change.row_id)

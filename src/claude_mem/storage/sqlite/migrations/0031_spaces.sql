@@ -61,6 +61,7 @@ create table space_items (
     idx          integer not null,
     generation   integer not null default 0,
     dirty        integer not null default 0, -- the row changed since; the text of its entries has been dropped
+    erased       integer not null default 0, -- the deletion can't be undone
     marks        text not null default '[]', -- keyed hashes that a tombstone of this machine would have
     session_mark text not null default '',   -- and that of its session
     made_at      integer not null default 0, -- when the row was made, which the period of a tombstone must cover

@@ -12,18 +12,20 @@ from claude_mem.storage.spaces import ChangedRow, ItemState, NewEntry, PendingEn
 from claude_mem.storage.sqlite import export
 from claude_mem.storage.sqlite.deletion import tombstones
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_records, fetch_value
+from claude_mem.storage.sqlite.memory import edits
 from claude_mem.storage.sqlite.memory.observations import encode_json
 from claude_mem.storage.sqlite.spaces import logs
 from claude_mem.storage.sqlite.spaces.logs import EMPTIED
 
 _SELECT_ITEM = """
-    select item_hash, kind, row_id, state, version, at, device, idx, generation, dirty, deletion_id from space_items
+    select item_hash, kind, row_id, state, version, at, device, idx, generation, dirty, erased, deletion_id
+      from space_items
 """
 _UPSERT_ITEM = """
-    insert into space_items (space_id, item_hash, kind, row_id, state, version, at, device, idx, generation)
-        values (:space_id, :item_hash, :kind, :row_id, :state, :version, :at, :device, :idx, :generation)
+    insert into space_items (space_id, item_hash, kind, row_id, state, version, at, device, idx, generation, erased)
+        values (:space_id, :item_hash, :kind, :row_id, :state, :version, :at, :device, :idx, :generation, :erased)
         on conflict do update set kind = :kind, row_id = :row_id, state = :state, version = :version, at = :at,
-            device = :device, idx = :idx, generation = :generation, dirty = 0
+            device = :device, idx = :idx, generation = :generation, erased = :erased, dirty = 0
 """
 
 
@@ -112,7 +114,7 @@ def _to_item(conn: Connection, space_id: str, row: Row | None) -> ItemState | No
     if row is None:
         return None
     heads = tuple(head["hash"] for head in _heads(conn, space_id, row["item_hash"]))
-    return ItemState(**{**row, "dirty": bool(row["dirty"]), "heads": heads})
+    return ItemState(**{**row, "dirty": bool(row["dirty"]), "erased": bool(row["erased"]), "heads": heads})
 
 
 def _heads(conn: Connection, space_id: str, item_hash: str) -> list[Row]:
@@ -194,9 +196,12 @@ def get_marks(conn: Connection, space_id: str, item_hash: str) -> tuple[list[str
     return (msgspec.json.decode(row["marks"], type=list[str]), row["made_at"]) if row else ([], 0)
 
 
-def was_merged(conn: Connection, row_id: int) -> bool:
-    """Return whether an observation is gone because it was merged into another one."""
-    sql = "select 1 from deleted_observations where observation_id = ? and merged_into_id is not null"
+def is_forgotten(conn: Connection, row_id: int) -> bool:
+    """Return whether a person deleted an observation, which is not so if it was merged into another one."""
+    sql = """
+        select 1 from observations o where o.id = ? and o.forgotten and not exists
+            (select 1 from deleted_observations d where d.observation_id = o.id and d.merged_into_id is not null)
+    """
     return bool(fetch_value(conn, sql, (row_id,)))
 
 
@@ -260,6 +265,7 @@ def set_item(
         {
             "space_id": space_id, "item_hash": entry.item_hash, "kind": kind, "row_id": row_id, "state": entry.state,
             "version": entry.version, "at": entry.at, "device": device, "idx": idx, "generation": entry.generation,
+            "erased": int(entry.erased),
         },
     )  # fmt: skip
     if entry.state == "live":
@@ -277,6 +283,48 @@ def set_deletion(conn: Connection, space_id: str, item_hash: str, deletion_id: i
         "update space_items set deletion_id = ? where space_id = ? and item_hash = ?",
         (deletion_id, space_id, item_hash),
     )
+
+
+def list_doomed(conn: Connection, space_id: str, *, limit: int) -> list[ItemState]:
+    """Return items that another machine deleted and whose row is still here."""
+    sql = f"{_SELECT_ITEM} where space_id = ? and state = 'deleted' and deletion_id = 0 and row_id is not null limit ?"
+    items = [_to_item(conn, space_id, row) for row in fetch_all(conn, sql, (space_id, limit))]
+    return [item for item in items if item is not None]
+
+
+def list_live_items(conn: Connection, space_id: str, *, after: str, limit: int) -> list[tuple[ItemState, bytes]]:
+    """Return the next items by hash, each with the body of its newest version."""
+    sql = """
+        select i.item_hash, l.body from space_items i
+          join space_log l on l.space_id = i.space_id and l.device = i.device and l.idx = i.idx
+         where i.space_id = ? and i.state = 'live' and not i.dirty and i.item_hash > ? order by i.item_hash limit ?
+    """
+    rows = fetch_all(conn, sql, (space_id, after, limit))
+    items = [(get_item(conn, space_id, row["item_hash"]), row["body"]) for row in rows]
+    return [(item, body) for item, body in items if item is not None]
+
+
+def undo_deletion(conn: Connection, space_id: str, item: ItemState, *, now: int) -> None:
+    """Undo a deletion that another machine asked for and has undone: the content may be stored here again."""
+    marks, _ = get_marks(conn, space_id, item.item_hash)
+    conn.execute(
+        "delete from tombstones where deletion_id = ? and keyed_hash in (select value from json_each(?))",
+        (item.deletion_id, encode_json(marks)),
+    )
+    conn.execute(
+        "delete from deleted_rows where deletion_id = ? and kind = ? and row_id = ?",
+        (item.deletion_id, item.kind, item.row_id),
+    )
+    if item.row_id is not None and item.kind == "observation":
+        edits.restore_observation(conn, item.row_id, now=now)
+    elif item.kind == "session":
+        conn.execute("update sdk_sessions set forgotten = 0 where id = ?", (item.row_id,))
+    unbind_row(conn, space_id, item.item_hash)
+
+
+def has_row(conn: Connection, kind: str, row_id: int) -> bool:
+    """Return whether a row is there and not deleted."""
+    return row_id in export.read_records(conn, kind, [row_id])
 
 
 def settle_conflicts(conn: Connection, space_id: str, item_hash: str) -> int:

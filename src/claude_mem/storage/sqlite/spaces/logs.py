@@ -75,6 +75,7 @@ def drop_collected_changes(conn: Connection) -> None:
 def select_projects(conn: Connection, space_id: str, identities: Sequence[str]) -> None:
     """Set which projects are shared; empty for all."""
     _update(conn, space_id, "projects", encode_json(list(identities)))
+    conn.execute("update space_log set state = 'new', reason = '' where space_id = ? and state = 'held'", (space_id,))
 
 
 def set_transport(conn: Connection, space_id: str, transport: str) -> None:

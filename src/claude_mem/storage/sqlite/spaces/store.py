@@ -31,6 +31,10 @@ class SqliteSpaces(BoundFunctions):
     read_log = bound(logs.read_log)
 
     # items
+    undo_deletion = bound(items.undo_deletion)
+    list_live_items = bound(items.list_live_items)
+    list_doomed = bound(items.list_doomed)
+    has_row = bound(items.has_row)
     append_entry = bound(items.append_entry)
     bind_row = bound(items.bind_row)
     drop_bodies = bound(items.drop_bodies)
@@ -51,7 +55,7 @@ class SqliteSpaces(BoundFunctions):
     set_state = bound(items.set_state)
     settle_conflicts = bound(items.settle_conflicts)
     unbind_row = bound(items.unbind_row)
-    was_merged = bound(items.was_merged)
+    is_forgotten = bound(items.is_forgotten)
 
     # records
     add_record = bound(records.add_record)
