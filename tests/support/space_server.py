@@ -94,7 +94,7 @@ class _Handler(BaseHTTPRequestHandler):
         tag = f'"{hashlib.sha256(current).hexdigest()}"' if current is not None else None
         if self.command == "GET":
             return (200, {"ETag": tag}, current) if current is not None and tag else (404, {}, b"{}")
-        if self.headers.get("If-None-Match") == "*" and tag or self.headers.get("If-Match", tag) != tag:
+        if (self.headers.get("If-None-Match") == "*" and tag) or self.headers.get("If-Match", tag) != tag:
             return 412, {}, b"{}"
         self.server.manifests[space] = body
         return 204, {}, b""

@@ -220,7 +220,7 @@ def test_a_revoked_machine_cannot_read_the_new_key_and_the_others_can(laptop: Sp
 
 def test_every_flipped_byte_of_a_manifest_is_refused(laptop: SpaceKeys) -> None:
     raw = manifests.encode(manifests.create(laptop, now=1), "laptop")
-    for at in range(0, len(raw)):
+    for at in range(len(raw)):
         changed = bytearray(raw)
         changed[at] ^= 1
         with pytest.raises(OperationFailed):

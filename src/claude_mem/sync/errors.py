@@ -15,6 +15,8 @@ SpaceError
 
 from __future__ import annotations
 
+import msgspec
+
 from claude_mem.domain.errors import OperationFailed
 
 
@@ -68,3 +70,13 @@ class Reordered(SpaceError):
 
 class TwoWriters(SpaceError):
     pass
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Something that a person should know. `code` is the error's class, `machine` the name of the one concerned."""
+
+    code: str
+    message: str
+    hint: str = ""
+    machine: str = ""
+    at: int = 0

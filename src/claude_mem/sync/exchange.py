@@ -25,7 +25,7 @@ from claude_mem.storage.base import Database
 from claude_mem.storage.spaces import Space
 from claude_mem.sync import manifest as manifests
 from claude_mem.sync import seal
-from claude_mem.sync.errors import Conflict, Forged, Revoked, SpaceLost, SpaceUnavailable
+from claude_mem.sync.errors import Conflict, Forged, Problem, Revoked, SpaceLost, SpaceUnavailable
 from claude_mem.sync.keys import create_keys, load_device_keys, save_keys
 from claude_mem.sync.manifest import Manifest, Member
 from claude_mem.sync.state import Position, Problem, load_state, own_log, problem_of, save_state

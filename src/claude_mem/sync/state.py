@@ -12,7 +12,7 @@ import msgspec
 
 from claude_mem import hook
 from claude_mem.domain import ids
-from claude_mem.sync.errors import SpaceError
+from claude_mem.sync.errors import Problem, SpaceError
 from claude_mem.sync.keys import FOLDER, NEXT, key_path
 from claude_mem.sync.segments import SegmentLog, read_plain_file
 from claude_mem.system.spool import write_private
@@ -26,16 +26,6 @@ class Position(msgspec.Struct, frozen=True):
 
     index: int
     hash: bytes
-
-
-class Problem(msgspec.Struct, frozen=True):
-    """Something that a person should know. `code` is the error's class, `machine` the name of the one concerned."""
-
-    code: str
-    message: str
-    hint: str = ""
-    machine: str = ""
-    at: int = 0
 
 
 class SpaceState(msgspec.Struct, kw_only=True):

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from claude_mem.config import Config
-from claude_mem.domain.errors import ClaudeMemError, InvalidRequest, NotFound, OperationFailed
+from claude_mem.domain.errors import ClaudeMemError, InvalidRequest, NotFound
 from claude_mem.storage.base import Database
 from claude_mem.storage.spaces import Space
-from claude_mem.worker.http.schemas.spaces import Left, Machine, SpaceProblem, SpaceStatus
+from claude_mem.sync.errors import Problem
+from claude_mem.worker.http.schemas.spaces import Left, Machine, SpaceStatus
 from claude_mem.worker.runner import wait_any
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class SpaceService:
         self._progress: dict[str, Progress] = {}
         self._has_spaces = (config.data_dir / "spaces").is_dir()
 
-    # --- the loop ------------------------------------------------------------------------------------------------------
+    # --- the loop ----------------------------------------------------------------------------------------------------
 
     def turn_ended(self) -> None:
         """Exchange soon."""
@@ -121,7 +122,7 @@ class SpaceService:
 
         with suppress(OSError):
             current = state.load_state(self.config.data_dir, space_id)
-            current.problems = [state.Problem("InternalError", "the exchange failed", "see `claude-mem logs`")]
+            current.problems = [Problem("InternalError", "the exchange failed", "see `claude-mem logs`")]
             state.save_state(self.config.data_dir, space_id, current)
 
     async def _exchange(self, space_id: str, *, restore: bool = False) -> None:
@@ -157,7 +158,7 @@ class SpaceService:
         transport = open_transport(space.transport, self.config.data_dir, keys)
         return Exchange(self.db, self.config.data_dir, space, transport)
 
-    # --- spaces --------------------------------------------------------------------------------------------------------
+    # --- spaces ------------------------------------------------------------------------------------------------------
 
     async def get(self, id_or_name: str) -> Space:
         """Return the space; raise `NotFound` if there is none."""
@@ -242,7 +243,7 @@ class SpaceService:
         self.start(space)
         return space
 
-    # --- status --------------------------------------------------------------------------------------------------------
+    # --- status ------------------------------------------------------------------------------------------------------
 
     async def list(self) -> list[SpaceStatus]:
         """Return the status of every space."""
@@ -262,16 +263,14 @@ class SpaceService:
         return await asyncio.to_thread(self._describe, space, heads, conflicts, refused)
 
     def _describe(self, space: Space, heads: dict[str, int], conflicts: int, refused: dict[str, int]) -> SpaceStatus:
-        problems: list[SpaceProblem] = []
         try:
             state, manifest, machine = self._load(space)
             machines = _machines(space, state, manifest, heads)
-            problems = [SpaceProblem(**_fields(problem)) for problem in state.problems]
-            notes = [SpaceProblem(**_fields(note)) for note in state.notes]
+            problems, notes = state.problems, state.notes
             times = (state.attempted_at, state.exchanged_at, state.offline)
         except (ClaudeMemError, OSError) as error:  # the extra is not installed, or the keys are gone
             machine, machines, notes, times = "", [], [], (0, 0, "")
-            problems = [SpaceProblem(type(error).__name__, str(error), getattr(error, "hint", ""))]
+            problems = [Problem(type(error).__name__, str(error), getattr(error, "hint", ""))]
         progress = self._progress.get(space.id)
         return SpaceStatus(
             id=space.id,
@@ -308,9 +307,7 @@ class SpaceService:
         return state, manifest, keys.device_name
 
 
-def _machines(
-    space: Space, state: SpaceState, manifest: Manifest | None, heads: dict[str, int]
-) -> list[Machine]:
+def _machines(space: Space, state: SpaceState, manifest: Manifest | None, heads: dict[str, int]) -> list[Machine]:
     members = manifest.members.values() if manifest else ()
     return [
         Machine(
@@ -324,9 +321,3 @@ def _machines(
         )
         for member in members
     ]
-
-
-def _fields(problem: object) -> dict[str, object]:
-    import msgspec
-
-    return msgspec.structs.asdict(problem)  # type: ignore[type-var]

@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from claude_mem.sync.errors import Problem
 from claude_mem.worker.http.endpoints import Endpoint, Name, NoFields, Wire
 
 SpaceRef = Annotated[str, Meta(min_length=1, max_length=80), Wire(expects="the id or the name of a space")]
@@ -59,19 +60,9 @@ class SelectProjects(msgspec.Struct, frozen=True):
     projects: Annotated[list[str], Meta(max_length=1_000)] = []
 
 
-class SpaceProblem(msgspec.Struct, frozen=True):
-    """What a person should know: the kind of problem, and the machine concerned."""
-
-    code: str
-    message: str
-    hint: str = ""
-    machine: str = ""
-    at: int = 0
-
-
 class Machine(msgspec.Struct, frozen=True):
-    """A machine of the space. `here` and `there`: its entries in this database and at the transport. `until`: when it was
-    removed or left."""
+    """A machine of the space. `here` and `there`: its entries in this database and at the transport. `until`: when it
+    was removed or left."""
 
     device: str
     name: str
@@ -99,8 +90,8 @@ class SpaceStatus(msgspec.Struct, frozen=True):
     exchanged_at: int
     offline: str
     machines: list[Machine]
-    problems: list[SpaceProblem]
-    notes: list[SpaceProblem]
+    problems: list[Problem]
+    notes: list[Problem]
     conflicts: int
     refused: dict[str, int]
     busy: bool
