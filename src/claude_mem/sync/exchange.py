@@ -28,7 +28,7 @@ from claude_mem.sync import seal
 from claude_mem.sync.errors import Conflict, Forged, Problem, Revoked, SpaceLost, SpaceUnavailable
 from claude_mem.sync.keys import create_keys, load_device_keys, save_keys
 from claude_mem.sync.manifest import Manifest, Member
-from claude_mem.sync.state import Position, Problem, load_state, own_log, problem_of, save_state
+from claude_mem.sync.state import Position, load_state, own_log, problem_of, save_state
 from claude_mem.sync.transports.base import Transport
 from claude_mem.system.failpoints import failpoint
 
