@@ -209,7 +209,7 @@ class Device:
             rows = self.db.read_now(
                 lambda conn, table: [row["id"] for row in conn.execute(f"select id from {table}")], table
             )
-            stored = self.db.read_now(lambda conn, kind, rows: export.read_records(conn, kind, rows), kind, rows)
+            stored = self.db.read_now(export.read_records, kind, rows)
             for _, record in stored.values():
                 assert item_name(record) not in found, "doubled"
                 found[item_name(record)] = record
