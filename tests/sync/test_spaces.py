@@ -16,7 +16,7 @@ import pytest
 from claude_mem.client import Client
 from claude_mem.domain.errors import ClaudeMemError, OperationFailed
 from claude_mem.sync.segments import decode_frames, encode_frame, segment_name
-from tests.support.lab import Lab
+from tests.support.lab import MEM, Lab
 from tests.support.waiting import wait_for
 
 REMOTE = "git@example.org:shop/shop.git"
@@ -105,6 +105,7 @@ def test_what_one_machine_remembered_the_other_finds(laptop: Lab, desktop: Lab, 
     join(desktop, place, phrase)
     assert found(desktop, SECRET_WORD) == [f"Deploys need the {SECRET_WORD}"]
     assert found(laptop, SECRET_WORD) == [f"Deploys need the {SECRET_WORD}"]
+    laptop.project.rename(laptop.folder / "elsewhere")  # on another machine it does not exist
     brief = desktop.hook("SessionStart", source="startup")
     assert SECRET_WORD in json.dumps(brief)
     assert [SECRET_WORD in text for text in all_bytes(place)] == [False] * len(all_bytes(place))
@@ -412,14 +413,17 @@ def test_no_key_passes_through_http_and_only_a_terminal_changes_a_space(laptop: 
             call()
 
 
-def test_without_a_space_nothing_of_it_is_loaded(laptop: Lab, desktop: Lab, folder: Path) -> None:
-    create(laptop, folder)
-    maps = {lab: Path(f"/proc/{lab.client().worker.pid}/maps").read_text() for lab in (laptop, desktop)}
-    assert ["cryptography" in maps[lab] for lab in (laptop, desktop)] == [True, False]
-    assert not (desktop.data / "spaces").exists()
-    assert [json.loads(line)["name"] for line in desktop.mem("doctor", "--json", ok=False).stdout.splitlines()].count(
-        "space"
-    ) == 0
+def test_without_a_space_nothing_of_it_is_loaded(laptop: Lab, folder: Path) -> None:
+    laptop.close()
+    loaded = []
+    for with_space in (False, True):
+        subprocess.run([*MEM, "start"], env=laptop.env(), check=True, capture_output=True)
+        if with_space:
+            create(laptop, folder)
+        loaded.append("cryptography" in Path(f"/proc/{laptop.client().worker.pid}/maps").read_text())
+        checks = [json.loads(line)["name"] for line in laptop.mem("doctor", "--json", ok=False).stdout.splitlines()]
+        assert ("space" in checks, (laptop.data / "spaces").exists()) == (with_space, with_space)
+    assert loaded == [False, True]
 
 
 # --- kills -----------------------------------------------------------------------------------------------------------

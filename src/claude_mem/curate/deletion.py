@@ -357,16 +357,14 @@ class DeletionService:
             (ErasureRequest(number, first.at, first.erased, DeletionScope(ids=(-1,))), own_tombstones, progress)
         )
 
-    async def erase_copies(self, numbers: Sequence[int]) -> None:
-        """Erase from backups and logs what another machine of a space erased, in the background."""
-        if not numbers:
-            return
+    async def complete(self, numbers: Sequence[int]) -> asyncio.Task[None]:
+        """Complete erasures that another machine of a space asked for: their rows are gone, other copies are not."""
         all_tombstones = await asyncio.to_thread(tombstones.read_tombstones, self.config.data_dir)
-        for number in numbers:
-            await self._reapply(number, [tombstone for tombstone in all_tombstones if tombstone.n == number])
-        if self.finish_task is not None and self.finish_task.done():
-            self.finish_task = None
-        self.finish()
+        async with self.lock:
+            for number in numbers:
+                await self._reapply(number, [tombstone for tombstone in all_tombstones if tombstone.n == number])
+        self.finish_task = None
+        return self.finish()
 
     def finish(self) -> asyncio.Task[None]:
         """Clear the files of recovered deletions in the background. Failures are retried at the next start."""

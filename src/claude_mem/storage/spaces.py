@@ -84,11 +84,13 @@ class ItemState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedRow:
-    """A row that changed since it was last collected. `record` is what it holds now; None if the row is gone."""
+    """A row that is noted since the last collection. `record` is what it holds now; None if the row is gone.
+    `settled`: the row is as it was collected or received, and `record` is not read."""
 
     seq: int
     kind: str
     row_id: int
+    settled: bool
     project_id: int | None
     record: ContentRecord | None
 
@@ -172,6 +174,9 @@ class SpaceStore(Protocol):
         device then continues as `new_device`: its unpublished entries move to the new log, and the old one is from
         then on read like that of another device, with these entries as its continuation.
         """
+
+    def find_difference(self, space_id: str, device: str, *, after: int, bodies: Sequence[bytes]) -> int:
+        """Return the first index under which the stored log has another entry than these; 0 if there is none."""
 
     def list_emptied(self, space_id: str, device: str) -> list[int]:
         """Return the indexes of the entries of a device that have no text any more."""
@@ -271,6 +276,9 @@ class SpaceStore(Protocol):
 
     def find_row(self, record: ContentRecord) -> int | None:
         """Return the row that has this record here, by the names that are the same on every machine."""
+
+    def find_project_id(self, kind: str, row_id: int) -> int | None:
+        """Return the id of a row's project, or None if the row is not there."""
 
     def add_record(self, record: ContentRecord, *, now: int) -> tuple[str, int | None]:
         """Add a record that has no row here. Return the outcome, as an import does, and the row that has it now."""

@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from claude_mem import hook
 from claude_mem.config import Config
+from claude_mem.curate.erasure import shred_file
 from claude_mem.domain import ids
 from claude_mem.domain.errors import UnreadableEvent
 from claude_mem.domain.export_format import (
@@ -55,13 +57,14 @@ _ROWS = {"prompt": "prompts", "summary": "summaries", "observation": "observatio
 
 @dataclass(slots=True)
 class Applied:
-    """What became of the entries: `outcomes` by outcome and kind, `refused` by reason, and the number of versions that
-    lost without having been replaced. `erasures` are deletions whose other copies (backups, logs) are still to be
-    erased."""
+    """What became of the entries: `outcomes` by outcome, `refused` by reason, and the number of versions that lost
+    without having been replaced. `projects` are those of the changed rows. `erasures` are deletions that remove more
+    than rows: backups and logs are still to be erased (`DeletionService.complete`)."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     conflicts: int = 0
+    projects: set[int] = field(default_factory=set)
     erasures: list[int] = field(default_factory=list)
 
 
@@ -119,15 +122,14 @@ async def _requeue(db: Database, space_id: str, *, retry_held: bool) -> None:
 async def _finish(db: Database, space_id: str, applied: Applied) -> None:
     conflicts = await db.read(lambda tx: tx.spaces.list_conflicts(space_id))
     applied.conflicts = len(conflicts)
-    if not applied.outcomes:
-        return
 
     def render(tx: Transaction) -> None:
         now = ids.now_ms()
-        for project_id in tx.memory.list_projects_with_folders():
+        for project_id in applied.projects.intersection(tx.memory.list_projects_with_folders()):
             tx.journal.enqueue_job("render", f"{project_id}.space.{now}", now=now)
 
-    await db.write(render)
+    if applied.projects:
+        await db.write(render)
 
 
 # --- reading entries -------------------------------------------------------------------------------------------------
@@ -248,9 +250,10 @@ class _Page:
     def _withdraw(self, tx: Transaction, pending: PendingEntry, entry: LogEntry, item: ItemState | None) -> bool:
         kind = item.kind if item else ""
         if item is not None and item.row_id is not None:
+            self._note_project(tx, kind, item.row_id)
             tx.spaces.unbind_row(self.space_id, entry.item)
             tx.spaces.remove_row(kind, item.row_id)
-        self._take(tx, pending, entry, kind=kind, row_id=None)
+        self._take(tx, pending, entry, kind=kind, row_id=None, known=item is not None)
         self.applied.outcomes["withdrawn"] += 1
         return True
 
@@ -260,10 +263,12 @@ class _Page:
         kind, row_id = record_kind(record), item.row_id if item else None
         if row_id is None:
             row_id = tx.spaces.find_row(record)
+            if row_id is not None and not tx.spaces.has_row(kind, row_id):
+                row_id = None  # deleted here, before anything was said about it
             other = tx.spaces.find_item(self.space_id, kind, row_id) if row_id is not None else None
             if row_id is not None and other is None and kind != "project":
                 return False  # a row that this device has not said anything about yet
-            if other is not None and other.item_hash != entry.item:
+            if other is not None and other.state != "deleted":
                 return self._store_alias(tx, one, entry, record)
         parents = self._missing_parents(tx, record)
         if item is not None:
@@ -273,28 +278,36 @@ class _Page:
         else:
             outcome, row_id = tx.spaces.add_record(record, now=self.now)
         self._bind_parents(tx, parents)
-        self._take(tx, one.pending, entry, kind=kind, row_id=row_id)
+        self._take(tx, one.pending, entry, kind=kind, row_id=row_id, known=item is not None)
         if outcome == "forgotten":
             self._set_state(tx, one.pending, "refused", DELETED_HERE)
         if outcome == "forgotten" or one.cleaned:
             tx.spaces.drop_body(self.space_id, one.pending.device, one.pending.idx)
         if outcome != "forgotten":
             self.applied.outcomes[outcome] += 1
+            self._note_project(tx, kind, row_id)
         return True
+
+    def _note_project(self, tx: Transaction, kind: str, row_id: int | None) -> None:
+        if row_id is not None and (project_id := tx.spaces.find_project_id(kind, row_id)) is not None:
+            self.applied.projects.add(project_id)
 
     def _store_alias(self, tx: Transaction, one: _Prepared, entry: LogEntry, record: ContentRecord) -> bool:
         """Store what two machines named differently before they knew each other: the row has one name already."""
         if isinstance(record, ProjectRecord):
             tx.spaces.add_record(record, now=self.now)  # adds the identities
-        self._take(tx, one.pending, entry, kind=record_kind(record), row_id=None)
+        self._take(tx, one.pending, entry, kind=record_kind(record), row_id=None, known=True)
         self.applied.outcomes["known by another name"] += 1
         return True
 
-    def _take(self, tx: Transaction, pending: PendingEntry, entry: LogEntry, *, kind: str, row_id: int | None) -> None:
-        """Record that this entry has the newest version of its item."""
+    def _take(
+        self, tx: Transaction, pending: PendingEntry, entry: LogEntry, *, kind: str, row_id: int | None, known: bool
+    ) -> None:
+        """Record that this entry has the newest version of its item, which was `known` before or not."""
         new = self._note(tx, pending, entry)
         tx.spaces.set_item(self.space_id, pending.device, pending.idx, new, kind=kind, row_id=row_id)
-        tx.spaces.settle_conflicts(self.space_id, entry.item)
+        if entry.version > 1 or known:
+            tx.spaces.settle_conflicts(self.space_id, entry.item)
 
     def _note(self, tx: Transaction, pending: PendingEntry, entry: LogEntry) -> NewEntry:
         content = content_hash(entry.record) if entry.record else ""
@@ -365,12 +378,19 @@ async def _delete_doomed(db: Database, space_id: str, applied: Applied, config: 
         for erase in (False, True):
             part = [item for item in items if item.erased is erase]
             if part:
-                number = await _delete(db, space_id, part, erase=erase, now=now, config=config)
+                number = await _delete(db, space_id, part, applied, erase=erase, now=now, config=config)
                 applied.erasures += [number] if erase else []
 
 
 async def _delete(
-    db: Database, space_id: str, items: Sequence[ItemState], *, erase: bool, now: int, config: Config
+    db: Database,
+    space_id: str,
+    items: Sequence[ItemState],
+    applied: Applied,
+    *,
+    erase: bool,
+    now: int,
+    config: Config,
 ) -> int:
     """Delete the rows of these items. Return the id of the deletion. An erasure stays open: other copies remain."""
     number = await db.write(lambda tx: tx.deletions.begin_deletion(erased=erase, now=now))
@@ -378,6 +398,7 @@ async def _delete(
     new = [Tombstone(number, mark, 0, max(now, made_at), erase, now) for names, made_at in marks for mark in names]
     await asyncio.to_thread(tombstones.append_tombstones, config.data_dir, new)
     failpoint("space.deleted")
+    await _erase_cached_starts(db, items, applied, config)
 
     def delete(tx: Transaction) -> None:
         tx.deletions.insert_tombstones(new)
@@ -393,6 +414,20 @@ async def _delete(
 
     await db.write(delete)
     return number
+
+
+async def _erase_cached_starts(db: Database, items: Sequence[ItemState], applied: Applied, config: Config) -> None:
+    """Erase cached start contexts before the rows, so that no session gets deleted content from the disk."""
+
+    def find(tx: Transaction) -> tuple[set[int], set[str]]:
+        found = {tx.spaces.find_project_id(item.kind, item.row_id) for item in items if item.row_id is not None}
+        project_ids = {project_id for project_id in found if project_id is not None}
+        return project_ids, {folder for one in project_ids for folder in tx.memory.list_project_folders(one)}
+
+    project_ids, folders = await db.read(find)
+    applied.projects |= project_ids
+    for folder in folders:
+        await asyncio.to_thread(shred_file, config.starts / hook.brief_filename(folder))
 
 
 async def _revoke_undone_deletions(

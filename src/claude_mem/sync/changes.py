@@ -143,8 +143,8 @@ class _Page:
 
     def append(self, tx: Transaction, changes: Sequence[tuple[ChangedRow, ContentRecord | None]]) -> Collected:
         for change, record in changes:
-            if not tx.spaces.is_current(change):
-                continue  # it is noted again, further on
+            if change.settled or not tx.spaces.is_current(change):
+                continue  # a row that changed again is noted again, further on
             if change.record is None:
                 self._append_removal(tx, change)
             elif change.project_id in self.held_back:
@@ -238,7 +238,8 @@ class _Page:
 
     def _write(self, tx: Transaction, entry: NewEntry, *, kind: str, row_id: int) -> None:
         tx.spaces.append_entry(self.space_id, entry, kind=kind, row_id=row_id)
-        tx.spaces.settle_conflicts(self.space_id, entry.item_hash)
+        if entry.version > 1:
+            tx.spaces.settle_conflicts(self.space_id, entry.item_hash)
 
 
 def _parents(item: ItemState | None) -> tuple[str, ...]:

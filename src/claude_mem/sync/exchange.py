@@ -205,9 +205,9 @@ class Exchange:
         """Seal what is new in this machine's log, and upload what the transport does not have."""
         device = self.space.device
         log = own_log(self.data_dir, self.space.id, device)
-        theirs, sealed_head = heads.get(device, 0), log.head()
+        theirs = heads.get(device, 0)
         stored_head = (await self.db.read(lambda tx: tx.spaces.heads(self.space.id))).get(device, 0)
-        if sealed_head > stored_head or not await self._has_our_entries(theirs):
+        if not await self._is_own_log_intact(manifest, theirs):
             await self._reconcile_own_log(manifest, theirs)
             if self.space.device != device:
                 return await self._upload(await self.refresh_manifest(), heads)
@@ -229,16 +229,27 @@ class Exchange:
             self.progress.uploaded = at - theirs
         return None
 
-    async def _has_our_entries(self, theirs: int) -> bool:
-        """Return whether the transport's log of this machine is the one that was sealed here, judged by its last entry,
-        which depends on all before it."""
-        log = own_log(self.data_dir, self.space.id, self.space.device)
-        if theirs == 0:
-            return True
-        if theirs > log.head():
+    async def _is_own_log_intact(self, manifest: Manifest, theirs: int) -> bool:
+        """Return whether the database, the sealed log and the transport agree about this machine's entries. The last
+        entry of each tells: it depends on all before it."""
+        device, log = self.space.device, own_log(self.data_dir, self.space.id, self.space.device)
+        sealed_head = log.head()
+        stored_head = (await self.db.read(lambda tx: tx.spaces.heads(self.space.id))).get(device, 0)
+        if sealed_head > stored_head or theirs > sealed_head:
             return False
-        last = await self._call(self.transport.read_entries, self.space.device, after=theirs - 1, limit=1)
-        return last[:1] == log.read(after=theirs - 1, most_bytes=1, limit=1)
+        if theirs:
+            last = await self._call(self.transport.read_entries, device, after=theirs - 1, limit=1)
+            if last[:1] != log.read(after=theirs - 1, most_bytes=1, limit=1):
+                return False
+        if not sealed_head:
+            return True
+        after = max(sealed_head - 2, 0)
+        page = log.read(after=after, most_bytes=1 << 30, limit=2)
+        previous = seal.hash_sealed(page[0]) if len(page) == 2 else seal.START
+        bodies, _ = self._open_page(manifest.members[device], page[-1:], sealed_head - 1, previous, manifest)
+        return not await self.db.read(
+            lambda tx: tx.spaces.find_difference(self.space.id, device, after=sealed_head - 1, bodies=bodies)
+        )
 
     async def _seal_new(self, manifest: Manifest) -> None:
         """Seal the entries of the database that were not sealed yet."""

@@ -164,7 +164,7 @@ class Service:
             record=self.recorder.record,
         )
         self.spaces = SpaceService(
-            self.db, config, after_exchange=partial(self.publish, ()), erase=self.deletion_service.erase_copies
+            self.db, config, after_exchange=partial(self.publish, ()), erase=self.deletion_service.complete
         )
         self.maintenance.copy_lock = self.scrubber.copy_lock = self.deletion_service.lock
 

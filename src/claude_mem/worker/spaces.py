@@ -43,7 +43,7 @@ class SpaceService:
         config: Config,
         *,
         after_exchange: Callable[[], Awaitable[None]],
-        erase: Callable[[Sequence[int]], Awaitable[None]],
+        erase: Callable[[Sequence[int]], Awaitable[object]],
     ) -> None:
         self.db = db
         self.config = config
@@ -139,7 +139,8 @@ class SpaceService:
 
         async def apply() -> None:
             applied = await apply_pending(self.db, space_id, item_key=key, config=self.config)
-            await self.erase(applied.erasures)
+            if applied.erasures:
+                await self.erase(applied.erasures)
             if applied.outcomes:
                 await self.after_exchange()
 

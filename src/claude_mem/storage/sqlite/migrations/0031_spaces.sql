@@ -38,8 +38,8 @@ create table space_log (
     unique (space_id, device, idx)
 ) strict;
 
-create index space_log_by_item on space_log (space_id, item_hash) where item_hash != '';
-create index space_log_by_state on space_log (space_id, state, id) where state not in ('own', 'applied');
+create index space_log_by_item on space_log (space_id, item_hash);
+create index space_log_by_state on space_log (space_id, state, id);
 
 -- The hashes of entries that a later entry replaces.
 create table space_replaced (

@@ -35,20 +35,26 @@ _UPSERT_ITEM = """
 def read_changes(conn: Connection, space_id: str, *, limit: int) -> list[ChangedRow]:
     """Return the next rows that changed since the last collection."""
     sql = """
-        select seq, kind, row_id from space_changes
-         where seq > (select collected from spaces where id = ?) order by seq limit ?
+        select c.seq, c.kind, c.row_id, exists (
+                   select 1 from space_items i where i.kind = c.kind and i.row_id = c.row_id and i.space_id = ?1
+                      and i.state = 'live' and not i.dirty) as settled
+          from space_changes c where c.seq > (select collected from spaces where id = ?1) order by c.seq limit ?2
     """
     changes = fetch_all(conn, sql, (space_id, limit))
+    news = [row for row in changes if not row["settled"]]
     records = {
-        kind: export.read_records(conn, kind, [row["row_id"] for row in changes if row["kind"] == kind])
-        for kind in {row["kind"] for row in changes}
+        kind: export.read_records(conn, kind, [row["row_id"] for row in news if row["kind"] == kind])
+        for kind in {row["kind"] for row in news}
     }
-    return [_to_changed_row(row, records[row["kind"]].get(row["row_id"])) for row in changes]
+    return [_to_changed_row(row, records.get(row["kind"], {}).get(row["row_id"])) for row in changes]
 
 
 def _to_changed_row(row: Row, stored: tuple[int, ContentRecord] | None) -> ChangedRow:
     project_id, record = stored or (None, None)
-    return ChangedRow(seq=row["seq"], kind=row["kind"], row_id=row["row_id"], project_id=project_id, record=record)
+    return ChangedRow(
+        seq=row["seq"], kind=row["kind"], row_id=row["row_id"], settled=bool(row["settled"]), project_id=project_id,
+        record=record,
+    )  # fmt: skip
 
 
 def is_current(conn: Connection, change: ChangedRow) -> bool:
@@ -208,10 +214,9 @@ def is_forgotten(conn: Connection, row_id: int) -> bool:
 def append_entry(conn: Connection, space_id: str, entry: NewEntry, *, kind: str, row_id: int | None) -> int:
     """Append an entry about an item to the log of this device, and bind the item to its row. Return its index."""
     idx = logs.append_own(conn, space_id, [entry.body])
-    device = logs.get_space(conn, space_id).device
-    item = get_item(conn, space_id, entry.item_hash)
+    device = fetch_value(conn, "select device from spaces where id = ?", (space_id,))
     note_entry(conn, space_id, device, idx, entry, state="own")
-    set_item(conn, space_id, device, idx, entry, kind=kind or (item.kind if item else ""), row_id=row_id)
+    set_item(conn, space_id, device, idx, entry, kind=kind, row_id=row_id)
     return idx
 
 
@@ -224,9 +229,9 @@ def note_entry(conn: Connection, space_id: str, device: str, idx: int, entry: Ne
         """,
         (entry.item_hash, entry.version, entry.at, entry.content, state, space_id, device, idx),
     )
-    conn.executemany(
-        "insert or ignore into space_replaced values (?, ?)", [(space_id, parent) for parent in entry.parents]
-    )
+    if entry.parents:
+        replaced = [(space_id, parent) for parent in entry.parents]
+        conn.executemany("insert or ignore into space_replaced values (?, ?)", replaced)
     drop_replaced_bodies(conn, space_id, entry.item_hash)
 
 
@@ -319,7 +324,9 @@ def undo_deletion(conn: Connection, space_id: str, item: ItemState, *, now: int)
         edits.restore_observation(conn, item.row_id, now=now)
     elif item.kind == "session":
         conn.execute("update sdk_sessions set forgotten = 0 where id = ?", (item.row_id,))
-    unbind_row(conn, space_id, item.item_hash)
+    conn.execute(
+        "update space_items set deletion_id = null where space_id = ? and item_hash = ?", (space_id, item.item_hash)
+    )
 
 
 def has_row(conn: Connection, kind: str, row_id: int) -> bool:

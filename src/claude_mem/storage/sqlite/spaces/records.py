@@ -62,6 +62,18 @@ def find_row(conn: Connection, record: ContentRecord) -> int | None:
     return _as_int(fetch_value(conn, f"select id from {table} where turn_id = ?", (turn["id"],)))
 
 
+def find_project_id(conn: Connection, kind: str, row_id: int) -> int | None:
+    """Return the id of a row's project, or None if the row is not there."""
+    sql = {
+        "project": "select id from projects where id = ?",
+        "session": "select project_id from sdk_sessions where id = ?",
+        "prompt": "select s.project_id from user_prompts p join sdk_sessions s on s.id = p.session_id where p.id = ?",
+        "observation": "select project_id from observations where id = ?",
+        "summary": "select project_id from session_summaries where id = ?",
+    }[kind]
+    return _as_int(fetch_value(conn, sql, (row_id,)))
+
+
 def _as_int(value: object) -> int | None:
     return value if isinstance(value, int) else None
 
