@@ -102,10 +102,10 @@ def found(lab: Lab, words: str) -> list[str]:
 def test_what_one_machine_remembered_the_other_finds(laptop: Lab, desktop: Lab, place: Path) -> None:
     save(laptop, f"Deploys need the {SECRET_WORD}", f"Without the {SECRET_WORD} the deploy fails.")
     phrase = create(laptop, place)
+    laptop.project.rename(laptop.folder / "elsewhere")  # on another machine it does not exist
     join(desktop, place, phrase)
     assert found(desktop, SECRET_WORD) == [f"Deploys need the {SECRET_WORD}"]
     assert found(laptop, SECRET_WORD) == [f"Deploys need the {SECRET_WORD}"]
-    laptop.project.rename(laptop.folder / "elsewhere")  # on another machine it does not exist
     brief = desktop.hook("SessionStart", source="startup")
     assert SECRET_WORD in json.dumps(brief)
     assert [SECRET_WORD in text for text in all_bytes(place)] == [False] * len(all_bytes(place))
