@@ -257,7 +257,8 @@ class SpaceService:
         heads, conflicts, refused = await self.db.read(
             lambda tx: (
                 tx.spaces.heads(space.id),
-                len(tx.spaces.list_conflicts(space.id)),
+                # Every machine has a record of its own of a common project: its path there is no conflict.
+                sum(conflict.kind != "project" for conflict in tx.spaces.list_conflicts(space.id)),
                 tx.spaces.count_refused(space.id),
             )
         )
