@@ -129,23 +129,23 @@ def _create(client: Client, options: argparse.Namespace) -> int:
         raise InvalidRequest("--at is missing", hint="usage: claude-mem space create NAME --at URL")
     url = normalize(options.at, base=Path.cwd())
     code = _ask_for_code(url)
-    made = client.call(CREATE_SPACE, CreateSpace(name, url, machine=options.machine, code=code))
-    phrase = phrase_of(load_keys(options.data_dir, made.id).key)
+    status = client.call(CREATE_SPACE, CreateSpace(name, url, machine=options.machine, code=code))
+    phrase = phrase_of(load_keys(options.data_dir, status.id).key)
     if options.json:
-        output.json({"id": made.id, "name": made.name, "transport": made.transport, "phrase": phrase})
+        output.json({"id": status.id, "name": status.name, "transport": status.transport, "phrase": phrase})
         return 0
-    output.line(f"created the space {made.name!r} at {made.transport}; this machine is {made.machine!r}")
+    output.line(f"created the space {status.name!r} at {status.transport}; this machine is {status.machine!r}")
     output.line("recovery phrase:")
     _show_phrase(phrase)
     output.info("write it down and keep it off this machine: it is the only way to read the space if all machines are")
-    output.info("lost, and whoever has it can read everything. To add a machine, run there:")
-    output.info(f"  claude-mem space join {_join_address(made)}")
+    output.info("lost, and anyone who has it can read everything. To add a machine, run there:")
+    output.info(f"  claude-mem space join {_join_address(status)}")
     return 0
 
 
-def _join_address(made: SpaceStatus) -> str:
-    is_server = made.transport.startswith(("http://", "https://"))
-    return f"{made.transport}#{made.id}" if is_server else made.transport
+def _join_address(status: SpaceStatus) -> str:
+    is_server = status.transport.startswith(("http://", "https://"))
+    return f"{status.transport}#{status.id}" if is_server else status.transport
 
 
 def _show_phrase(phrase: str) -> None:
@@ -176,8 +176,8 @@ def _join(client: Client, options: argparse.Namespace) -> int:
     from claude_mem.sync.transports.address import normalize
 
     typed = _argument(options, "join URL")
-    place, mark, wanted = typed.partition("#")
-    url = normalize(place, base=Path.cwd()) + mark + wanted
+    place, mark, reference = typed.partition("#")
+    url = normalize(place, base=Path.cwd()) + mark + reference
     code = _ask_for_code(url)
     key = key_of_phrase(_read_secret("recovery phrase (24 words):"))
     joined = membership.join_space(
@@ -259,7 +259,7 @@ def _show_problems(status: SpaceStatus) -> None:
     for note in status.notes:
         output.line(f"note ({output.format_age(note.at)}): {note.message}")
     for reason, count in sorted(status.refused.items()):
-        output.line(f"not taken: {output.plural(count, 'entry')} ({reason})".replace("entrys", "entries"))
+        output.line(f"not taken: {count:,} ({reason})")
     if status.conflicts:
         output.line(f"conflicts: {status.conflicts:,} edited on two machines at once; the later one counts")
 
@@ -311,14 +311,14 @@ def _devices(client: Client, options: argparse.Namespace) -> int:
 
 def _revoke(client: Client, options: argparse.Namespace) -> int:
     status = _find(client, options)
-    wanted = _argument(options, "revoke MACHINE")
+    reference = _argument(options, "revoke MACHINE")
     active = [machine for machine in status.machines if machine.until is None]
-    matches = [machine for machine in active if wanted in (machine.device, machine.name)]
+    matches = [machine for machine in active if reference in (machine.device, machine.name)]
     if not matches:
-        raise NotFound(f"no machine {wanted!r} belongs to the space", hint="`claude-mem space devices` lists them")
+        raise NotFound(f"no machine {reference!r} belongs to the space", hint="`claude-mem space devices` lists them")
     if len(matches) > 1:
         ids = ", ".join(machine.device for machine in matches)
-        raise InvalidRequest(f"{len(matches)} machines are named {wanted!r}", hint=f"use an id: {ids}")
+        raise InvalidRequest(f"{len(matches)} machines are named {reference!r}", hint=f"use an id: {ids}")
     machine = matches[0]
     output.info(f"{machine.name} keeps what it has, but gets nothing that is shared from now on; the key is replaced")
     if not _confirm(f"Remove {machine.name} ({machine.device}) from {status.name}?", options):
@@ -344,7 +344,7 @@ def _phrase(client: Client, options: argparse.Namespace) -> int:
     from claude_mem.sync.keys import load_keys, phrase_of
 
     status = _find(client, options)
-    output.info("whoever sees the recovery phrase can read everything in the space")
+    output.info("anyone who sees the recovery phrase can read everything in the space")
     if output.can_ask():
         if output.read_answer(f"Type `{CONFIRM_WORD}` to show it:") != CONFIRM_WORD:
             output.info("not shown")
@@ -383,10 +383,10 @@ def _leave(client: Client, options: argparse.Namespace) -> int:
         output.info("this is the only machine: without the recovery phrase nobody can read the space afterwards")
     if not _confirm(f"Leave the space {status.name}?", options):
         return 1
-    left = client.call(LEAVE_SPACE, BySpace(status.id))
+    result = client.call(LEAVE_SPACE, BySpace(status.id))
     output.line(f"left {status.name}")
-    if not left.told:
-        output.info(f"the other machines could not be told ({left.problem}); remove this one there:")
+    if not result.told:
+        output.info(f"the other machines could not be told ({result.problem}); remove this one there:")
         output.info(f"  claude-mem space revoke {status.device}")
     return 0
 

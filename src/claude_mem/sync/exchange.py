@@ -126,41 +126,43 @@ class Exchange:
 
     async def _read_manifest(self) -> tuple[Manifest, str | None]:
         """Return the manifest to use and the tag of the one at the transport; None if it must be written again."""
-        found = await self._call(self.transport.read_manifest)
-        if found is None:
+        current = await self._call(self.transport.read_manifest)
+        if current is None:
             raise SpaceLost(
                 f"{self.transport.name} has nothing of the space {self.space.name!r} any more",
                 hint="if it is the right place, `claude-mem space sync --restore` uploads this machine's part again",
             )
-        raw, tag = found
+        raw, tag = current
         manifest = manifests.decode(raw, self.keys)
-        known = manifests.decode(self.state.manifest, self.keys) if self.state.manifest else None
-        forked = known is not None and not manifests.continues(manifest, known)
-        if known is not None and forked and self._resolve_fork(known, manifest) is known:
-            await self.write_manifest(known, expected=tag)
+        accepted = manifests.decode(self.state.manifest, self.keys) if self.state.manifest else None
+        forked = accepted is not None and not manifests.continues(manifest, accepted)
+        if accepted is not None and forked and self._resolve_fork(accepted, manifest) is accepted:
+            await self.write_manifest(accepted, expected=tag)
             return await self._read_manifest()
         await self._accept(manifest, raw)
         return manifest, tag
 
-    def _resolve_fork(self, known: Manifest, received: Manifest) -> Manifest:
+    def _resolve_fork(self, accepted: Manifest, received: Manifest) -> Manifest:
         """Return which manifest counts: the known one, or a received one that does not continue it."""
-        if manifests.continues(known, received):
+        if manifests.continues(accepted, received):
             self.state.note(
                 "Truncated", f"{self.transport.name} lost the newest list of machines; this machine put it back"
             )
-            return known
-        common = next(i for i in count() if known.changes[i : i + 1] != received.changes[i : i + 1])
+            return accepted
+        common = next(i for i in count() if accepted.changes[i : i + 1] != received.changes[i : i + 1])
         authors = {change.by for change in received.changes[common:]}
-        if gone := [member for device, member in known.members.items() if device in authors and not member.is_active]:
+        if removed := [
+            member for device, member in accepted.members.items() if device in authors and not member.is_active
+        ]:
             raise Forged(
-                f"the list of machines was changed by {gone[0].name!r}, which was removed before",
+                f"the list of machines was changed by {removed[0].name!r}, which was removed before",
                 hint="nothing is exchanged; rotate the key on a machine that you trust, or use another transport",
-                machine=gone[0].name,
+                machine=removed[0].name,
             )
-        if received.epoch < known.epoch:
+        if received.epoch < accepted.epoch:
             self.state.note("Conflict", "two machines changed the list of machines at once; the newer key counts")
-            return known
-        revoked = [m.name for m in known.members.values() if not m.is_active]
+            return accepted
+        revoked = [m.name for m in accepted.members.values() if not m.is_active]
         lost = [name for name in revoked if any(m.name == name and m.is_active for m in received.members.values())]
         if lost:
             self.problems.append(
@@ -174,8 +176,8 @@ class Exchange:
         """Write the manifest that was accepted last to a transport that has none."""
         if not self.state.manifest:
             raise SpaceLost("this machine has never exchanged this space, so it can't restore it")
-        known = manifests.decode(self.state.manifest, self.keys)
-        await self.write_manifest(known, expected=None)
+        accepted = manifests.decode(self.state.manifest, self.keys)
+        await self.write_manifest(accepted, expected=None)
         self.state.note("SpaceLost", f"{self.transport.name} had lost the space; this machine uploaded its part again")
 
     async def write_manifest(self, manifest: Manifest, *, expected: str | None) -> None:

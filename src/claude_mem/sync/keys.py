@@ -160,9 +160,9 @@ def key_of_phrase(phrase: str) -> bytes:
     if len(words) != WORDS:
         raise InvalidRequest(f"a recovery phrase has {WORDS} words, not {len(words)}", hint=_SHOW)
     language = Mnemonic("english")
-    known = set(language.wordlist)
+    vocabulary = set(language.wordlist)
     for number, word in enumerate(words, start=1):
-        if word not in known:
+        if word not in vocabulary:
             raise InvalidRequest(f"word {number} is not a word of recovery phrases", hint=_SHOW)
     if not language.check(" ".join(words)):
         raise InvalidRequest("the recovery phrase is mistyped: its checksum is wrong", hint=_SHOW)

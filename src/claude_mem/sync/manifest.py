@@ -2,8 +2,9 @@
 
 It is a log of signed changes. Each names the change before it, so a machine that has accepted the first changes accepts
 a newer manifest only if it continues them, and only if each further change is signed by a machine that belonged to the
-space at that point. A new machine signs its own joining, with a proof that it knows the key. Whoever has the transport
-but not the key can therefore neither add a machine nor take one away, and can't go back to an earlier state unnoticed.
+space at that point. A new machine signs its own joining, with a proof that it knows the key. Somebody who has the
+transport but not the key can therefore neither add a machine nor take one away, and can't go back to an earlier state
+without being noticed.
 
 The changes are encrypted with the key of the newest epoch. In the clear are: the ids of the keys, the name of the
 machine that wrote the manifest (so that a wrong recovery phrase can be answered with where the right one is), and the
@@ -209,7 +210,7 @@ def _last_hash(changes: tuple[Change, ...]) -> bytes:
 
 
 def _apply(manifest: Manifest, change: Change) -> Mapping[str, Member]:
-    """Return the members after a change, or raise `Forged` if whoever signed it may not make it."""
+    """Return the members after a change, or raise `Forged` if the machine that signed it may not make it."""
     members, key = manifest.members, manifest.keys.get(change.epoch)
     author = members.get(change.by)
     is_new_epoch = change.kind in ("revoke", "rotate")
@@ -234,8 +235,8 @@ def _apply(manifest: Manifest, change: Change) -> Mapping[str, Member]:
         return {**members, change.device: new}
     if change.kind == "rotate":
         return members
-    gone = replace(members[change.device], until=change.at, last_index=change.last_index or 0)
-    return {**members, change.device: gone}
+    former = replace(members[change.device], until=change.at, last_index=change.last_index or 0)
+    return {**members, change.device: former}
 
 
 def _is_signed(change: Change, public: bytes) -> bool:
@@ -334,25 +335,27 @@ def decode(raw: bytes, keys: SpaceKeys) -> Manifest:
         raise Forged("the manifest was changed by somebody who does not have the key", hint=_CHANGED) from error
     if not 0 < len(contents.changes) <= MAX_CHANGES:
         raise Forged("the manifest has no machine, or too many changes", hint=_CHANGED)
-    known = {envelope.epoch: key}
+    keys_by_epoch = {envelope.epoch: key}
     for epoch in range(envelope.epoch - 1, 0, -1):
-        older = unwrap_older(contents.older_keys.get(epoch, b""), known[epoch + 1], _context(envelope, "", epoch))
+        older = unwrap_older(
+            contents.older_keys.get(epoch, b""), keys_by_epoch[epoch + 1], _context(envelope, "", epoch)
+        )
         if older is None:
             raise Forged(f"the manifest lacks the key of epoch {epoch}", hint=_CHANGED)
-        known[epoch] = older
-    return verify(Manifest(envelope.space, contents.name, contents.changes, known))
+        keys_by_epoch[epoch] = older
+    return verify(Manifest(envelope.space, contents.name, contents.changes, keys_by_epoch))
 
 
 def _find_key(envelope: Envelope, keys: SpaceKeys) -> bytes:
     """Return the key of the manifest's epoch: this machine's, or the one that was wrapped for it."""
-    wanted = envelope.key_ids[-1] if len(envelope.key_ids) == envelope.epoch else ""
+    newest_id = envelope.key_ids[-1] if len(envelope.key_ids) == envelope.epoch else ""
     for key in keys.epochs.values():
-        if hmac.compare_digest(key_id(key, envelope.space), wanted):
+        if hmac.compare_digest(key_id(key, envelope.space), newest_id):
             return key
     wrapped = envelope.wraps.get(keys.device, b"")
-    given = unwrap_for_device(wrapped, keys.exchange_key, _context(envelope, keys.device, envelope.epoch))
-    if given is not None and key_id(given, envelope.space) == wanted:
-        return given
+    unwrapped = unwrap_for_device(wrapped, keys.exchange_key, _context(envelope, keys.device, envelope.epoch))
+    if unwrapped is not None and key_id(unwrapped, envelope.space) == newest_id:
+        return unwrapped
     hint = f"run `claude-mem space phrase` on the machine {envelope.writer!r}, which has the right one"
     if key_id(keys.key, envelope.space) in envelope.key_ids:
         raise Revoked(

@@ -83,18 +83,18 @@ def space_of(keys: SpaceKeys, url: str) -> Space:
 
 def find_spaces(url: str, data_dir: Path, *, keys: SpaceKeys | None = None) -> list[FoundSpace]:
     """Return the spaces at an address. Blocks. `keys`: for a server, which only answers a device that has a token."""
-    base, _, wanted = url.partition("#")
-    found = []
-    for space in [wanted] if wanted else _list_ids(base, data_dir):
+    base, _, space_id = url.partition("#")
+    candidates = []
+    for space in [space_id] if space_id else _list_ids(base, data_dir):
         transport = open_for(base, data_dir, _check_id(space), keys.token if keys else "")
         try:
             if manifest := transport.read_manifest():
-                found.append(FoundSpace(base, manifests.read_envelope(manifest[0]), manifest[0]))
+                candidates.append(FoundSpace(base, manifests.read_envelope(manifest[0]), manifest[0]))
         finally:
             transport.close()
-    if not found:
+    if not candidates:
         raise NotFound(f"there is no space at {base}", hint="create one: `claude-mem space create NAME --at URL`")
-    return found
+    return candidates
 
 
 def _check_id(space: str) -> str:
@@ -104,7 +104,7 @@ def _check_id(space: str) -> str:
 
 
 def _list_ids(url: str, data_dir: Path) -> list[str]:
-    """Return the ids of the spaces at an address; those of a server are not listed."""
+    """Return the ids of the spaces at an address; those of a server are not refs."""
     parts = urlsplit(url)
     if parts.scheme == "file":
         folder = Path(unquote(parts.path))
@@ -124,17 +124,19 @@ def _list_branches(url: str, data_dir: Path) -> list[str]:
     parts = urlsplit(url)
     address = unquote(parts.path) if parts.scheme == "git+file" else url.removeprefix("git+")
     git = GitRemote(data_dir / FOLDER, address)
-    listed = git.run_remote("ls-remote", "--quiet", "--", address, "refs/heads/claude-mem/*", in_repo=False)
-    return [line.rpartition("/")[2] for line in listed.decode("ascii", "replace").splitlines()]
+    refs = git.run_remote("ls-remote", "--quiet", "--", address, "refs/heads/claude-mem/*", in_repo=False)
+    return [line.rpartition("/")[2] for line in refs.decode("ascii", "replace").splitlines()]
 
 
 def choose_space(candidates: Sequence[FoundSpace], key: bytes) -> FoundSpace:
     """Return the space that this key opens, or raise an error that names the machine with the right one."""
-    for found in candidates:
-        if key_id(key, found.envelope.space) == found.envelope.key_ids[-1]:
-            return found
-    older = [found for found in candidates if key_id(key, found.envelope.space) in found.envelope.key_ids]
-    writers = ", ".join(sorted({repr(found.envelope.writer) for found in older or candidates}))
+    for candidate in candidates:
+        if (key_id(key, candidate.envelope.space),) == candidate.envelope.key_ids[-1:]:
+            return candidate
+    older = [
+        candidate for candidate in candidates if key_id(key, candidate.envelope.space) in candidate.envelope.key_ids
+    ]
+    writers = ", ".join(sorted({repr(candidate.envelope.writer) for candidate in older or candidates}))
     text = "the recovery phrase is from before the key was replaced" if older else "the recovery phrase does not fit"
     raise WrongKey(
         f"{text}; the machine {writers} has the right one",
@@ -146,15 +148,15 @@ def choose_space(candidates: Sequence[FoundSpace], key: bytes) -> FoundSpace:
 def join_space(data_dir: Path, url: str, key: bytes, *, machine: str, code: str = "") -> Space:
     """Check the key against the manifest and write the keys of this machine. Blocks. Nothing is uploaded: the first
     exchange adds this machine to the manifest. Return the row to store."""
-    base, _, wanted = url.partition("#")
-    keys = create_keys(wanted, "", machine, key=key)
+    base, _, space_id = url.partition("#")
+    keys = create_keys(space_id, "", machine, key=key)
     if urlsplit(base).scheme in ("http", "https"):
-        with closing(ServerTransport(base, _check_id(wanted), "")) as server:
-            keys.token = server.enrol(code, device=keys.device, name=machine, space=wanted)
-    found = choose_space(find_spaces(url, data_dir, keys=keys), key)
-    keys.space, keys.epochs = found.envelope.space, {found.envelope.epoch: key}
-    manifest = manifests.decode(found.raw, keys)
+        with closing(ServerTransport(base, _check_id(space_id), "")) as server:
+            keys.token = server.enrol(code, device=keys.device, name=machine, space=space_id)
+    candidate = choose_space(find_spaces(url, data_dir, keys=keys), key)
+    keys.space, keys.epochs = candidate.envelope.space, {candidate.envelope.epoch: key}
+    manifest = manifests.decode(candidate.raw, keys)
     keys.name, keys.epochs = manifest.name, dict(manifest.keys)
     save_keys(data_dir, keys)
-    save_state(data_dir, keys.space, SpaceState(manifest=found.raw))
-    return space_of(keys, found.url)
+    save_state(data_dir, keys.space, SpaceState(manifest=candidate.raw))
+    return space_of(keys, candidate.url)

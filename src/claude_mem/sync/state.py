@@ -44,8 +44,8 @@ class SpaceState(msgspec.Struct, kw_only=True):
 
     def note(self, code: str, message: str, *, machine: str = "", hint: str = "") -> None:
         """Add a note; one that says the same is replaced."""
-        kept = [note for note in self.notes if note.message != message]
-        self.notes = [*kept, Problem(code, message, hint, machine, ids.now_ms())][-MAX_NOTES:]
+        others = [note for note in self.notes if note.message != message]
+        self.notes = [*others, Problem(code, message, hint, machine, ids.now_ms())][-MAX_NOTES:]
 
 
 def problem_of(error: Exception) -> Problem:

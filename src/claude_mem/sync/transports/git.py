@@ -104,8 +104,8 @@ class GitTransport:
     def _fetch(self) -> Tree:
         """Fetch the branch and return its tree. A branch that was rewound or deleted at the remote is so here, too."""
         self.git.create()
-        listed = self.git.run_remote("ls-remote", "--quiet", "--", self.git.url, self.branch).decode("ascii", "replace")
-        if not listed.strip():
+        refs = self.git.run_remote("ls-remote", "--quiet", "--", self.git.url, self.branch).decode("ascii", "replace")
+        if not refs.strip():
             self._tree = Tree("", "", {})
             return self._tree
         self.git.run_remote(
