@@ -15,7 +15,7 @@ import pytest
 
 from claude_mem.client import Client
 from claude_mem.domain.errors import ClaudeMemError, OperationFailed
-from claude_mem.sync.segments import decode_frames, encode_frame, segment_name
+from claude_mem.sync.segments import SegmentLog, decode_frames, encode_frame, segment_name
 from tests.support.lab import MEM, Lab
 from tests.support.waiting import wait_for
 
@@ -179,6 +179,22 @@ def test_offline_is_normal_and_the_next_exchange_continues(laptop: Lab, desktop:
     sync(desktop)
     assert found(desktop, SECRET_WORD) == [f"Written offline: {SECRET_WORD}"]
     assert status(laptop)["offline"] == ""
+
+
+def test_the_worker_exchanges_after_a_turn_by_itself(tmp_path: Path, folder: Path) -> None:
+    with closing(machine(tmp_path, "laptop")) as laptop, closing(machine(tmp_path, "desktop")) as desktop:
+        for lab in (laptop, desktop):
+            lab.change += "; from claude_mem.worker import spaces; spaces.SETTLE_SECONDS = 0.05"
+            lab.start()
+        join(desktop, folder, create(laptop, folder))
+        laptop.hook("UserPromptSubmit", prompt=f"Why does the {SECRET_WORD} rattle?")
+        laptop.hook("Stop", last_assistant_message=f"The {SECRET_WORD} rattles because a screw is missing.")
+        device = status(laptop)["device"]
+        before = status(desktop)["machines"][0]["here"]
+        (log,) = folder.glob(f"claude-mem-*/logs/{device}")
+        wait_for(lambda: SegmentLog(log).head() > before, lambda: status(laptop))
+        sync(desktop)
+        assert status(desktop)["machines"][0]["here"] > before
 
 
 # --- what a transport can do -----------------------------------------------------------------------------------------

@@ -220,7 +220,7 @@ def test_links_pipes_and_foreign_names_in_the_folder_are_not_read(share: FolderT
     ):
         folder = share.folder / "logs" / device
         folder.mkdir()
-        make(folder / segment_name(1))  # type: ignore[no-untyped-call]
+        make(folder / segment_name(1))
     (share.folder / "logs" / ("a4" * 8)).symlink_to(log_folder(share))
     (share.folder / "logs" / "strange name").mkdir()
     (log_folder(share) / "0000000011 (conflicted copy).seg").write_bytes(encode_frame(entries(11)[0]))

@@ -54,6 +54,7 @@ class SpaceService:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._progress: dict[str, Progress] = {}
         self._has_spaces = (config.data_dir / "spaces").is_dir()
+        self.turn_ended()  # others may have written while this machine was off
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
@@ -202,6 +203,7 @@ class SpaceService:
     async def _store(self, space: Space) -> None:
         await self.db.write(lambda tx: tx.spaces.create_space(space))
         self._has_spaces = True
+        self.wake.set()  # the loop waits longer without a space
         self.start(space)
 
     async def leave(self, id_or_name: str) -> Left:

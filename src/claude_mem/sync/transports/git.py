@@ -108,6 +108,8 @@ class GitTransport:
         if not refs.strip():
             self._tree = Tree("", "", {})
             return self._tree
+        if self._tree is not None and refs.split()[0] == self._tree.commit:
+            return self._tree
         self.git.run_remote(
             "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--refmap=",
             "--", self.git.url, f"+{self.branch}:{self.branch}",
