@@ -21,6 +21,7 @@ from tests.support import proof
 from tests.support.devices import Device, Wire, observation, project, session, settle, work
 
 POINTS = ("space.read", "space.appended", "space.collected", "space.applied", "space.deleted", "write.before_commit")
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # thousands of syncs of a disk would take minutes
 EXAMPLES = 150 if proof.long() else 12
 
 
@@ -142,7 +143,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(ACTIONS), st.integ
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 @given(machines=st.integers(2, 3), steps=STEPS)
 def test_nothing_is_lost_doubled_or_brought_back(machines: int, steps: list[tuple[int, str, int]]) -> None:
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder, pytest.MonkeyPatch.context() as patch:
         history = Histories(Path(folder), machines)
         for module in (changes, apply, engine):
             patch.setattr(module, "failpoint", history.pass_point)
