@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -39,10 +40,22 @@ PROJECT = "remote:example.org/shop"
 
 
 class Wire:
-    """What a transport has: the log of each device, in bytes."""
+    """What a transport has: the log of each device, in bytes. With a file, other processes see it too."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
         self.logs: dict[str, list[bytes]] = {}
+        if path is not None and path.exists():
+            stored = msgspec.json.decode(path.read_bytes(), type=dict[str, list[str]])
+            self.logs = {device: [bytes.fromhex(body) for body in log] for device, log in stored.items()}
+
+    def keep(self) -> None:
+        if self.path is not None:
+            part = self.path.with_suffix(".part")
+            part.write_bytes(
+                msgspec.json.encode({device: [body.hex() for body in log] for device, log in self.logs.items()})
+            )
+            part.rename(self.path)
 
 
 class Device:
@@ -55,6 +68,13 @@ class Device:
         self.db = self._open()
 
     def _open(self) -> Database:
+        """Migrating an empty database takes a while, so it is done once for all."""
+        if not self.folder.exists():
+            template = self.folder.parent / "template.db"
+            if not template.exists():
+                Database(template, backups=self.folder.parent / "backups").close()
+            self.folder.mkdir(mode=0o700)
+            shutil.copy(template, self.folder / "claude-mem.db")
         return Database(self.folder / "claude-mem.db", backups=self.folder / "backups")
 
     # --- the machine itself -------------------------------------------------------------------------------------------
@@ -77,6 +97,10 @@ class Device:
             path.unlink()
         shutil.copy(copy, self.folder / "claude-mem.db")
         self.db = self._open()
+
+    def recover(self) -> None:
+        """What the worker does at its start: delete again what the restored database lacks the deletion of."""
+        self._deletions(lambda service: service.recover())
 
     def close(self) -> None:
         self.db.close()
@@ -122,6 +146,7 @@ class Device:
                 return self.push(wire, limit)
         log = self.db.read_now(lambda tx: tx.spaces.read_log(SPACE, self.name, after=len(sent), limit=limit))
         sent.extend(body for _, body in log)
+        wire.keep()
         self.db.write_now(lambda tx: tx.spaces.mark_published(SPACE, len(sent)))
         return None
 
@@ -307,3 +332,9 @@ def settle(wire: Wire, devices: Sequence[Device], rounds: int = 4) -> None:
     for _ in range(rounds):
         for device in devices:
             device.exchange(wire)
+
+
+if __name__ == "__main__":  # FOLDER NUMBER: one exchange, in a process that may be killed
+    one = Device(Path(sys.argv[1]), int(sys.argv[2]))
+    one.exchange(Wire(Path(sys.argv[1]) / "wire.json"))
+    one.close()

@@ -693,6 +693,11 @@ def erase_mentions(conn: Connection, mentions: Callable[[str], bool], *, quotes:
             if quotes(row["text"]):
                 conn.execute("delete from notices where key = ?", (row["key"],))
                 wiped_count += 1
+    if "space_log" in tables:  # versions of other machines that no row has: they lost, or were not applied
+        for row in fetch_all(conn, "select id, body from space_log where body != x''"):
+            if quotes(row["body"].decode("utf-8", "replace")):
+                conn.execute("update space_log set body = x'' where id = ?", (row["id"],))
+                wiped_count += 1
     table = former_names.stored_table(conn, "injected_items")
     if table in tables:
         column = former_names.stored_column(conn, "injected_items", "item")
