@@ -137,7 +137,6 @@ def build_parser() -> argparse.ArgumentParser:
         search,
         space,
         transfer,
-        trust,
         viewer,
         worker,
         worth,
@@ -152,8 +151,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"claude-mem {__version__}")
     commands = Commands(parser.add_subparsers(prog="claude-mem", metavar="COMMAND", help=argparse.SUPPRESS))
     families = (
-        install, backfill, reprocess, worker, viewer, search, listing, observations, review, trust, projects, space,
-        transfer, config, audit, scrub, doctor, worth,
+        install, backfill, reprocess, worker, viewer, search, listing, observations, review, projects, space, transfer,
+        config, audit, scrub, doctor, worth,
     )  # fmt: skip
     for family in families:
         family.add_commands(commands)
