@@ -23,7 +23,7 @@ from claude_mem.domain.records import SessionStarted
 from claude_mem.domain.text import make_storable
 from claude_mem.inject import brief
 from claude_mem.privacy import display
-from claude_mem.recall import rank, timeline
+from claude_mem.recall import rank
 from claude_mem.storage.base import Transaction
 from claude_mem.storage.records import DOCUMENT_KINDS, SearchFilter
 from claude_mem.system import project_folders, spool
@@ -230,7 +230,7 @@ async def show_timeline(service: Service, request: TimelineQuery) -> TimelinePag
     `project`, `format`."""
     name = request.project
     project_ids = await service.db.read(lambda tx: tx.memory.list_project_ids_by_name(name)) if name else None
-    center = await timeline.find_center(
+    center = await rank.find_center(
         service.db,
         service.indexer,
         anchor=request.anchor,
