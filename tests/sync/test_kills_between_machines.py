@@ -73,6 +73,7 @@ class Histories:
         self.machines = [Device(folder, number).join() for number in range(1, machines + 1)]
         self.wire, self.number = Wire(), 0
         self.added: set[str] = set()
+        self.ever: set[str] = set()
         self.deleted: set[str] = set()
         self.unsent: dict[int, set[str]] = {number: set() for number in range(machines)}
         self.backups: dict[int, Path] = {}
@@ -96,6 +97,7 @@ class Histories:
             name = f"m{index}n{self.number}"
             device.add(project(), session("shared"), observation(name, name="shared", number=1 + choice % 3))
             self.added.add(name)
+            self.ever.add(name)
             self.unsent[index].add(name)
         elif action == "edit":
             self.number += 1
@@ -162,7 +164,7 @@ def check(history: Histories) -> None:
     assert all(view == views[0] for view in views)
     keys = {one.key for one in history.machines[0].records().values() if isinstance(one, ObservationRecord)}
     lost, back = history.added - history.deleted - keys, history.deleted & keys
-    unknown = keys - history.added
+    unknown = keys - history.ever
     assert (lost, back, unknown) == (set(), set(), set())
     conflicts = [device.conflicts() for device in history.machines]
     assert all(one == conflicts[0] for one in conflicts)

@@ -280,6 +280,9 @@ class SpaceStore(Protocol):
     def find_project_id(self, kind: str, row_id: int) -> int | None:
         """Return the id of a row's project, or None if the row is not there."""
 
+    def find_deletion(self, record: ContentRecord) -> tuple[bool, bool]:
+        """Return whether a tombstone of this machine names the record, and whether that deletion was an erasure."""
+
     def add_record(self, record: ContentRecord, *, now: int) -> tuple[str, int | None]:
         """Add a record that has no row here. Return the outcome, as an import does, and the row that has it now."""
 

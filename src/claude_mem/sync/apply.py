@@ -43,7 +43,7 @@ from claude_mem.storage.base import Database, Transaction
 from claude_mem.storage.records import AffectedRows, Tombstone
 from claude_mem.storage.spaces import ItemState, NewEntry, PendingEntry, Space
 from claude_mem.storage.sqlite.deletion import tombstones
-from claude_mem.sync.changes import collect_all, find_held_back
+from claude_mem.sync.changes import collect_all, find_held_back, make_removal
 from claude_mem.system.failpoints import failpoint
 from claude_mem.transfer.import_ import clamp_times, clean_as_configured, is_empty
 
@@ -281,12 +281,23 @@ class _Page:
         self._take(tx, one.pending, entry, kind=kind, row_id=row_id, known=item is not None)
         if outcome == "forgotten":
             self._set_state(tx, one.pending, "refused", DELETED_HERE)
+            self._announce_deletion(tx, record, entry)
         if outcome == "forgotten" or one.cleaned:
             tx.spaces.drop_body(self.space_id, one.pending.device, one.pending.idx)
         if outcome != "forgotten":
             self.applied.outcomes[outcome] += 1
             self._note_project(tx, kind, row_id)
         return True
+
+    def _announce_deletion(self, tx: Transaction, record: ContentRecord, entry: LogEntry) -> None:
+        """Tell the other machines that the person deleted the item here, before anything was known of it: before the
+        space, or after a backup that was restored since."""
+        deleted, erased = tx.spaces.find_deletion(record)
+        item = tx.spaces.get_item(self.space_id, entry.item)
+        if deleted and item is not None:
+            removal = make_removal(item, deleted=True, erased=erased, now=self.now)
+            tx.spaces.append_entry(self.space_id, removal, kind=record_kind(record), row_id=None)
+            tx.spaces.drop_bodies(self.space_id, entry.item)
 
     def _note_project(self, tx: Transaction, kind: str, row_id: int | None) -> None:
         if row_id is not None and (project_id := tx.spaces.find_project_id(kind, row_id)) is not None:

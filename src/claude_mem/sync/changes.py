@@ -222,24 +222,29 @@ class _Page:
         is_news = item.state == "live" or (item.state == "deleted" and erased and not item.erased)
         if not is_news:
             return
-        kind: Literal["tombstone", "withdrawal"] = "tombstone" if deleted else "withdrawal"
-        entry = LogEntry(
-            kind=kind, at=self.now, item=item.item_hash, version=item.version + 1, parents=_parents(item),
-            generation=item.generation, erased=erased,
-        )  # fmt: skip
-        new = NewEntry(
-            body=encode_entry(entry), item_hash=item.item_hash, version=entry.version, at=self.now,
-            parents=entry.parents, generation=item.generation, content=TOMBSTONE_CONTENT if deleted else "",
-            state="deleted" if deleted else "withdrawn", erased=erased,
-        )  # fmt: skip
+        new = make_removal(item, deleted=deleted, erased=erased, now=self.now)
         tx.spaces.drop_bodies(self.space_id, item.item_hash)
         self._write(tx, new, kind=change.kind, row_id=change.row_id)
-        self.result.entries[kind] += 1
+        self.result.entries["tombstone" if deleted else "withdrawal"] += 1
 
     def _write(self, tx: Transaction, entry: NewEntry, *, kind: str, row_id: int) -> None:
         tx.spaces.append_entry(self.space_id, entry, kind=kind, row_id=row_id)
         if entry.version > 1:
             tx.spaces.settle_conflicts(self.space_id, entry.item_hash)
+
+
+def make_removal(item: ItemState, *, deleted: bool, erased: bool, now: int) -> NewEntry:
+    """Return the entry that removes an item: a tombstone if a person deleted it, else a withdrawal."""
+    kind: Literal["tombstone", "withdrawal"] = "tombstone" if deleted else "withdrawal"
+    entry = LogEntry(
+        kind=kind, at=now, item=item.item_hash, version=item.version + 1, parents=_parents(item),
+        generation=item.generation, erased=erased,
+    )  # fmt: skip
+    return NewEntry(
+        body=encode_entry(entry), item_hash=item.item_hash, version=entry.version, at=now, parents=entry.parents,
+        generation=item.generation, content=TOMBSTONE_CONTENT if deleted else "",
+        state="deleted" if deleted else "withdrawn", erased=erased,
+    )  # fmt: skip
 
 
 def _parents(item: ItemState | None) -> tuple[str, ...]:

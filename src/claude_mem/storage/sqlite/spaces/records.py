@@ -110,6 +110,47 @@ def _find_turn(
     )
 
 
+def _tombstone_names(record: SessionRecord | PromptRecord | ObservationRecord | SummaryRecord) -> list[tuple[str, ...]]:
+    """Return what a tombstone that names the record is the keyed hash of (`tombstones.ITEM_HASH_SQL`)."""
+    if record.host is None or record.session is None:
+        assert isinstance(record, ObservationRecord)
+        return [("saved", record.key)]
+    place = (record.host, record.session)
+    names: list[tuple[str, ...]] = [("session", *place)]
+    if isinstance(record, SessionRecord):
+        return names
+    turns = [f"#{record.prompt_number}", *([record.prompt_id] if record.prompt_id else [])]
+    if isinstance(record, PromptRecord):
+        names.append(("said", *place, "prompt", record.text.strip()))
+        names += [("prompt", record.host, record.prompt_id)] if record.prompt_id else []
+    elif isinstance(record, SummaryRecord):
+        names += [("summary", *place, turn) for turn in turns]
+    else:
+        names += [("observation", *place, turn, record.key) for turn in turns]
+    return names
+
+
+def find_deletion(conn: Connection, record: ContentRecord) -> tuple[bool, bool]:
+    """Return whether a tombstone of this machine names the record, and whether that deletion was an erasure."""
+    if isinstance(record, ProjectRecord):
+        return False, False
+    at = record.started_at if isinstance(record, SessionRecord) else record.created_at
+    marks = [
+        fetch_value(conn, f"select keyed_hash({', '.join('?' * len(name))})", name) for name in _tombstone_names(record)
+    ]
+    row = fetch_one(
+        conn,
+        """
+        select count(*) as n, max(coalesce(d.erased, 0)) as erased
+          from tombstones t left join deletions d on d.id = t.deletion_id
+         where t.keyed_hash in (select value from json_each(?)) and ? between t.since and t.until
+        """,
+        (encode_json(marks), at),
+    )
+    assert row is not None
+    return bool(row["n"]), bool(row["erased"])
+
+
 # --- adding a record -------------------------------------------------------------------------------------------------
 
 

@@ -59,6 +59,7 @@ class SqliteSpaces(BoundFunctions):
     is_forgotten = bound(items.is_forgotten)
 
     # records
+    find_deletion = bound(records.find_deletion)
     find_project_id = bound(records.find_project_id)
     add_record = bound(records.add_record)
     find_row = bound(records.find_row)
