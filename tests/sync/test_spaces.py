@@ -440,13 +440,13 @@ def test_no_key_passes_through_http_and_only_a_terminal_changes_a_space(laptop: 
     for secret in (keys["epochs"]["1"], keys["signing_key"], keys["exchange_key"]):
         assert secret[:20] not in texts
     agent = Client(laptop.client().worker, by="agent")
-    for path, body in (
+    for route, body in (
         ("/api/spaces", {"name": "leak", "url": f"file://{folder}"}),
         ("/api/spaces/mine/rotate", {}),
         ("/api/spaces/mine/projects", {"projects": ["x"]}),
     ):
         with pytest.raises(OperationFailed, match="only the user"):
-            agent.post(path, body)
+            agent.post(route, body)
     with pytest.raises(OperationFailed, match="only the user"):
         agent.delete("/api/spaces/mine")
 

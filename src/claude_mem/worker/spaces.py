@@ -53,6 +53,7 @@ class SpaceService:
         self._lock = asyncio.Lock()  # one exchange, or one change of a space, at a time
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._progress: dict[str, Progress] = {}
+        self._retried = set[str]()  # spaces whose held entries were looked at with the current settings
         self._has_spaces = (config.data_dir / "spaces").is_dir()
         self.turn_ended()  # others may have written while this machine was off
 
@@ -139,7 +140,9 @@ class SpaceService:
             await collect_all(self.db, space_id, item_key=key, config=self.config)
 
         async def apply() -> None:
-            applied = await apply_pending(self.db, space_id, item_key=key, config=self.config)
+            retry_held = space_id not in self._retried
+            self._retried.add(space_id)
+            applied = await apply_pending(self.db, space_id, item_key=key, config=self.config, retry_held=retry_held)
             if applied.erasures:
                 await self.erase(applied.erasures)
             if applied.outcomes:
@@ -243,6 +246,7 @@ class SpaceService:
         """Set which projects are shared; none for all."""
         space = await self.get(id_or_name)
         await self.db.write(lambda tx: tx.spaces.select_projects(space.id, identities))
+        self._retried.discard(space.id)
         self.start(space)
         return space
 
