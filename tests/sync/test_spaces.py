@@ -17,6 +17,7 @@ from claude_mem.client import Client
 from claude_mem.domain.errors import ClaudeMemError, OperationFailed
 from claude_mem.sync.segments import SegmentLog, decode_frames, encode_frame, segment_name
 from tests.support.lab import MEM, Lab
+from tests.support.space_server import space_server
 from tests.support.waiting import wait_for
 
 REMOTE = "git@example.org:shop/shop.git"
@@ -195,6 +196,26 @@ def test_the_worker_exchanges_after_a_turn_by_itself(tmp_path: Path, folder: Pat
         wait_for(lambda: SegmentLog(log).head() > before, lambda: status(laptop))
         sync(desktop)
         assert status(desktop)["machines"][0]["here"] > before
+
+
+def test_a_server_carries_a_space_too(laptop: Lab, desktop: Lab) -> None:
+    with space_server() as server:
+        save(laptop, f"About {SECRET_WORD}", "One.")
+        done = mem(laptop, "space", "create", "mine", "--at", server.url, "--json", stdin="one-time-code\n")
+        made = json.loads(done.stdout)
+        sync(laptop)
+        done = mem(
+            desktop, "space", "join", f"{server.url}#{made['id']}", stdin=f"wrong-code\n{made['phrase']}\n", ok=False
+        )
+        assert "the code was used or is wrong" in done.stderr
+        mem(desktop, "space", "join", f"{server.url}#{made['id']}", stdin=f"one-time-code\n{made['phrase']}\n")
+        assert found(desktop, SECRET_WORD) == [f"About {SECRET_WORD}"]
+        stored = [*server.manifests.values(), *(entry for log in server.logs.values() for entry in log)]
+        assert len(stored) > 2
+        assert not any(SECRET_WORD.encode() in body for body in stored)
+        lost = next(machine["device"] for machine in sync(laptop)["machines"] if not machine["own"])
+        laptop.mem("space", "revoke", lost, "--yes")
+        assert server.revoked == [lost]
 
 
 # --- what a transport can do -----------------------------------------------------------------------------------------

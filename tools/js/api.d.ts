@@ -1851,7 +1851,6 @@ declare namespace Api {
     Path extends "/api/sessions/init" ? PromptReceived :
     Path extends "/api/sessions/observations" ? Queued :
     Path extends "/api/sessions/summarize" ? Queued :
-    Path extends "/api/spaces/joined" ? SpaceStatus :
     Path extends "/api/token/rotate" ? TokenRotated :
     Path extends "/api/backfill" ? BackfillQueued :
     Path extends "/api/backup" ? BackupCopy :
@@ -1880,6 +1879,7 @@ declare namespace Api {
     Path extends `/api/project/${string}/off` ? Switched :
     Path extends `/api/project/${string}/on` ? Switched :
     Path extends `/api/queue/${string}/retry` ? Retried :
+    Path extends `/api/spaces/${string}/joined` ? SpaceStatus :
     Path extends `/api/spaces/${string}/projects` ? SpaceStatus :
     Path extends `/api/spaces/${string}/revoke` ? SpaceStatus :
     Path extends `/api/spaces/${string}/rotate` ? SpaceStatus :

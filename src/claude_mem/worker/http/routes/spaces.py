@@ -47,7 +47,7 @@ async def create_space(service: Service, request: CreateSpace, caller: Caller) -
 async def add_space(service: Service, request: AddSpace, caller: Caller) -> SpaceStatus:
     """Add a space whose keys `claude-mem space join` has written to the data directory."""
     _require_terminal(caller)
-    return await service.spaces.status(await service.spaces.add_joined(request.id, request.url))
+    return await service.spaces.status(await service.spaces.add_joined(request.space, request.url))
 
 
 async def sync_space(service: Service, request: SyncSpace, caller: Caller) -> SpaceStatus:

@@ -29,7 +29,7 @@ class CreateSpace(msgspec.Struct, frozen=True):
 class AddSpace(msgspec.Struct, frozen=True):
     """A space whose keys were written to the data directory before, by `claude-mem space join`."""
 
-    id: Annotated[str, Meta(pattern="^[0-9a-f]{32}$"), Wire(place="body")]
+    space: Annotated[str, Meta(pattern="^[0-9a-f]{32}$"), Wire(expects="the id of a space: 32 hexadecimal digits")]
     url: Url
 
 
@@ -109,7 +109,7 @@ class Left(msgspec.Struct, frozen=True):
 
 LIST_SPACES = Endpoint("GET", "/api/spaces", NoFields, list[SpaceStatus])
 CREATE_SPACE = Endpoint("POST", "/api/spaces", CreateSpace, SpaceStatus)
-ADD_SPACE = Endpoint("POST", "/api/spaces/joined", AddSpace, SpaceStatus)
+ADD_SPACE = Endpoint("POST", "/api/spaces/{space}/joined", AddSpace, SpaceStatus)
 SHOW_SPACE = Endpoint("GET", "/api/spaces/{space}", BySpace, SpaceStatus)
 SYNC_SPACE = Endpoint("POST", "/api/spaces/{space}/sync", SyncSpace, SpaceStatus)
 REVOKE_MACHINE = Endpoint("POST", "/api/spaces/{space}/revoke", RevokeMachine, SpaceStatus)
