@@ -86,7 +86,7 @@ def find_spaces(url: str, data_dir: Path, *, keys: SpaceKeys | None = None) -> l
     base, _, space_id = url.partition("#")
     candidates = []
     for space in [space_id] if space_id else _list_ids(base, data_dir):
-        transport = open_for(base, data_dir, _check_id(space), keys.token if keys else "")
+        transport = open_for(base, data_dir, check_id(space), keys.token if keys else "")
         try:
             if manifest := transport.read_manifest():
                 candidates.append(FoundSpace(base, manifests.read_envelope(manifest[0]), manifest[0]))
@@ -97,7 +97,8 @@ def find_spaces(url: str, data_dir: Path, *, keys: SpaceKeys | None = None) -> l
     return candidates
 
 
-def _check_id(space: str) -> str:
+def check_id(space: str) -> str:
+    """Return the id of a space, or raise an error if it is none. It becomes part of paths and URLs."""
     if len(space) != SPACE_ID_CHARS or not set(space) <= set("0123456789abcdef"):
         raise InvalidRequest(f"{space[:40]!r} is not the id of a space", hint="use the address that `create` printed")
     return space
@@ -151,7 +152,7 @@ def join_space(data_dir: Path, url: str, key: bytes, *, machine: str, code: str 
     base, _, space_id = url.partition("#")
     keys = create_keys(space_id, "", machine, key=key)
     if urlsplit(base).scheme in ("http", "https"):
-        with closing(ServerTransport(base, _check_id(space_id), "")) as server:
+        with closing(ServerTransport(base, check_id(space_id), "")) as server:
             keys.token = server.enrol(code, device=keys.device, name=machine, space=space_id)
     candidate = choose_space(find_spaces(url, data_dir, keys=keys), key)
     keys.space, keys.epochs = candidate.envelope.space, {candidate.envelope.epoch: key}

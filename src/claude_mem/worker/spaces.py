@@ -199,7 +199,7 @@ class SpaceService:
 
         url = normalize(url, base=Path("/"))
         async with self._lock:
-            space = membership.space_of(load_keys(self.config.data_dir, space_id), url)
+            space = membership.space_of(load_keys(self.config.data_dir, membership.check_id(space_id)), url)
             await self._store(space)
         return space
 

@@ -29,7 +29,7 @@ class CreateSpace(msgspec.Struct, frozen=True):
 class AddSpace(msgspec.Struct, frozen=True):
     """A space whose keys were written to the data directory before, by `claude-mem space join`."""
 
-    space: Annotated[str, Meta(pattern="^[0-9a-f]{32}$"), Wire(expects="the id of a space: 32 hexadecimal digits")]
+    space: SpaceRef
     url: Url
 
 
