@@ -360,7 +360,7 @@ class DeletionService:
 
     async def complete(self, numbers: Sequence[int]) -> asyncio.Task[None]:
         """Complete erasures that another machine of a space asked for: their rows are gone, other copies are not."""
-        all_tombstones = await asyncio.to_thread(tombstones.read_tombstones, self.config.data_dir)
+        all_tombstones = await asyncio.to_thread(self.files.read_tombstones)
         async with self.lock:
             for number in numbers:
                 await self._reapply(number, [tombstone for tombstone in all_tombstones if tombstone.n == number])

@@ -40,9 +40,9 @@ from claude_mem.domain.log_entries import (
     version_order,
 )
 from claude_mem.storage.base import Database, Transaction
+from claude_mem.storage.files import DatabaseFiles
 from claude_mem.storage.records import AffectedRows, Tombstone
 from claude_mem.storage.spaces import ItemState, NewEntry, PendingEntry, Space
-from claude_mem.storage.sqlite.deletion import tombstones
 from claude_mem.sync.changes import collect_all, find_held_back, make_removal
 from claude_mem.system.failpoints import failpoint
 from claude_mem.transfer.import_ import clamp_times, clean_as_configured, is_empty
@@ -407,7 +407,7 @@ async def _delete(
     number = await db.write(lambda tx: tx.deletions.begin_deletion(erased=erase, now=now))
     marks = await db.read(lambda tx: [tx.spaces.get_marks(space_id, item.item_hash) for item in items])
     new = [Tombstone(number, mark, 0, max(now, made_at), erase, now) for names, made_at in marks for mark in names]
-    await asyncio.to_thread(tombstones.append_tombstones, config.data_dir, new)
+    await asyncio.to_thread(DatabaseFiles(config).append_tombstones, new)
     failpoint("space.deleted")
     await _erase_cached_starts(db, items, applied, config)
 
@@ -458,7 +458,7 @@ async def _revoke_undone_deletions(
         for mark in (await db.read(lambda tx, item: tx.spaces.get_marks(space_id, item.item_hash), item))[0]
     ]
     if revocations:
-        await asyncio.to_thread(tombstones.append_tombstones, config.data_dir, revocations)
+        await asyncio.to_thread(DatabaseFiles(config).append_tombstones, revocations)
     return items
 
 
