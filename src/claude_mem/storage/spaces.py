@@ -175,6 +175,9 @@ class SpaceStore(Protocol):
         then on read like that of another device, with these entries as its continuation.
         """
 
+    def find_difference(self, space_id: str, device: str, *, after: int, bodies: Sequence[bytes]) -> int:
+        """Return the first index under which the stored log has another entry than these; 0 if there is none."""
+
     def list_emptied(self, space_id: str, device: str) -> list[int]:
         """Return the indexes of the entries of a device that have no text any more."""
 

@@ -1,1 +1,1 @@
-"""Exchange memory between a person's machines, or within a team, through logs that each device writes alone."""
+"""The exchange of a space: sealed logs of devices, carried by transports that understand nothing of them."""

@@ -24,6 +24,7 @@ class SqliteSpaces(BoundFunctions):
     confirm_published = bound(logs.confirm_published)
     count_logs = bound(logs.count_logs)
     count_refused = bound(logs.count_refused)
+    find_difference = bound(logs.find_difference)
     heads = bound(logs.heads)
     list_conflicts = bound(logs.list_conflicts)
     list_emptied = bound(logs.list_emptied)
