@@ -27,11 +27,13 @@ from claude_mem.domain.export_format import (
 from claude_mem.domain.log_entries import LogEntry, decode_entry, item_name
 from claude_mem.domain.reports import DeletionProgress
 from claude_mem.storage.base import Transaction
+from claude_mem.storage.files import DatabaseFiles
 from claude_mem.storage.records import DeletionScope
 from claude_mem.storage.spaces import Space
 from claude_mem.storage.sqlite import export
 from claude_mem.storage.sqlite.database import Database
 from claude_mem.sync import apply, changes
+from claude_mem.sync.apply import Applied
 
 SPACE = "5" * 32
 ITEM_KEY = b"k" * 32
@@ -122,7 +124,7 @@ class Device:
     def collect(self) -> changes.Collected:
         return asyncio.run(changes.collect_all(self.db, SPACE, item_key=ITEM_KEY, config=self.config))
 
-    def apply(self, *, retry_held: bool = False) -> apply.Applied:
+    def apply(self, *, retry_held: bool = False) -> Applied:
         return asyncio.run(
             apply.apply_pending(self.db, SPACE, item_key=ITEM_KEY, config=self.config, retry_held=retry_held)
         )
@@ -161,7 +163,7 @@ class Device:
                 device, head, bodies,
             )  # fmt: skip
 
-    def exchange(self, wire: Wire) -> apply.Applied:
+    def exchange(self, wire: Wire) -> Applied:
         self.collect()
         self.push(wire)
         self.pull(wire)
@@ -216,7 +218,17 @@ class Device:
 
     def _deletions(self, do: Any) -> None:
         async def inside() -> None:
-            await do(DeletionService(self.db, self.config, drain=_nothing, after=_pass, tidy=_nothing, record=_pass))
+            await do(
+                DeletionService(
+                    self.db,
+                    self.config,
+                    DatabaseFiles(self.config),
+                    drain=_nothing,
+                    after=_pass,
+                    tidy=_pass,
+                    record=_pass,
+                )
+            )
 
         asyncio.run(inside())
 

@@ -40,9 +40,9 @@ from claude_mem.domain.log_entries import (
     version_order,
 )
 from claude_mem.storage.base import Database, Transaction
+from claude_mem.storage.files import DatabaseFiles
 from claude_mem.storage.records import AffectedRows, Tombstone
 from claude_mem.storage.spaces import ItemState, NewEntry, PendingEntry, Space
-from claude_mem.storage.sqlite.deletion import tombstones
 from claude_mem.sync.changes import collect_all, find_held_back, make_removal
 from claude_mem.system.failpoints import failpoint
 from claude_mem.transfer.import_ import clamp_times, clean_as_configured, is_empty
@@ -253,7 +253,7 @@ class _Page:
             self._note_project(tx, kind, item.row_id)
             tx.spaces.unbind_row(self.space_id, entry.item)
             tx.spaces.remove_row(kind, item.row_id)
-        self._take(tx, pending, entry, kind=kind, row_id=None, known=item is not None)
+        self._take(tx, pending, entry, kind=kind, row_id=None, is_new=item is None)
         self.applied.outcomes["withdrawn"] += 1
         return True
 
@@ -278,7 +278,7 @@ class _Page:
         else:
             outcome, row_id = tx.spaces.add_record(record, now=self.now)
         self._bind_parents(tx, parents)
-        self._take(tx, one.pending, entry, kind=kind, row_id=row_id, known=item is not None)
+        self._take(tx, one.pending, entry, kind=kind, row_id=row_id, is_new=item is None)
         if outcome == "forgotten":
             self._set_state(tx, one.pending, "refused", DELETED_HERE)
             self._announce_deletion(tx, record, entry)
@@ -307,17 +307,17 @@ class _Page:
         """Store what two machines named differently before they knew each other: the row has one name already."""
         if isinstance(record, ProjectRecord):
             tx.spaces.add_record(record, now=self.now)  # adds the identities
-        self._take(tx, one.pending, entry, kind=record_kind(record), row_id=None, known=True)
+        self._take(tx, one.pending, entry, kind=record_kind(record), row_id=None, is_new=False)
         self.applied.outcomes["known by another name"] += 1
         return True
 
     def _take(
-        self, tx: Transaction, pending: PendingEntry, entry: LogEntry, *, kind: str, row_id: int | None, known: bool
+        self, tx: Transaction, pending: PendingEntry, entry: LogEntry, *, kind: str, row_id: int | None, is_new: bool
     ) -> None:
-        """Record that this entry has the newest version of its item, which was `known` before or not."""
+        """Record that this entry has the newest version of its item, which may have had none before (`is_new`)."""
         new = self._note(tx, pending, entry)
         tx.spaces.set_item(self.space_id, pending.device, pending.idx, new, kind=kind, row_id=row_id)
-        if entry.version > 1 or known:
+        if entry.version > 1 or not is_new:
             tx.spaces.settle_conflicts(self.space_id, entry.item)
 
     def _note(self, tx: Transaction, pending: PendingEntry, entry: LogEntry) -> NewEntry:
@@ -407,7 +407,7 @@ async def _delete(
     number = await db.write(lambda tx: tx.deletions.begin_deletion(erased=erase, now=now))
     marks = await db.read(lambda tx: [tx.spaces.get_marks(space_id, item.item_hash) for item in items])
     new = [Tombstone(number, mark, 0, max(now, made_at), erase, now) for names, made_at in marks for mark in names]
-    await asyncio.to_thread(tombstones.append_tombstones, config.data_dir, new)
+    await asyncio.to_thread(DatabaseFiles(config).append_tombstones, new)
     failpoint("space.deleted")
     await _erase_cached_starts(db, items, applied, config)
 
@@ -431,8 +431,8 @@ async def _erase_cached_starts(db: Database, items: Sequence[ItemState], applied
     """Erase cached start contexts before the rows, so that no session gets deleted content from the disk."""
 
     def find(tx: Transaction) -> tuple[set[int], set[str]]:
-        found = {tx.spaces.find_project_id(item.kind, item.row_id) for item in items if item.row_id is not None}
-        project_ids = {project_id for project_id in found if project_id is not None}
+        maybe_ids = {tx.spaces.find_project_id(item.kind, item.row_id) for item in items if item.row_id is not None}
+        project_ids = {project_id for project_id in maybe_ids if project_id is not None}
         return project_ids, {folder for one in project_ids for folder in tx.memory.list_project_folders(one)}
 
     project_ids, folders = await db.read(find)
@@ -450,15 +450,15 @@ async def _revoke_undone_deletions(
         for one in prepared
         if one.entry is not None and one.entry.record is not None and one.entry.generation
     ]
-    found = await db.read(lambda tx: [tx.spaces.get_item(space_id, item_hash) for item_hash in former])
-    items = [item for item in found if item is not None and item.state == "deleted" and item.deletion_id]
+    former_items = await db.read(lambda tx: [tx.spaces.get_item(space_id, item_hash) for item_hash in former])
+    items = [item for item in former_items if item is not None and item.state == "deleted" and item.deletion_id]
     revocations = [
         Tombstone(item.deletion_id or 0, mark, back=True)
         for item in items
         for mark in (await db.read(lambda tx, item: tx.spaces.get_marks(space_id, item.item_hash), item))[0]
     ]
     if revocations:
-        await asyncio.to_thread(tombstones.append_tombstones, config.data_dir, revocations)
+        await asyncio.to_thread(DatabaseFiles(config).append_tombstones, revocations)
     return items
 
 

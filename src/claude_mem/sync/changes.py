@@ -69,14 +69,14 @@ async def collect(db: Database, space_id: str, *, item_key: bytes, config: Confi
     if not changes:
         return Collected()
     held_back = await find_held_back(db, space, {row.project_id for row in changes if row.project_id}, config)
-    cleaned = await asyncio.to_thread(
+    clean_records = await asyncio.to_thread(
         lambda: [
             _clean(row.record, config) if row.record and row.project_id not in held_back else None for row in changes
         ]
     )
     failpoint("space.read")
     page = _Page(space_id, item_key, held_back)
-    result = await db.write(lambda tx: page.append(tx, list(zip(changes, cleaned, strict=True))))
+    result = await db.write(lambda tx: page.append(tx, list(zip(changes, clean_records, strict=True))))
     result.more = len(changes) == limit
     failpoint("space.collected")
     return result
@@ -102,7 +102,7 @@ async def _update_held_back(db: Database, space: Space, config: Config) -> None:
 
 async def find_held_back(db: Database, space: Space, project_ids: Collection[int], config: Config) -> frozenset[int]:
     """Return those of the projects that are not selected for the space, or are excluded or switched off here."""
-    known = await db.read(
+    projects = await db.read(
         lambda tx: {
             project_id: (tx.memory.list_project_aliases(project_id), _folders(tx, project_id))
             for project_id in project_ids
@@ -111,7 +111,7 @@ async def find_held_back(db: Database, space: Space, project_ids: Collection[int
     return await asyncio.to_thread(
         lambda: frozenset(
             project_id
-            for project_id, (identities, folders) in known.items()
+            for project_id, (identities, folders) in projects.items()
             if (space.projects and not {*space.projects} & {*identities})
             or any(_is_switched_off(folder, config) for folder in folders)
         )

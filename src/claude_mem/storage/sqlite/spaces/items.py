@@ -95,9 +95,9 @@ def set_held_back(conn: Connection, space_id: str, project_ids: Collection[int])
         """,
         params,
     )
-    named = [(row["kind"], row["id"]) for row in rows]
-    conn.executemany("delete from space_changes where kind = ? and row_id = ?", named)
-    conn.executemany("insert into space_changes (kind, row_id, changed) values (?, ?, 0)", named)
+    row_keys = [(row["kind"], row["id"]) for row in rows]
+    conn.executemany("delete from space_changes where kind = ? and row_id = ?", row_keys)
+    conn.executemany("insert into space_changes (kind, row_id, changed) values (?, ?, 0)", row_keys)
     conn.execute("update space_log set state = 'new', reason = '' where space_id = ? and state = 'held'", (space_id,))
 
 
@@ -144,10 +144,10 @@ def bind_row(conn: Connection, space_id: str, item_hash: str, *, kind: str, row_
             (space_id, kind, row_id, item_hash),
         )
     marks, session_mark, made_at = _marks(conn, kind, row_id) if row_id is not None else ([], "", 0)
-    known = ", marks = :marks, session_mark = :session_mark, made_at = :made_at" if marks else ""
+    mark_columns = ", marks = :marks, session_mark = :session_mark, made_at = :made_at" if marks else ""
     conn.execute(
         f"""
-        update space_items set kind = :kind, row_id = :row_id, dirty = 0{known}
+        update space_items set kind = :kind, row_id = :row_id, dirty = 0{mark_columns}
          where space_id = :space_id and item_hash = :item_hash
         """,
         {
