@@ -83,6 +83,9 @@ def create_keys(space: str, name: str, device_name: str, *, epoch: int = 1, key:
     )
 
 
+_DECODE = msgspec.json.Decoder(SpaceKeys)  # made at import: two threads that first decode a type at once crash msgspec
+
+
 # --- the file --------------------------------------------------------------------------------------------------------
 
 
@@ -134,7 +137,7 @@ def _read_keys(path: Path, space: str) -> SpaceKeys:
             raise OperationFailed(f"{path} belongs to another user", hint=_REJOIN)
         raw = file.read(MAX_KEY_FILE_BYTES)
     try:
-        keys = msgspec.json.decode(raw, type=SpaceKeys)
+        keys = _DECODE.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise OperationFailed(f"{path} is damaged: {error}", hint=_REJOIN) from error
     sizes = {len(keys.signing_key), len(keys.exchange_key), *map(len, keys.epochs.values())}

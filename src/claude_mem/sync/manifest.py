@@ -303,19 +303,25 @@ def read_envelope(raw: bytes) -> Envelope:
     if len(raw) > MAX_MANIFEST_BYTES:
         raise Forged(f"the manifest is larger than {MAX_MANIFEST_BYTES >> 10:,} KB", hint=_CHANGED)
     try:
-        version = msgspec.json.decode(raw, type=_Version).format
+        version = _DECODE_VERSION.decode(raw).format
         if version > FORMAT:
             raise NewerFormat(
                 f"the space has format {version}; this version supports up to {FORMAT}",
                 hint="upgrade claude-mem on this machine",
             )
-        return msgspec.json.decode(raw, type=Envelope)
+        return _DECODE_ENVELOPE.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Forged(f"the manifest can't be read: {error}", hint=_CHANGED) from error
 
 
 class _Version(msgspec.Struct):
     format: int
+
+
+# Made while the module is imported: msgspec crashes if two threads are the first to decode a type at the same time.
+_DECODE_VERSION = msgspec.json.Decoder(_Version)
+_DECODE_ENVELOPE = msgspec.json.Decoder(Envelope)
+_DECODE_CONTENTS = msgspec.json.Decoder(Contents)
 
 
 def decode(raw: bytes, keys: SpaceKeys) -> Manifest:
@@ -328,9 +334,7 @@ def decode(raw: bytes, keys: SpaceKeys) -> Manifest:
     key = _find_key(envelope, keys)
     cipher = ChaCha20Poly1305(derive_key(key, _MANIFEST, envelope.salt))
     try:
-        contents = msgspec.json.decode(
-            unpad(cipher.decrypt(NONCE, envelope.sealed, envelope.associated_data())), type=Contents
-        )
+        contents = _DECODE_CONTENTS.decode(unpad(cipher.decrypt(NONCE, envelope.sealed, envelope.associated_data())))
     except (InvalidTag, ValueError) as error:  # msgspec.MsgspecError is a ValueError
         raise Forged("the manifest was changed by somebody who does not have the key", hint=_CHANGED) from error
     if not 0 < len(contents.changes) <= MAX_CHANGES:

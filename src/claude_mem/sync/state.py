@@ -48,6 +48,9 @@ class SpaceState(msgspec.Struct, kw_only=True):
         self.notes = [*others, Problem(code, message, hint, machine, ids.now_ms())][-MAX_NOTES:]
 
 
+_DECODE = msgspec.json.Decoder(SpaceState)  # made at import: two threads that first decode a type at once crash msgspec
+
+
 def problem_of(error: Exception) -> Problem:
     """Return an error as a problem to show."""
     machine = error.machine if isinstance(error, SpaceError) else ""
@@ -69,7 +72,7 @@ def load_state(data_dir: Path, space: str) -> SpaceState:
     """Return the state; an empty one if the file is missing or damaged."""
     raw = read_plain_file(space_folder(data_dir, space) / "state.json", MAX_STATE_BYTES)
     try:
-        return msgspec.json.decode(raw, type=SpaceState) if raw else SpaceState()
+        return _DECODE.decode(raw) if raw else SpaceState()
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return SpaceState()
 
