@@ -20,7 +20,7 @@ SOURCES = sorted(ROOT.rglob("*.py"))
 # The rooms in the order in which data passes through them: each may import those before it, and itself.
 ROOMS = (
     "domain", "system", "privacy", "storage", "agents", "digest", "recall", "capture", "maintain", "inject", "curate", "transfer",
-    "worker", "cli", "server",
+    "sync", "worker", "cli", "server",
 )  # fmt: skip
 # Modules at the top. The hook and its launcher stay there because the settings of installed agents name them by path.
 # The team server is a program of its own: nobody imports it, and it shares only these rooms with the local product, and

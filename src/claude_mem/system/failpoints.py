@@ -71,6 +71,18 @@ FAILPOINTS = (
     "forget.put_away",
     "forget.erased",
     "forget.part",
+    "sync.manifest",
+    "sync.sealed",
+    "sync.committed",
+    "sync.uploaded",
+    "sync.new_device",
+    "sync.downloaded",
+    "sync.stored",
+    "space.read",
+    "space.appended",
+    "space.collected",
+    "space.applied",
+    "space.deleted",
 )
 
 # Those of the team server, which the kill test of the worker does not run through.
