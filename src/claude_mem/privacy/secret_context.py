@@ -119,7 +119,7 @@ def noun_strength(word: str) -> float | None:
         return 0
     last, before = parts[-1], parts[-2] if len(parts) > 1 else ""
     if last in ("key", "keys"):
-        return _key_strength(before)
+        return key_strength(before)
     is_other = last in _OTHER and not (len(parts) == 1 and last in _FILLER)
     if is_other or (last in ("token", "tokens") and before in _HARMLESS_TOKENS):
         return None
@@ -131,7 +131,7 @@ def noun_strength(word: str) -> float | None:
     return _STRENGTH[inner[-1]] - _DISTANCE if inner else 0
 
 
-def _key_strength(kind: str) -> float | None:
+def key_strength(kind: str) -> float | None:
     """Return the strength of the noun `key`, which depends on the word before it."""
     if kind == "send":
         return 0  # `find("password").send_keys("…")`
@@ -160,7 +160,7 @@ def _strength(word: re.Match[str], before: re.Match[str] | None) -> float | None
     if strength and len(word[0]) >= _MIN_RANDOM and grade(word[0]) >= RANDOM:
         return 0
     if strength == _STRENGTH["key"] and before and word.string[before.end() : word.start()] == " ":
-        return _key_strength(before[0].lower())
+        return key_strength(before[0].lower())
     return strength
 
 
@@ -410,8 +410,11 @@ _MORE_PARAMETERS = re.compile(r"[^\s&?]{0,8}[&?][\w.\-]{1,40}=")
 _MAX_VALUE = 512
 
 
-def context_edits(text: str, literals: Literals | None = None) -> Iterator[Edit]:
-    """Yield edits that redact values which the words around them name as secrets."""
+def context_edits(
+    text: str, literals: Literals | None = None, unsure: list[tuple[int, int]] | None = None
+) -> Iterator[Edit]:
+    """Yield edits that redact values which the words around them name as secrets. The other values near nouns that look
+    like no word are appended to `unsure`."""
     last_end, last_name = 0, None
     for begin, end in _regions(text, literals or Literals(text)):
         for match in _VALUE.finditer(text, begin, end):
@@ -425,6 +428,8 @@ def context_edits(text: str, literals: Literals | None = None) -> Iterator[Edit]
             if name and _is_secret(match, name, value_grade) and not is_in_test_name(text, start):
                 last_end, last_name = _value_end(text, start, start + len(value)), name
                 yield start, last_end, "[redacted]"
+            elif unsure is not None and value_grade >= PASSPHRASE and not value.startswith("["):
+                unsure.append((start, start + len(value)))
 
 
 def _value(match: re.Match[str]) -> str:

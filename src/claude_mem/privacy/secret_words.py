@@ -70,6 +70,12 @@ def _is_dotted_name(value: str) -> bool:
     return value.replace(".", "").isalpha() and _UPPER_OR_DIGIT.search(value) is not None
 
 
+def common_share(value: str) -> int:
+    """Return how many quarters of the words in a value are types, states or labels."""
+    words = [word.lower() for word in _WORDS_OF_NAME.findall(value)]
+    return 4 * sum(word in _COMMON for word in words) // len(words) if words else 0
+
+
 def is_structured(value: str) -> bool:
     """Return whether a value is no ordinary word of a sentence: it has digits, capitals or signs inside."""
     rest = without_terms(value)
@@ -128,14 +134,15 @@ def word_edits(text: str, literals: Literals | None = None) -> Iterator[Edit]:
     literals = literals if literals is not None and literals.text is text else Literals(text)
     edits: list[Edit] = []
     table_end = 0
-    for noun in _places(literals):
+    for noun in places(literals):
         edits += _edits_at(text, noun)
         if noun.start() >= table_end:  # no row is the header of another table
             table_end = _add_column(text, noun, edits)
     yield from sorted(edits)
 
 
-def _places(literals: Literals) -> Iterator[re.Match[str]]:
+def places(literals: Literals) -> Iterator[re.Match[str]]:
+    """Yield the nouns of passwords in a text."""
     text = literals.text
     for root in _ROOTS:
         at = literals.find_lower(root)
@@ -401,7 +408,7 @@ def _in_prose(text: str, noun: re.Match[str]) -> re.Match[str] | None:
     """Return the password that a sentence states: `the password of the NAS is …`, `login jo, password …`."""
     end = noun.end()
     match = _PHRASE_TO.match(text, end) if noun[0].lower() != "pass" else None
-    if match and (match["bound"] or noun[0].lower() == "passphrase") and _is_phrase(match["value"]):
+    if match and (match["bound"] or noun[0].lower() == "passphrase") and is_phrase(match["value"]):
         return match
     if (match := _QUESTION.match(text, end)) and _is_named_in_prose(match):
         return match
@@ -428,7 +435,7 @@ def _is_named_in_prose(match: re.Match[str]) -> bool:
     return is_structured(value) and is_chosen(value)
 
 
-def _is_phrase(value: str) -> bool:
+def is_phrase(value: str) -> bool:
     """Return whether words in quotes are a passphrase and no sentence or label."""
     words = value.split()
     if not 3 <= len(words) <= 12 or not all(word.replace("-", "").isalpha() for word in words) or _ABOUT.search(value):

@@ -18,7 +18,7 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 from claude_mem.domain.text import map_strings
-from claude_mem.privacy import secret_context, secret_grades, secret_names, secret_rules, secret_words
+from claude_mem.privacy import secret_context, secret_grades, secret_names, secret_rules, secret_score, secret_words
 from claude_mem.privacy.secret_names import Edit
 from claude_mem.privacy.secret_rules import (
     IDIOM_RULES,
@@ -163,7 +163,9 @@ def _apply_rules(draft: _EditableText, depth: int) -> None:
     )
     draft.edit(_tighten(draft.text, secret_names.named_value_edits(draft.text)))
     draft.edit(sorted(command_edits(draft.text, literals)))
-    draft.edit(secret_context.context_edits(draft.text, literals))
+    unsure: list[tuple[int, int]] = []
+    edits = list(secret_context.context_edits(draft.text, literals, unsure))
+    draft.edit(sorted([*edits, *secret_score.score_edits(draft.text, unsure, literals)]))
     draft.edit(secret_words.word_edits(draft.text, literals))
     _apply_by_line([rule for rule in IDIOM_RULES if rule[1] in literals], draft)
     if depth:
