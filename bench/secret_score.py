@@ -97,7 +97,7 @@ def flat(raw: dict[str, Any]) -> str:
     output, command = raw["output"], raw["input"].get("command", "make")
     if isinstance(output, dict) and all(isinstance(item, str) for item in output.values()):
         output = "\n".join(item for item in output.values() if item)
-    elif isinstance(output, dict) and set(output) == {"content"}:
+    elif isinstance(output, dict) and set(output) == {"content"} and all(isinstance(item, str) for item in output["content"]):
         output = "\n".join(output["content"])
     text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, indent=1)
     return text if command == "make" else f"$ {command}\n{text}"
@@ -300,7 +300,7 @@ def _leaks(case: Case, text: str) -> bool:
 
 def _redacted(case: Case, weights: dict[str, float], least: float) -> str:
     text = case.text
-    for start, end in reversed(judged(text, all_values=False)):
+    for start, end in reversed(judged(text, all_values=True)):
         if total(weights, secret_score.features(text, start, end)) >= least:
             text = f"{text[:start]}[redacted]{text[end:]}"
     return text

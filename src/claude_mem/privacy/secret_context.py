@@ -428,7 +428,7 @@ def context_edits(
             if name and _is_secret(match, name, value_grade) and not is_in_test_name(text, start):
                 last_end, last_name = _value_end(text, start, start + len(value)), name
                 yield start, last_end, "[redacted]"
-            elif unsure is not None and value_grade >= PASSPHRASE and not value.startswith("["):
+            elif unsure is not None:
                 unsure.append((start, start + len(value)))
 
 
