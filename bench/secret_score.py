@@ -45,9 +45,9 @@ SETS = {
 }  # fmt: skip
 # The rules before they met the sets of an author.
 RULES_BEFORE = {"third": "ec9a17ae~1", "fourth": "6128b3dc", "sixth": "7113adda"}
-SHARE_ALTERED = 0.005
+SHARE_ALTERED = 0.01
 FEATURES, ROUNDS, DECAY = 1_000, 120, 1e-4
-SAMPLE = 60  # one record of so many of the real sessions
+SAMPLE = 10  # one record of so many of the real sessions
 WORDLIST = re.compile(r"(?<![\w.`])[a-z]{4,9}(?![\w`(])")
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from claude_mem.privacy.secret_grades import LONG_RANDOM, PASSPHRASE, PASSWORD, RANDOM, grade
-from claude_mem.privacy.secret_rules import RULES_FILE, Literals
+from claude_mem.privacy.secret_rules import RULES_FILE, LiteralIndex, Literals
 
 Edit = tuple[int, int, str]  # start, end, replacement
 
@@ -66,15 +66,14 @@ _ROOTS = (
     ),
     *_OPTIONS,
 )
-_ASCII_ROOTS = tuple(root for root in _ROOTS if root.isascii())
+_ALL_ROOTS, _ASCII_ROOTS = LiteralIndex(_ROOTS), LiteralIndex(root for root in _ROOTS if root.isascii())
 
 
 def _regions(text: str, literals: Literals) -> Iterator[tuple[int, int]]:
     """Yield the parts of a text that are near a noun: merged, in order."""
     literals = literals if literals.text is text else Literals(text)
     places: list[int] = []
-    for root in _ASCII_ROOTS if text.isascii() else _ROOTS:
-        at = literals.find_lower(root)
+    for root, at in literals.select_lower(_ASCII_ROOTS if text.isascii() else _ALL_ROOTS):
         while at >= 0:
             places.append(at)
             at = literals.lower.find(root, at + _SKIPPED)

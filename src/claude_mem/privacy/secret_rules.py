@@ -13,12 +13,12 @@ import math
 import re
 import time
 import tomllib
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from claude_mem.system import untrusted_files
 
@@ -27,6 +27,7 @@ sre, _parser = re._constants, re._parser  # type: ignore[attr-defined]
 
 log = logging.getLogger(__name__)
 
+R = TypeVar("R")
 Rule = tuple[str, str, re.Pattern[str]]  # name, a literal that must occur for the rule to be tried, pattern
 
 RULES_FILE = tomllib.loads((Path(__file__).parents[1] / "data" / "secrets.toml").read_text("utf-8"))
@@ -79,24 +80,50 @@ _SMALL_TEXT, _LARGE_TEXT = 200, 500_000
 Group = tuple[str, str, str]
 
 
+class LiteralIndex:
+    """Literals by one group of three characters in each, so that a text's groups tell which of them it may contain."""
+
+    def __init__(self, literals: Iterable[str]) -> None:
+        self.literals = tuple(literals)
+        self.numbers: dict[Group, list[int]] = {}
+        self.too_short: list[int] = []
+        for number, literal in enumerate(self.literals):
+            group = min(_literal_groups(literal), default=None)
+            (self.too_short if group is None else self.numbers.setdefault(group, [])).append(number)
+
+
 class Literals:
-    """Tells which literals a text contains. There are hundreds, so a literal is searched only if all its groups of three
-    characters, in lower case, occur in the text's distinct words. Small texts are searched directly, and in the largest
-    the groups would take too much memory."""
+    """Tells which literals a text contains. There are hundreds, so a literal is searched only if its groups of three
+    characters, in lower case, occur in the text's distinct words. In the largest texts the groups would take too much
+    memory."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.lower = text.replace("İ", "i").lower()  # the only character whose lower case has two characters
         self._groups: Set[Group] | None = None
-        if _SMALL_TEXT < len(text) < _LARGE_TEXT:
+        if len(text) < _SMALL_TEXT:
+            self._groups = _groups_of(self.lower)
+        elif len(text) < _LARGE_TEXT:
             self._groups = _groups_of("\n".join(set(self.lower.split())))
 
     def __contains__(self, literal: str) -> bool:
         return self._may_contain(literal) and literal in self.text
 
-    def find_lower(self, literal: str) -> int:
-        """Return where a literal first occurs in the text in lower case; -1 if it does not."""
-        return self.lower.find(literal) if self._may_contain(literal) else -1
+    def possible(self, index: LiteralIndex) -> list[int]:
+        """Return the numbers of the literals that the text may contain, in order."""
+        if self._groups is None:
+            return list(range(len(index.literals)))
+        groups = index.numbers.keys() & self._groups
+        return sorted([*index.too_short, *(number for group in groups for number in index.numbers[group])])
+
+    def select(self, index: LiteralIndex, rules: Sequence[R]) -> list[R]:
+        """Return the rules whose literal the text contains. The index has one literal for each rule."""
+        return [rules[number] for number in self.possible(index) if index.literals[number] in self.text]
+
+    def select_lower(self, index: LiteralIndex) -> list[tuple[str, int]]:
+        """Return the literals that the text contains in lower case, each with its first place."""
+        found = ((index.literals[number], self.lower.find(index.literals[number])) for number in self.possible(index))
+        return [(literal, at) for literal, at in found if at >= 0]
 
     def _may_contain(self, literal: str) -> bool:
         return self._groups is None or _literal_groups(literal) <= self._groups
@@ -152,6 +179,10 @@ SECRET_TAKING_COMMANDS = tuple(
     for rule in RULES_FILE["command"]
     for literal in rule["literals"]
 )
+TEXT_INDEX, LINE_INDEX, IDIOM_INDEX, TOKEN_INDEX = (
+    LiteralIndex(literal for _, literal, _ in rules) for rules in (TEXT_RULES, LINE_RULES, IDIOM_RULES, TOKEN_RULES)
+)
+COMMAND_INDEX = LiteralIndex(literal for literal, _, _ in SECRET_TAKING_COMMANDS)
 # For each letter, the letters that follow it in words.
 LETTER_PAIRS = {row[0]: frozenset(row[1:]) for row in RULES_FILE["words"]["pairs"].split()}
 TRIVIAL_VALUES = frozenset(RULES_FILE["words"]["trivial"].split())

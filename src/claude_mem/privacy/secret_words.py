@@ -14,6 +14,7 @@ from claude_mem.privacy.secret_rules import (
     CODE_EXPRESSION,
     RULES_FILE,
     TRIVIAL_VALUES,
+    LiteralIndex,
     Literals,
     is_hex_or_uuid,
     is_not_secret,
@@ -88,7 +89,7 @@ def is_structured(value: str) -> bool:
 
 # --- nouns -----------------------------------------------------------------------------------------------------------
 
-_ROOTS = [
+_ROOTS = LiteralIndex([
     "pass",
     "pw",
     "kennwort",
@@ -106,7 +107,7 @@ _ROOTS = [
     "lösenord",
     "adgangskode",
     "şifre",
-]
+])
 _NOUN = re.compile(
     r"(?i)(?:password|passwd|passphrase|passcode|passwort|passe|pass|pwd|pw|kennwort|contrase[ñn]a|пароль|пароля|паролем|"
     r"mdp|senha|wachtwoord|parola|psk|hasło|heslo|salasana|lösenord|adgangskode|şifre|(?:pre-?)?shared[_\-]?secret|preshared[_\-]?key)[0-9]{0,2}(?![^\W\d_])"
@@ -144,8 +145,7 @@ def word_edits(text: str, literals: Literals | None = None) -> Iterator[Edit]:
 def places(literals: Literals) -> Iterator[re.Match[str]]:
     """Yield the nouns of passwords in a text."""
     text = literals.text
-    for root in _ROOTS:
-        at = literals.find_lower(root)
+    for root, at in literals.select_lower(_ROOTS):
         while at >= 0:
             noun = _NOUN.match(text, at)
             if noun and _is_noun(text, noun):
