@@ -47,7 +47,7 @@ SETS = {
 RULES_BEFORE = {"third": "ec9a17ae~1", "fourth": "6128b3dc", "sixth": "7113adda"}
 SHARE_ALTERED = 0.01
 FEATURES, ROUNDS, DECAY = 1_000, 120, 1e-4
-SAMPLE = 10  # one record of so many of the real sessions
+SAMPLE = 5  # one record of so many of the real sessions
 WORDLIST = re.compile(r"(?<![\w.`])[a-z]{4,9}(?![\w`(])")
 
 
@@ -166,7 +166,7 @@ def strings(value: Any) -> Iterator[str]:
             yield from strings(item)
 
 
-def session_rows(rest: int = 7) -> list[tuple[str, list[str]]]:
+def session_rows(rest: int = 3) -> list[tuple[str, list[str]]]:
     """Return project and features of every judged value in a sample of the real sessions, none of which is a secret."""
     rows: dict[tuple[str, ...], str] = {}
     for project in ("sessions", "evaluator"):
@@ -240,7 +240,7 @@ def threshold(some: list[Case], sessions: list[tuple[str, list[str]]]) -> float:
                 highest.append(max((total(weights, names) for names, _, _ in case.rows), default=-99.0))
         of_sessions += [total(weights, names) for _, names in sessions[at::3]]
     highest.sort(reverse=True)
-    return max(highest[int(SHARE_ALTERED * len(highest))], max(of_sessions) + 0.5)
+    return max(highest[int(SHARE_ALTERED * len(highest))], max(of_sessions) + 0.25)
 
 
 def _without(sessions: list[tuple[str, list[str]]], at: int) -> list[tuple[str, list[str]]]:

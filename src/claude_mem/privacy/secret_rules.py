@@ -15,7 +15,6 @@ import time
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -88,13 +87,13 @@ class LiteralIndex:
         self.numbers: dict[Group, list[int]] = {}
         self.too_short: list[int] = []
         for number, literal in enumerate(self.literals):
-            group = min(_literal_groups(literal), default=None)
+            group = _rarest_group(literal)
             (self.too_short if group is None else self.numbers.setdefault(group, [])).append(number)
 
 
 class Literals:
-    """Tells which literals a text contains. There are hundreds, so a literal is searched only if its groups of three
-    characters, in lower case, occur in the text's distinct words. In the largest texts the groups would take too much
+    """Tells which literals a text contains. There are hundreds, so a literal is searched only if a group of three of its
+    characters, in lower case, occurs in the text's distinct words. In the largest texts the groups would take too much
     memory."""
 
     def __init__(self, text: str) -> None:
@@ -105,9 +104,6 @@ class Literals:
             self._groups = _groups_of(self.lower)
         elif len(text) < _LARGE_TEXT:
             self._groups = _groups_of("\n".join(set(self.lower.split())))
-
-    def __contains__(self, literal: str) -> bool:
-        return self._may_contain(literal) and literal in self.text
 
     def possible(self, index: LiteralIndex) -> list[int]:
         """Return the numbers of the literals that the text may contain, in order."""
@@ -125,18 +121,15 @@ class Literals:
         found = ((index.literals[number], self.lower.find(index.literals[number])) for number in self.possible(index))
         return [(literal, at) for literal, at in found if at >= 0]
 
-    def _may_contain(self, literal: str) -> bool:
-        return self._groups is None or _literal_groups(literal) <= self._groups
-
 
 def _groups_of(text: str) -> Set[Group]:
     return set(zip(text, text[1:], text[2:], strict=False))
 
 
-@cache
-def _literal_groups(literal: str) -> Set[Group]:
-    """Return the groups of three characters in the parts of a literal without spaces."""
-    return frozenset(group for word in literal.lower().split() for group in _groups_of(word))
+def _rarest_group(literal: str) -> Group | None:
+    """Return the group of three characters in the words of a literal that occurs least in text: one with few letters."""
+    groups = {group for word in literal.lower().split() for group in _groups_of(word)}
+    return min(groups, key=lambda group: (sum(map(str.isalpha, group)), group), default=None)
 
 
 _LINE_BACK, _LINE_ON = 1_000, 8_192

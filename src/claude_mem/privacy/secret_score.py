@@ -55,18 +55,25 @@ _BEFORE, _AFTER = 80, 140  # characters around the noun of a password in which w
 _WORD = re.compile(
     r"(?<![^\s\"'`,;(){}\[\]<>|\\=:\u00ab\u201e\u201c])[^\s\"'`,;(){}\[\]<>|\\=:\x00-\x1f\u00ab\u00bb\u201c\u201d\u201e]{6,64}"
 )
+_OF_GIT = re.compile(r"\bgit [^\n]{0,72}\Z")
 _QUOTED = re.compile(r"(?P<quote>[\"'`])(?P<value>[^\"'`\n\\]{10,90})(?P=quote)|[\u00ab\u201c\u201e](?P<other>[^\u00ab\u00bb\u201c\u201d\u201e\n]{10,90})[\u00bb\u201d\u201c]")
 
 
 def candidates(text: str, unsure: Iterable[Span], literals: Literals | None = None) -> list[Span]:
     """Return the values that are judged: those given, and words and passphrases near the noun of a password."""
-    spans = set(unsure)
+    spans = {span for span in unsure if not _is_code(text, *span)}
     literals = literals if literals is not None and literals.text is text else Literals(text)
     for noun in secret_words.places(literals):
         begin = max(text.rfind("\n", 0, noun.start()) + 1, noun.start() - _BEFORE)
         end = min(len(text), noun.end() + _AFTER)
         spans.update(_words(text, begin, end))
     return sorted(spans, key=lambda span: (span[0], -span[1]))
+
+
+def _is_code(text: str, start: int, end: int) -> bool:
+    """Return whether a value is an increment, an operand or the id of an object of git."""
+    is_operand = text[start] in "+&*" or text.startswith("++", end - 2)
+    return is_operand or (end - start == 40 and _OF_GIT.search(text, max(0, start - 80), start) is not None)
 
 
 def _words(text: str, begin: int, end: int) -> Iterator[Span]:
