@@ -196,7 +196,8 @@ _DEFAULT = re.compile(r"[\"'`\])\s]{0,6}(?:\|\||\?\?|:-)\s{0,4}[\"'`]{0,2}\Z")
 _STOP = re.compile(r"\x00|-----|[;&|]|\}\s|\)\s{0,4}[{;]|\n\s{0,64}\n\s{0,64}\n")
 _LIST = re.compile(r"[,(\[]")
 _NO_NAME = re.compile(
-    r"\b(?i:mask|redact|obfuscate|scrub)\w{0,24}\([\"']?\Z|\b[au]rn:[\w:.\-/]{0,128}\Z|\bENC[\[(][^\])\n]{0,128}\Z|\bchecksum/[\w.\-]{1,64}: \Z"
+    r"\b(?i:mask|redact|obfuscate|scrub)\w{0,24}\([\"']?\Z|\b[au]rn:[\w:.\-/]{0,128}\Z|\bENC[\[(][^\])\n]{0,128}\Z|\bchecksum/[\w.\-]{1,64}: \Z|"
+    r"\bpubkey\b[^\n]{0,80}\n\Z"
 )
 _FOLDER = re.compile(r"(?:[A-Za-z]:|~|[\w.\-]{1,64})(?:\\{1,2}[\w.\- ]{1,64}){2,16}\\{1,2}\Z")  # a path of Windows
 _QUOTE_END = re.compile(r"[\"'`\u300c\u201c]\Z")
@@ -407,6 +408,8 @@ _ALONE_AFTER = re.compile(r"[\"'`,;.]{0,3}[ \t]{0,8}(?:\r?\n|\Z)")
 _MORE = re.compile(r"[^\s\"'`,;<>)\]}|\\\x00-\x1f]{1,512}")
 _MORE_PARAMETERS = re.compile(r"[^\s&?]{0,8}[&?][\w.\-]{1,40}=")
 _MAX_VALUE = 512
+_MIN_KEY_LINE = 32
+PUBLIC_BLOCK = re.compile(r"-----BEGIN [A-Z0-9 ]{0,32}(?:PUBLIC|CERT|PARAM)")
 
 
 def context_edits(
@@ -434,6 +437,8 @@ def context_edits(
 def _value(match: re.Match[str]) -> str:
     """Return the value of a match without what follows it; "" if it is a name, code or shortened."""
     value, end = match[0].rstrip(".?"), match.end()
+    if _is_public(match.string, match.start(), value):
+        return ""
     if value.startswith("Ag") and "encryptedData" in match.string[max(0, match.start() - 4_000) : match.start()]:
         return ""  # a sealed secret, which may be public
     if match.string.startswith("=", match.start() + len(value)) and (query := _NEXT_PARAMETER.search(value)):
@@ -442,6 +447,16 @@ def _value(match: re.Match[str]) -> str:
         quoted = _QUOTED_PAIR.match(match.string, match.start())
         return quoted["value"] if quoted and grade(quoted["value"]) >= RANDOM else ""
     return value
+
+
+def _is_public(text: str, start: int, value: str) -> bool:
+    """Return whether a value is the header of a JSON Web Token, or a line of a public key or certificate."""
+    if value.startswith("eyJhbGci") and "." not in value and len(value) < 64:
+        return True
+    if len(value) < _MIN_KEY_LINE or not value[0].isalnum():
+        return False
+    begin = text.rfind("-----BEGIN ", max(0, start - 4_000), start)
+    return begin >= 0 and PUBLIC_BLOCK.match(text, begin) is not None and text.find("-----END", begin, start) < 0
 
 
 def _is_secret(match: re.Match[str], name: Name, value_grade: float) -> bool:

@@ -356,7 +356,7 @@ CODE_EXPRESSION = re.compile(
 )
 # Placeholders that people write instead of a secret.
 _PLACEHOLDER = re.compile(
-    r"(?i)\[[a-z _\-]{3,24}\]\Z|(?:your|insert|enter|replace|put)[_\-]|.{0,40}?(?:change[_\-]?(?:me|it)|[_\-]your[_\-]|example|placeholder|dummy|redacted|xxxx|\*\*\*|\.\.\.|\u2026|\{\{[^}]{1,64}\}\}|\$\{[^}]{1,64}\})|"
+    r"(?i)\[[a-z _\-]{3,24}\]\Z|(?:your|insert|enter|replace|put|votre|ihr|dein|vostro|seu)[_\-]|.{0,40}?(?:change[_\-]?(?:me|it)|[_\-]your[_\-]|example|placeholder|dummy|redacted|xxxx|\*\*\*|\.\.\.|\u2026|\{\{[^}]{1,64}\}\}|\$\{[^}]{1,64}\})|"
     r"(?:[a-z0-9]{1,24}[_\-.:]){0,4}(?:tests?|testing|fake|mock(?:ed)?|sample|stub|demo|foo|bar|baz|invalid|wrong|bogus)(?:[_\-.:0-9][a-z0-9_\-.:]{0,40})?\Z"
 )
 # Technical terms with digits: `Uint8Array`, `base64-encoded`, `OAuth2Client`; short ones only as whole words.
@@ -367,7 +367,7 @@ _TERMS = re.compile(
 )
 # Values that are clearly something else: a version, a time, a size or another number with a unit, a pointer, a file.
 _NOT_SECRET = re.compile(
-    r"(?:[\^~v=]{0,2}[0-9]{1,5}(?:\.[0-9]{1,9}){1,3}(?:[\-+.](?:alpha|beta|rc|dev|next|canary|post|pre|snapshot|build)[0-9A-Za-z.\-]{0,24})?|"
+    r"(?:(?:String|ID|Int|Float|Boolean)!|[\^~v=]{0,2}[0-9]{1,5}(?:\.[0-9]{1,9}){1,3}(?:[\-+.](?:alpha|beta|rc|dev|next|canary|post|pre|snapshot|build)[0-9A-Za-z.\-]{0,24})?|"
     r"[0-9]{4}\.[0-9]{1,2}\.[0-9]{1,2}[\w.\-]{0,24}|[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T[0-9:.]{4,16}(?:Z|[+\-][0-9:]{4,5})?)?|"
     r"[0-9][0-9.,_]{0,16}(?:[kKmMgGtT]i?[bB]?|ms|[smhd]|min|%|x|px|pt|r?em|tps|tok(?:ens)?(?:/s(?:ec)?)?)(?:/[0-9.]{1,9}[kKmMgG]?)?|"
     r"0x[0-9A-Fa-f]{1,16}[uUlL]{0,3}|[0-9]{1,3}-[a-z]{2,16}|(?:[a-z][a-z0-9\-]{0,24}:){2,6}[a-z0-9\-]{1,24}|"
@@ -436,6 +436,8 @@ def is_random(value: str, *, least: int = 8, quoted: bool = False) -> bool:
     rest = _TERMS.sub("", value)
     if rest != value and (len(rest) < least or is_mostly_words(rest)):
         return False
+    if value.isalpha() and value.istitle() and len(value) < 14:
+        return False  # a word of another language
     alphabets = sum(any(map(test, value)) for test in (str.islower, str.isupper, str.isdigit))
     if alphabets < 2 and _CONSONANTS.search(value.lower()) is None:
         return False

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from claude_mem.privacy import secret_words
-from claude_mem.privacy.secret_context import is_in_test_name, key_strength, noun_strength
+from claude_mem.privacy.secret_context import PUBLIC_BLOCK, is_in_test_name, key_strength, noun_strength
 from claude_mem.privacy.secret_grades import PASSWORD, RANDOM, grade
 from claude_mem.privacy.secret_rules import LETTER_PAIRS, Literals, is_hex_or_uuid, is_mostly_words
 
@@ -103,7 +103,6 @@ _CODE = re.compile(r"[;{}]\s{0,64}\Z|\)\s{0,64}\Z|=>|\(\)|\bdef |\bfunc |\bif |r
 _USER = re.compile(r"(?i)\b(?:user(?:name|id)?|uid|login|benutzer|usuario|account|email)\b[^\n]{0,60}\Z")
 _USER_LINE = re.compile(r"(?i)\b(?:user(?:name)?|login)\s?[:=]")
 _PUBLIC = re.compile(r"(?i)public|pubkey|fingerprint|sha\d|digest|checksum|cert|integrity|commit|\bmd5")
-_PUBLIC_BLOCK = re.compile(r"-----BEGIN [A-Z0-9 ]{0,32}(?:PUBLIC|CERT|PARAM)")
 _PREFIX = re.compile(r"([A-Za-z]{2,6})[_\-.:]")
 _STYLES = {
     "snake": re.compile(r"[a-z]+(?:_[a-z0-9]+)+\Z"),
@@ -281,5 +280,5 @@ def _line_kind(text: str, start: int) -> str:
 def _is_public(text: str, start: int, context: _Context) -> str:
     begin = text.rfind("-----BEGIN ", max(0, start - 3_000), start)
     if begin >= 0 and text.find("-----END", begin, start) < 0:
-        return "block" if _PUBLIC_BLOCK.match(text, begin) else "key block"
+        return "block" if PUBLIC_BLOCK.match(text, begin) else "key block"
     return "near" if _PUBLIC.search(context.before[-80:] + " " + context.previous[-60:]) else ""

@@ -565,6 +565,8 @@ def _is_secret_argument(word: str, *, plain: bool) -> bool:
     """Return whether an argument is a secret. `plain`: the command also takes hexadecimal keys."""
     if is_hex_or_uuid(word):
         return plain and len(word) >= 20
+    if word.startswith(("~/", "./")):
+        return False
     return is_certainly_random(word) or (plain and secret_grades.grade(word) >= secret_grades.PASSPHRASE)
 
 
