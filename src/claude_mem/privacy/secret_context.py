@@ -118,7 +118,8 @@ def noun_strength(word: str) -> float | None:
         return 0
     last, before = parts[-1], parts[-2] if len(parts) > 1 else ""
     if last in ("key", "keys"):
-        return key_strength(before)
+        strength = key_strength(before)
+        return _STRENGTH["token"] if strength == _STRENGTH["key"] and before.isalpha() else strength
     is_other = last in _OTHER and not (len(parts) == 1 and last in _FILLER)
     if is_other or (last in ("token", "tokens") and before in _HARMLESS_TOKENS):
         return None

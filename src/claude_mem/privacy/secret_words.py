@@ -69,7 +69,8 @@ def is_chosen(value: str) -> bool:
 def _is_dotted_name(value: str) -> bool:
     """Return whether a value has the form of words with dots, one of them a noun: `Delfin.Pascal`, not `form.field`."""
     parts = value.split(".")
-    is_name = value.replace(".", "").isalpha() or (len(parts) > 2 and all(part.rstrip("0123456789").isalpha() for part in parts))
+    is_name = value.replace(".", "").isalpha() or all(part.rstrip("0123456789").isalpha() for part in parts)
+    is_name = is_name and (value[-1].isalpha() or len(parts) > 2 or all(part[0].isupper() for part in parts))
     return is_name and _UPPER_OR_DIGIT.search(value) is not None
 
 
@@ -122,7 +123,7 @@ _LOGIN = re.compile(
     r"(?i)user|usr|login|account|admin|mail|smtp|dsn|database|wi-?fi|wlan|benutzer|konto|usuario|identifiant|логин|\bname\b"
 )
 _PREFIX = re.compile(
-    r"(?i)(?:smtp|imap|mail|db|sql|mysql|pg|redis|mq|mqtt|ssh|sudo|become|root|admin|default|user|ftp|ldap|bind|vpn|wifi|rpc|proxy|key|store|trust|my|new|old|app|server|http|web)_?\Z"
+    r"(?i)(?:smtp|imap|mail|db|sql|mysql|pg|redis|mq|mqtt|ssh|sudo|become|root|admin|default|user|ftp|ldap|bind|vpn|wifi|rpc|proxy|key|store|trust|my|new|old|app|server|http|web|secret)_?\Z"
 )
 # The text is a test: its passwords are dummies.
 _IN_TEST = re.compile(
@@ -244,12 +245,13 @@ _PHRASE_BOUND = re.compile(
     r"(?<=[=])(?:\[redacted\] )?(?P<bare>[^\W\d_][^\n\"'`=:;(){}<>$]{10,99})(?=\r?\n|\Z))"
 )
 _VALUE_TO_END = re.compile(r"(?P<value>[^\n]{11,100})")
+_UPPER_NAME = re.compile(r"(?<=[ \t])[A-Z0-9_]{0,48}\Z")
 _ENV_NAME = re.compile(r"(?:\A|\n)(?:export )?[A-Z0-9_]{0,48}\Z")
 _ASKED = re.compile(r"(?i)(?:\A|\n)[^\n:]{0,40}\benter [^\n:]{0,40}\Z")
 _TYPED = re.compile(r"[^\n:]{0,60}: (?P<value>[^\n:]{11,100})(?=\r?\n|\Z)")
 _SENTENCE_WORDS = frozenset(RULES_FILE["words"]["of_sentences"].split())
 _QUESTION = re.compile(
-    r"[^\n?]{0,80}\?[ \t]{0,4}\r?\n(?P<value>[^\s\"'`,;:(){}\[\]<>|\\]{6,64})(?=\.?[ \t]{0,4}(?:\r?\n|\Z))"
+    r"[^\n?]{0,80}\?[ \t]{0,4}\r?\n(?P<value>[^\s\"'`,;:(){}\[\]<>|\\]{6,64})(?=\.?[ \t]{0,4}(?:\r?\n|\Z| \())"
 )
 _BEHIND = re.compile(
     r"(?i)(?P<quote>[\"'`\u00ab\u201e\u201c])\s?(?P<value>[^\s\"'`\u00ab\u00bb\u201c\u201d\u201e]{6,64})\s?[\"'`\u00bb\u201d\u201c] "
@@ -324,12 +326,19 @@ def _bare(text: str, noun: re.Match[str]) -> re.Match[str] | None:
     after = match["after"].strip(" \t")[:1]
     if ":" in match["separator"] and _FLOW.search(text, *before):
         return match if after in (",", "}", "]") or match["after"] else None
-    is_pair = match["separator"] == "=" and _PAIRS.search(text, *before)
+    is_pair = match["separator"] == "=" and (_PAIRS.search(text, *before) or _is_assignment(text, noun, match))
     if is_pair or _AFTER_USER.search(text, *before):
         return match if after not in (")", "}") and not (after == "," and text.startswith(" ", match.end())) else None
     ends = after in ("\n", "\r", "#") if after else match.end() == len(text)
     key = _KEY.search(text, *before) if ends else None
     return match if key and _is_value_of_setting(text, noun, match, key) else None
+
+
+def _is_assignment(text: str, noun: re.Match[str], match: re.Match[str]) -> bool:
+    """Return whether an argument of a command sets a variable to a value with a number: `deploy MAIL_PW=…`."""
+    before = max(0, noun.start() - 60), noun.start()
+    is_structured_value = any(map(str.isdigit, match["value"])) and is_structured(match["value"])
+    return noun[0].isupper() and is_structured_value and _UPPER_NAME.search(text, *before) is not None
 
 
 def _is_value_of_setting(text: str, noun: re.Match[str], match: re.Match[str], key: re.Match[str]) -> bool:
