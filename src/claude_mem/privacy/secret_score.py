@@ -61,17 +61,21 @@ _QUOTED = re.compile(r"(?P<quote>[\"'`])(?P<value>[^\"'`\n\\]{10,90})(?P=quote)|
 
 def candidates(text: str, unsure: Iterable[Span], literals: Literals | None = None) -> list[Span]:
     """Return the values that are judged: those given, and words and passphrases near the noun of a password."""
-    spans = {span for span in unsure if not _is_code(text, *span)}
+    spans = {span for span in unsure if not _is_no_value(text, *span)}
     literals = literals if literals is not None and literals.text is text else Literals(text)
     for noun in secret_words.places(literals):
         begin = max(text.rfind("\n", 0, noun.start()) + 1, noun.start() - _BEFORE)
         end = min(len(text), noun.end() + _AFTER)
         spans.update(_words(text, begin, end))
+        if noun[0].lower() != "pass":  # also a verb: pass `mise run lint`
+            spans.update(_phrases(text, begin, end))
     return sorted(spans, key=lambda span: (span[0], -span[1]))
 
 
-def _is_code(text: str, start: int, end: int) -> bool:
-    """Return whether a value is an increment, an operand or the id of an object of git."""
+def _is_no_value(text: str, start: int, end: int) -> bool:
+    """Return whether a value is an increment, an operand, the id of an object of git, or only the first part of a word."""
+    if text[end : end + 1].isalnum():
+        return True
     is_operand = text[start] in "+&*" or text.startswith("++", end - 2)
     return is_operand or (end - start == 40 and _OF_GIT.search(text, max(0, start - 80), start) is not None)
 
@@ -81,6 +85,9 @@ def _words(text: str, begin: int, end: int) -> Iterator[Span]:
         value = match[0].rstrip(".,:;?")
         if secret_words.is_chosen(value):
             yield match.start(), match.start() + len(value)
+
+
+def _phrases(text: str, begin: int, end: int) -> Iterator[Span]:
     for match in _QUOTED.finditer(text, begin, end):
         group = "value" if match["value"] else "other"
         if secret_words.is_phrase(match[group].strip()):

@@ -113,7 +113,7 @@ _ROOTS = LiteralIndex([
 ])
 _NOUN = re.compile(
     r"(?i)(?:password|passwd|passphrase|passcode|passwort|passe|pass|pwd|pw|kennwort|contrase[ñn]a|пароль|пароля|паролем|"
-    r"mdp|senha|wachtwoord|parola|psk|hasło|heslo|salasana|lösenord|adgangskode|şifre|(?:pre-?)?shared[_\-]?secret|pre-?shared[_\-]?key)[0-9]{0,2}(?![^\W\d_])"
+    r"mdp|senha|wachtwoord|parola|psk|hasło|heslo|salasana|lösenord|adgangskode|şifre|(?:pre-?)?shared[_\-]?(?:secret|key))[0-9]{0,2}(?![^\W\d_])"
 )
 _LAST_NOUN = re.compile(rf"({_NOUN.pattern.removeprefix('(?i)')})\Z", re.IGNORECASE)
 _SHORT = frozenset({"pass", "pw", "mdp", "psk"})
@@ -269,9 +269,8 @@ _ALIGNED = re.compile(r" {2,40}|\t{1,4}")
 
 def _edits_at(text: str, noun: re.Match[str]) -> Iterator[Edit]:
     start, end = noun.span()
-    match = (
-        _quoted(text, noun) or _bare(text, noun) or _option(text, noun) or _in_prose(text, noun) or _behind(text, noun)
-    )
+    ways = (_bound_phrase, _quoted, _bare, _option, _in_prose, _behind)
+    match = next((match for way in ways if (match := way(text, noun))), None)
     if match is not None and not is_in_test(text, start, end):
         value = match["value"].rstrip(".,;:")
         yield match.start("value"), match.start("value") + len(value), "[redacted]"
@@ -429,8 +428,6 @@ def _behind(text: str, noun: re.Match[str]) -> re.Match[str] | None:
 def _in_prose(text: str, noun: re.Match[str]) -> re.Match[str] | None:
     """Return the password that a sentence states: `the password of the NAS is …`, `login jo, password …`."""
     end = noun.end()
-    if match := _bound_phrase(text, noun):
-        return match
     match = _PHRASE_TO.match(text, end) if noun[0].lower() != "pass" else None
     if match and (match["bound"] or noun[0].lower() == "passphrase") and is_phrase(match["value"]):
         return match
