@@ -82,7 +82,10 @@ def cases(also: list[Path]) -> list[Case]:
         for line in path.read_text("utf-8").splitlines():
             item = json.loads(line)
             text = item["text"]
-            raw = {"input": {"command": "make"}, "output": {"stdout": text} if isinstance(text, str) else {"content": text}}
+            raw = {
+                "input": {"command": "make"},
+                "output": {"stdout": text} if isinstance(text, str) else {"content": text},
+            }
             found.append(_case(path.parent.name, path.parent.name, raw, item["secrets"], innocent=item["innocent"]))
     return found
 
@@ -97,7 +100,11 @@ def flat(raw: dict[str, Any]) -> str:
     output, command = raw["output"], raw["input"].get("command", "make")
     if isinstance(output, dict) and all(isinstance(item, str) for item in output.values()):
         output = "\n".join(item for item in output.values() if item)
-    elif isinstance(output, dict) and set(output) == {"content"} and all(isinstance(item, str) for item in output["content"]):
+    elif (
+        isinstance(output, dict)
+        and set(output) == {"content"}
+        and all(isinstance(item, str) for item in output["content"])
+    ):
         output = "\n".join(output["content"])
     text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, indent=1)
     return text if command == "make" else f"$ {command}\n{text}"
@@ -269,7 +276,9 @@ def left_by_rules(some: list[Case], commit: str) -> list[Case]:
         archive = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, check=True, capture_output=True).stdout
         subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)
         lines = "".join(json.dumps(case.raw) + "\n" for case in some).encode()
-        done = subprocess.run([sys.executable, "-c", _CLEANER, f"{folder}/src"], input=lines, check=True, capture_output=True)
+        done = subprocess.run(
+            [sys.executable, "-c", _CLEANER, f"{folder}/src"], input=lines, check=True, capture_output=True
+        )
     left = []
     for case, line in zip(some, done.stdout.splitlines(), strict=True):
         raw = json.loads(line)
@@ -291,7 +300,9 @@ def outcome(some: list[Case], weights: dict[str, float], least: float) -> tuple[
 
 def _figures(secret: list[Case], missed: int, innocent: list[Case], altered: int) -> str:
     recall, share = 100 - 100 * missed / len(secret), 100 * altered / len(innocent)
-    return f"{recall:.1f} % found, {share:.1f} % altered ({len(secret) - missed}/{len(secret)}, {altered}/{len(innocent)})"
+    return (
+        f"{recall:.1f} % found, {share:.1f} % altered ({len(secret) - missed}/{len(secret)}, {altered}/{len(innocent)})"
+    )
 
 
 def _leaks(case: Case, text: str) -> bool:
@@ -308,7 +319,9 @@ def _redacted(case: Case, weights: dict[str, float], least: float) -> str:
 
 def main() -> None:
     options = _options()
-    words = sorted({word for page in sorted((ROOT / "docs").glob("*.md")) for word in WORDLIST.findall(page.read_text())})
+    words = sorted(
+        {word for page in sorted((ROOT / "docs").glob("*.md")) for word in WORDLIST.findall(page.read_text())}
+    )
     words = [word for word in words if secret_words.is_chosen(word + "xyz") and not secret_words.common_share(word)]
     some, chance = cases(options.also), random.Random(5)
     for case in some:

@@ -120,6 +120,9 @@ def test_placeholders_types_headers_and_public_keys_stay(text: str) -> None:
 
 
 def test_a_line_of_a_public_key_stays_although_its_letters_spell_a_noun() -> None:
-    lines = ["moBUBzPw1b8oK/pfGfYmYXuB2+2SmJq3f3VZTGJnaeeVwreB96Z4L8uejMMxAAab", "xM7w9W/KAqwW/0ZWnH7ARvpXroHeV3H6QwY0B1lGOsqsTZzrNyWskKUZLrMxPxF3"]
+    lines = [
+        "moBUBzPw1b8oK/pfGfYmYXuB2+2SmJq3f3VZTGJnaeeVwreB96Z4L8uejMMxAAab",
+        "xM7w9W/KAqwW/0ZWnH7ARvpXroHeV3H6QwY0B1lGOsqsTZzrNyWskKUZLrMxPxF3",
+    ]
     text = "-----BEGIN PUBLIC KEY-----\n" + "\n".join(lines) + "\n-----END PUBLIC KEY-----"
     assert redact(text) == text

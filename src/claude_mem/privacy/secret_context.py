@@ -73,7 +73,8 @@ def _regions(text: str, literals: Literals) -> Iterator[tuple[int, int]]:
     """Yield the parts of a text that are near a noun: merged, in order."""
     literals = literals if literals.text is text else Literals(text)
     places: list[int] = []
-    for root, at in literals.select_lower(_ASCII_ROOTS if text.isascii() else _ALL_ROOTS):
+    for root, first in literals.select_lower(_ASCII_ROOTS if text.isascii() else _ALL_ROOTS):
+        at = first
         while at >= 0:
             places.append(at)
             at = literals.lower.find(root, at + _SKIPPED)

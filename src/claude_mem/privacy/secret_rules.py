@@ -118,8 +118,8 @@ class Literals:
 
     def select_lower(self, index: LiteralIndex) -> list[tuple[str, int]]:
         """Return the literals that the text contains in lower case, each with its first place."""
-        found = ((index.literals[number], self.lower.find(index.literals[number])) for number in self.possible(index))
-        return [(literal, at) for literal, at in found if at >= 0]
+        places = ((index.literals[number], self.lower.find(index.literals[number])) for number in self.possible(index))
+        return [(literal, at) for literal, at in places if at >= 0]
 
 
 def _groups_of(text: str) -> Set[Group]:

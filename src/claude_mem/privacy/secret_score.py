@@ -56,7 +56,9 @@ _WORD = re.compile(
     r"(?<![^\s\"'`,;(){}\[\]<>|\\=:\u00ab\u201e\u201c])[^\s\"'`,;(){}\[\]<>|\\=:\x00-\x1f\u00ab\u00bb\u201c\u201d\u201e]{6,64}"
 )
 _OF_GIT = re.compile(r"\bgit [^\n]{0,72}\Z")
-_QUOTED = re.compile(r"(?P<quote>[\"'`])(?P<value>[^\"'`\n\\]{10,90})(?P=quote)|[\u00ab\u201c\u201e](?P<other>[^\u00ab\u00bb\u201c\u201d\u201e\n]{10,90})[\u00bb\u201d\u201c]")
+_QUOTED = re.compile(
+    r"(?P<quote>[\"'`])(?P<value>[^\"'`\n\\]{10,90})(?P=quote)|[\u00ab\u201c\u201e](?P<other>[^\u00ab\u00bb\u201c\u201d\u201e\n]{10,90})[\u00bb\u201d\u201c]"
+)
 
 
 def candidates(text: str, unsure: Iterable[Span], literals: Literals | None = None) -> list[Span]:
@@ -241,7 +243,16 @@ def _context(text: str, start: int, end: int) -> _Context:
     return _Context(before, after, previous, separator, kind, names, _noun_kinds(names))
 
 
-_SEPARATORS = (("begin", "begin"), ("=", "="), (":", ":"), ("(", "("), (",", ","), (">", ">"), ("|", "|"), (" ", "space"))
+_SEPARATORS = (
+    ("begin", "begin"),
+    ("=", "="),
+    (":", ":"),
+    ("(", "("),
+    (",", ","),
+    (">", ">"),
+    ("|", "|"),
+    (" ", "space"),
+)
 _SPACES = re.compile(r"[ \t]{2,}")
 
 

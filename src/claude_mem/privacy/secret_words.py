@@ -92,25 +92,27 @@ def is_structured(value: str) -> bool:
 
 # --- nouns -----------------------------------------------------------------------------------------------------------
 
-_ROOTS = LiteralIndex([
-    "pass",
-    "pw",
-    "kennwort",
-    "contrase",
-    "парол",
-    "mdp",
-    "shared",
-    "senha",
-    "wachtwoord",
-    "parola",
-    "psk",
-    "hasło",
-    "heslo",
-    "salasana",
-    "lösenord",
-    "adgangskode",
-    "şifre",
-])
+_ROOTS = LiteralIndex(
+    [
+        "pass",
+        "pw",
+        "kennwort",
+        "contrase",
+        "парол",
+        "mdp",
+        "shared",
+        "senha",
+        "wachtwoord",
+        "parola",
+        "psk",
+        "hasło",
+        "heslo",
+        "salasana",
+        "lösenord",
+        "adgangskode",
+        "şifre",
+    ]
+)
 _NOUN = re.compile(
     r"(?i)(?:password|passwd|passphrase|passcode|passwort|passe|pass|pwd|pw|kennwort|contrase[ñn]a|пароль|пароля|паролем|"
     r"mdp|senha|wachtwoord|parola|psk|hasło|heslo|salasana|lösenord|adgangskode|şifre|(?:pre-?)?shared[_\-]?(?:secret|key))[0-9]{0,2}(?![^\W\d_])"
@@ -148,7 +150,8 @@ def word_edits(text: str, literals: Literals | None = None) -> Iterator[Edit]:
 def places(literals: Literals) -> Iterator[re.Match[str]]:
     """Yield the nouns of passwords in a text."""
     text = literals.text
-    for root, at in literals.select_lower(_ROOTS):
+    for root, first in literals.select_lower(_ROOTS):
+        at = first
         while at >= 0:
             noun = _NOUN.match(text, at)
             if noun and _is_noun(text, noun):
