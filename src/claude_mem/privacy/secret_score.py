@@ -114,12 +114,12 @@ _USER_LINE = re.compile(r"(?i)\b(?:user(?:name)?|login)\s?[:=]")
 _PUBLIC = re.compile(r"(?i)public|pubkey|fingerprint|sha\d|digest|checksum|cert|integrity|commit|\bmd5")
 _PREFIX = re.compile(r"([A-Za-z]{2,6})[_\-.:]")
 _STYLES = {
-    "snake": re.compile(r"[a-z]+(?:_[a-z0-9]+)+\Z"),
-    "constant": re.compile(r"[A-Z]+(?:_[A-Z0-9]+)+\Z"),
-    "kebab": re.compile(r"[a-z]+(?:-[a-z0-9]+)+\Z"),
-    "camel": re.compile(r"[a-z]+(?:[A-Z][a-z0-9]*)+\Z"),
-    "pascal": re.compile(r"(?:[A-Z][a-z0-9]+){2,}\Z"),
-    "dotted": re.compile(r"[\w.\-]+(?:\.[a-z]+)+\Z"),
+    "snake": re.compile(r"[a-z]{1,48}(?:_[a-z0-9]{1,48}){1,16}\Z"),
+    "constant": re.compile(r"[A-Z]{1,48}(?:_[A-Z0-9]{1,48}){1,16}\Z"),
+    "kebab": re.compile(r"[a-z]{1,48}(?:-[a-z0-9]{1,48}){1,16}\Z"),
+    "camel": re.compile(r"[a-z]{1,48}(?:[A-Z][a-z0-9]{0,48}){1,16}\Z"),
+    "pascal": re.compile(r"(?:[A-Z][a-z0-9]{1,48}){2,16}\Z"),
+    "dotted": re.compile(r"(?:[\w\-]{1,48}\.){1,16}[a-z]{1,48}\Z"),
 }
 _CLASSES = {"a": re.compile("[a-z]"), "A": re.compile("[A-Z]"), "9": re.compile("[0-9]"), "*": re.compile(r"[!#$%^&*?~+@]"), "_": re.compile(r"[_\-]"), ".": re.compile(r"\."), "/": re.compile("/"), ":": re.compile(":"), " ": re.compile(r"\s"), "L": re.compile(r"[^\W\d_a-zA-Z]")}  # fmt: skip
 _LENGTHS = (8, 10, 13, 17, 25, 33, 41, 65)
