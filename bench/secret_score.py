@@ -3,7 +3,7 @@
     python bench/secret_score.py train [--also SET.jsonl …]        # writes the file
     python bench/secret_score.py crossval [--also SET.jsonl …]     # weights without an author, on that author's sets
 
-The examples are the sets of texts in `tests/support/shapes` (and of files as in `bench/secret_rules.py`, one author each),
+The examples are the sets of texts in `tests/support/shapes`, the innocent texts of `secret_corpus.py` (and of files as in `bench/secret_rules.py`, one author each),
 passwords of words put in the place of theirs, and a sample of the texts of real sessions, which hold no secret. The
 threshold is the score above which 0.5 % of innocent texts and no text of a session are altered by weights that were
 trained without their authors. `crossval` redacts the texts of an author by the rules as they were when they met the
@@ -35,7 +35,7 @@ ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from claude_mem.privacy import secret_context, secret_score, secret_words  # noqa: E402
-from tests.support import secret_shapes  # noqa: E402
+from tests.support import secret_corpus, secret_shapes  # noqa: E402
 from tests.support.secret_corpus import pieces  # noqa: E402
 
 DATA = Path(os.environ.get("CLAUDE_MEM_BENCH_DATA", ROOT.parent / "shared" / "data"))
@@ -78,6 +78,9 @@ def cases(also: list[Path]) -> list[Case]:
                     for shape in secret_shapes.read(f"{name}{kind}"):
                         raw = {"input": shape.body.input, "output": shape.body.output}
                         found.append(_case(author, name, raw, list(shape.secrets), innocent=kind == "innocent"))
+    for kind, text in secret_corpus.negatives():
+        raw = {"input": {"command": "make"}, "output": {"stdout": text}}
+        found.append(_case("corpus", kind, raw, [], innocent=True))
     for path in also:
         for line in path.read_text("utf-8").splitlines():
             item = json.loads(line)
@@ -243,7 +246,7 @@ def threshold(some: list[Case], sessions: list[tuple[str, list[str]]]) -> float:
     for at, fold in enumerate(folds):
         weights = fit(rows_of((case for case in some if case.author not in fold), _without(sessions, at)))
         for case in some:
-            if case.author in fold and case.innocent:
+            if case.author in fold and case.innocent and case.author != "corpus":
                 highest.append(max((total(weights, names) for names, _, _ in case.rows), default=-99.0))
         of_sessions += [total(weights, names) for _, names in sessions[at::3]]
     highest.sort(reverse=True)

@@ -85,7 +85,9 @@ def _is_no_value(text: str, start: int, end: int) -> bool:
 def _words(text: str, begin: int, end: int) -> Iterator[Span]:
     for match in _WORD.finditer(text, begin, end):
         value = match[0].rstrip(".,:;?")
-        if secret_words.is_chosen(value):
+        following = text[match.end() : match.end() + 1]
+        is_cut_or_called = following.isalnum() or following in ("(", "[")
+        if not is_cut_or_called and secret_words.is_chosen(value):
             yield match.start(), match.start() + len(value)
 
 
