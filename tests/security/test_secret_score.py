@@ -67,3 +67,17 @@ def test_without_weights_nothing_is_redacted(monkeypatch: pytest.MonkeyPatch) ->
 )  # fmt: skip
 def test_the_time_grows_with_the_text(unit: str) -> None:
     assert growth(redact, unit * (20_000 // len(unit))) <= LIMIT
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("pulumi config set --secret dbPassword {} && pulumi up -y", "Gravity7" + "overTunnel"),
+        ("In [4]: session.auth\nOut[4]: ('svc', '{}')", "Wisdom_" + "Cactus.310"),
+        ("rootpw --plaintext {}", "tun4" + "Ladder_3761"),
+    ],
+)
+def test_weights_find_what_the_rules_leave(text: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert value not in redact(text.format(value))
+    monkeypatch.setattr(secret_score, "_THRESHOLD", float("inf"))
+    assert value in redact(text.format(value))
