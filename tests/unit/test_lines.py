@@ -190,7 +190,10 @@ def test_several_details_of_work_on_many_files_are_told() -> None:
     ],
 )  # fmt: skip
 def test_a_fault_that_was_fixed_is_told_as_fixed(title: str, line: str) -> None:
-    assert select.title_line(_row(1, title, type="bugfix", files_modified=["till.py"])) == line
+    assert (
+        select.title_line(_row(1, title, type="bugfix", files_modified=["till.py"], facts=["`make test` passes"]))
+        == line
+    )
 
 
 def test_a_fault_that_nobody_fixed_stays_a_fault() -> None:
@@ -226,7 +229,7 @@ def test_work_longer_ago_than_a_few_pieces_is_left_to_search() -> None:
 
 
 def test_a_title_that_tells_little_gives_way_to_those_that_tell_more() -> None:
-    weak = [_row(n, f"The drawer is now painted as paint{n} of can{n}") for n in range(1, 9)]
+    weak = [_row(n, f"Added `paint{n}` to the drawer of can{n} and hall{n}") for n in range(1, 9)]
     strong = [_row(n, f"Added counter{n} to the entrance of hall{n}") for n in range(20, 20 + select.MIN_WORK_LINES)]
     told = [line for line in _lines(ProjectMemory("shop", recent=[*weak, *strong])) if line[0].isdigit()]
     assert len(told) == select.MIN_WORK_LINES
@@ -405,3 +408,22 @@ def test_an_answer_after_work_does_not_change_how_the_session_ended() -> None:
 def test_shaping_a_request_takes_time_in_proportion_to_its_length(unit: str) -> None:
     assert growth(select.format_request, unit * 2_000) <= LIMIT
     assert growth(select.is_open_step, unit * 2_000) <= LIMIT
+
+
+@pytest.mark.parametrize(
+    "title", ["Improved Till Prompt Quality", "Drawer Security Fix", "Added a single retry (till.yaml)"]
+)
+def test_a_title_without_content_is_not_worth_a_line(title: str) -> None:
+    assert not select.is_informative_row(_row(1, title, type="feature"))
+
+
+def test_a_title_without_content_is_told_with_the_parts_of_the_work() -> None:
+    facts = ["Larger header text: raised the size", "Link on the sum: it leads to the receipt"]
+    line = select.title_line(_row(1, "Improved Past Receipts UI (till.tsx)", type="feature", facts=facts))
+    assert line == "Improved Past Receipts UI: larger header text, link on the sum"
+
+
+def test_a_fault_that_was_only_made_easier_to_find_is_not_told_as_fixed() -> None:
+    facts = ["`make test` passes", "Next time the till fails, you'll see why"]
+    row = _row(1, "Problem: the till was opened twice", type="bugfix", files_modified=["till.py"], facts=facts)
+    assert select.title_line(row) == "Worked on: the till was opened twice"

@@ -11,17 +11,18 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from claude_mem.digest.composed import lowered
 from claude_mem.digest.prose import as_wish, fit_title, strip_dangling, to_past_tense
 from claude_mem.digest.titles import is_presentable
-from claude_mem.domain.memory_items import MemoryItem
+from claude_mem.domain.anchors import Freshness
+from claude_mem.domain.memory_items import UNKNOWN_STATE, MemoryItem, MemoryState
 from claude_mem.domain.records import ObservationType
 from claude_mem.domain.text import shorten, single_line
 from claude_mem.domain.uses import UseCounts
@@ -42,6 +43,7 @@ MIN_WORDS, ENOUGH_WORDS = 3, 5
 FINDING_WORDS = 7  # for a finding to be understandable without its conversation
 PLANS = ("Planned: ", "Proposed: ")
 IMPLEMENTED = "Implemented: "  # before the title of a plan that was carried out
+WORKED_ON = "Worked on: "  # before a fault of which nothing says that it is gone
 MANY_FILES = 3  # a title that lists details of work on at least this many files is shown
 # Pieces of work
 LOOK_BACK = 60  # earlier observations that are searched for a part of the same work
@@ -52,6 +54,7 @@ NEAR_TURNS = 5  # a conversation continues within this many turns
 # Prefixes of observation keys: a commit, a command that failed and then passed, and one that still failed at the end.
 COMMIT_PREFIX, FIX_PREFIX, FAILURE_PREFIX = "commit:", "fix:", "open:"
 DISCOVERY = "discovery"
+STATE = "state"  # the key of a row's state; it is not a field of an item, and never sent
 WEIGHTS = {"feature": 3, "bugfix": 3, "refactor": 2, "change": 1, "discovery": 0}
 OTHER_WEIGHT, COMMIT_WEIGHT, DETAIL_WEIGHT = 2, 4, 4
 CUT_AT = 60  # version 0.1.0 cut long titles; a cut title with at least this many characters is no fragment
@@ -62,6 +65,15 @@ MIN_WORK_LINES = 4  # lines of work that are shown even if uninformative: a youn
 REPETITION_SHARE = 0.8  # share of the shorter line's terms that the other must contain to count as a repetition
 OVERLAP_SHARE = 0.5  # the same for two lines of one session
 MIN_TERMS = 3  # lines with fewer terms repeat each other only if their terms are equal
+RELATED_SHARE = 0.4  # the same for two lines about the same file, the older of which has changed since
+MIN_CODE_CHARS = 8  # shorter code recurs by chance
+MIN_PARTS, MAX_PARTS, MAX_PART_WORDS = (
+    2,
+    3,
+    7,
+)  # parts of the work that are added to a title that says nothing by itself
+SIZE_STEP = 40  # lines edited, for one point of weight; twice as many for the next
+MAX_SIZE_WEIGHT = 5
 DONE_SHARE = 0.5  # an open step is done if something later contains more than this share of its terms
 
 _FILE = tomllib.loads((Path(__file__).parents[1] / "data" / "lines.toml").read_text("utf-8"))
@@ -80,6 +92,9 @@ _POINTS, _UNTOLD, _HEDGED, _SPOKEN, _DEFECT = _patterns("inside", "points", "unt
 (_NO_STEP,) = _patterns("no_step")
 _IS_QUESTION, _ERRAND, _UNCLEAR = _patterns("asked", "question", "errand", "unclear")
 _LABEL, _PARTS = _patterns("labels", "label", "parts")
+(_VAGUE,), (_CORRECTION,) = map(_patterns, ("vague", "correction"))
+_FIX_CLAIMED, _ONLY_DIAGNOSED = _patterns("evidence", "fixed", "diagnosed")
+_TAKEN_OUT, _PUT_IN = _patterns("reversal", "taken_out", "put_in")
 
 _CODE = re.compile(r"`[^`]*`")
 _FIXED = re.compile(r"(?:Bug ?fix|Fix(?:ed)?)\s?:\s+(?=[A-Z`\"])")
@@ -124,6 +139,10 @@ _PASSING = re.compile(
     r"\b(?:could|would|should|currently|no longer used|unused|dead code|no \w+(?: \w+)? (?:issue|problem))\b"
 )
 _OPEN_QUESTION = "open question:"
+_EDITED = re.compile(r"Edited \S+ \(\+(?P<added>\d+) −(?P<removed>\d+)\)")
+_PART = re.compile(r"(?!(?:Why|Problem|Cause|Root cause|Issue|Fix|Bug|Edited|Commit)\b)(?P<part>[A-Z][^`.:]{5,80}): \S")
+_ASIDE = re.compile(r" \((?:would|should|could|maybe|perhaps|i think)\b[^()]*\)", re.I)
+_FILE_SUBJECT = re.compile(r"`[\w/.-]+\.[a-z]{1,5}` (?:now|also|will)\b")
 _TOPIC = re.compile(r"\s\(“[^”]{0,80}”\)$")
 # Steps that wait for the user's next prompt; any prompt settles them.
 _AWAITS_USER = re.compile(r"^(?:Decide|Question): |\((?:awaiting go-ahead|asked, not done)\)$")
@@ -141,7 +160,7 @@ _WORK_OUTCOMES = ("done", "partly", "failed")
 def format_title(title: str) -> str:
     """Return the line of a title: without labels and enumerations of details, in whole clauses."""
     line = " ".join(title[:MAX_CHARS].split()).rstrip(" .")
-    line = _ODD_LABEL.sub("", _SUFFIX.sub("", line))
+    line = _whole_clauses(_ASIDE.sub("", _ODD_LABEL.sub("", _SUFFIX.sub("", line))))
     for shape in (_without_label, _answer_only, _file_as_suffix, _heading):
         line = shape(line)
     line = _DANGLING_CODE.sub("", line)
@@ -157,6 +176,12 @@ def fit_line(line: str, limit: int) -> str:
         return line
     clauses = fit_title(line[:MAX_CHARS], limit)
     return clauses if len(clauses) <= limit and is_presentable(clauses) else shorten(line, limit)
+
+
+def _whole_clauses(line: str) -> str:
+    """Return the line without clauses after a semicolon that end before their object."""
+    first, *others = line.split("; ")
+    return "; ".join([first, *(clause for clause in others if not _UNTOLD.search(_CODE.sub("`x`", clause)))])
 
 
 def _without_label(line: str) -> str:
@@ -189,12 +214,17 @@ def _heading(line: str) -> str:
     for colon in islice(re.finditer(r":\s", masked), MAX_COLONS):
         head, tail = strip_dangling(line[: colon.start()]), line[colon.end() :]
         words = len(masked[: colon.start()].split())
-        if words < MIN_HEAD_WORDS - 1 or not is_presentable(head):
+        if words < MIN_HEAD_WORDS - 1 or not is_presentable(head) or _needs_tail(head, tail):
             continue
         long = words >= MIN_HEAD_WORDS and (len(line) > LINE_CHARS or masked.count(": ") + masked.count(", ") > 2)
         if words >= WHOLE_HEAD_WORDS or long or _is_enumeration(tail):
             return head
     return line
+
+
+def _needs_tail(head: str, tail: str) -> bool:
+    """Return whether a heading says nothing by itself, and the text after it lists its parts or begins with a name."""
+    return is_vague(head) and bool(_CODE.match(tail) or _CLAUSES.fullmatch(tail))
 
 
 def _is_enumeration(text: str) -> bool:
@@ -231,11 +261,17 @@ def is_faultless(line: str) -> bool:
     masked = _CODE.sub("`x`", line)
     faults = (_CHORES.search(line), _PASTED.search(line), _BEGINS.match(masked), _NAME_LABEL.match(masked))
     bare = _FILE_SUFFIX.sub("", masked)
-    if any(faults) or _SPOKEN.search(bare):
+    if any(faults) or _SPOKEN.search(bare) or is_vague(line) or _FILE_SUBJECT.match(line):
         return False
     if any(pattern.search(masked) for pattern in (_POINTS, _UNTOLD, _HEDGED, _DEFECT)):
         return False
     return "?" not in masked and is_presentable(line) and is_presentable(_FILE_SUFFIX.sub("", line))
+
+
+@lru_cache(maxsize=4_096)
+def is_vague(line: str) -> bool:
+    """Return whether a line consists of a verb of improvement and a general noun: it says nothing about the work."""
+    return bool(_VAGUE.match(_FILE_SUFFIX.sub("", line)))
 
 
 def is_detail(line: str) -> bool:
@@ -293,9 +329,10 @@ def format_request(request: str) -> str:
 
 def _says_enough(line: str) -> bool:
     """Return whether a line has enough words. Few are enough if one of them is a name, or if they form a heading."""
-    words = _FILE_SUFFIX.sub("", line).split()
-    is_vague = _CHANGE.match(line) and not (_NAME.search(line) or line.startswith(IMPLEMENTED))
-    least = MIN_WORDS + bool(is_vague)  # "Updated Usage Section" could be anything
+    bare = _FILE_SUFFIX.sub("", line)
+    words = [word for word in bare.split() if word not in ("a", "an", "the")]
+    is_general = _CHANGE.match(line) and not (_NAME.search(bare) or line.startswith(IMPLEMENTED))
+    least = MIN_WORDS + bool(is_general)  # "Updated Usage Section" could be anything
     is_heading = sum(word[:1].isupper() for word in words) >= MIN_WORDS
     prose = _CODE.sub(" ", " ".join(words)).split()
     if line.startswith("`") or "`" in line:
@@ -368,13 +405,21 @@ def group_work(rows: Sequence[Row]) -> list[PieceOfWork]:
 
 def _piece(group: Sequence[Row]) -> PieceOfWork | None:
     ranked = sorted(
-        group, key=lambda row: (-weight(row) - informativeness(title_line(row)), -row["created_at"], -row["id"])
+        group,
+        key=lambda row: (
+            -weight(row) - informativeness(title_line(row)) - size_weight(row),
+            -weight(row),
+            -row["created_at"],
+            -row["id"],
+        ),
     )
     has_work = any(row["type"] != DISCOVERY for row in group)
     # A discovery does not say what the work was, and one made before the work may no longer be true.
     current = [row for row in ranked if row["type"] != DISCOVERY or is_user_chosen(row) or not has_work]
+    current = [row for row in current if not _is_corrected(row, group)]
     informative = next(filter(is_informative_row, current), None)
-    title = informative or next(filter(has_title, [*current, *ranked]), None)
+    valid = (row for row in (*current, *ranked) if has_title(row) and not _is_corrected(row, group))
+    title = informative or next(valid, None)
     if title is None:
         return None
     others = tuple(row for row in ranked if row is not title)
@@ -390,6 +435,20 @@ def _piece(group: Sequence[Row]) -> PieceOfWork | None:
     )
 
 
+def _is_corrected(row: Row, group: Iterable[Row]) -> bool:
+    """Return whether the user had a later turn of the same session do otherwise what a row says, in the same files."""
+    if is_user_chosen(row):
+        return False
+    files = set(row.get("files_modified", ()))
+    return any(
+        later["session_id"] == row["session_id"]
+        and (later.get("prompt_number") or 0) > (row.get("prompt_number") or 0)
+        and files & set(later.get("files_modified", ()))
+        and _CORRECTION.search(later.get("subtitle") or "")
+        for later in group
+    )
+
+
 def title_line(row: Row) -> str:
     """Return the title as it appears in the brief. Text that the user chose stays unchanged."""
     title = (row["title"] or "").strip()
@@ -397,8 +456,32 @@ def title_line(row: Row) -> str:
         return title
     if title.startswith(PLANS):
         title = _BECAUSE.split(title)[0]
-    is_fix = row["type"] == "bugfix" and row.get("files_modified")
-    return _as_fixed(format_title(title)) if is_fix else format_title(title)
+    line = format_title(title)
+    if row["type"] == "bugfix" and row.get("files_modified"):
+        line = _as_fixed(line) if _is_fix_shown(row) else _as_worked_on(line)
+    return _with_parts(line, row.get("facts", ())) if is_vague(line) else line
+
+
+def _is_fix_shown(row: Row) -> bool:
+    """Return whether a row says that its fault is gone. Only to have made the fault easier to find is not enough."""
+    texts = "\n".join([row["title"] or "", *row.get("facts", ()), row.get("narrative") or ""])
+    return bool(_FIX_CLAIMED.search(texts)) and not _ONLY_DIAGNOSED.search(texts)
+
+
+def _as_worked_on(line: str) -> str:
+    """Return the line of work on a fault of which nothing says that it is gone."""
+    if label := _FAULT_LABEL.match(line):
+        return f"{WORKED_ON}{lowered(line[label.end() :])}"
+    is_fault = _WAS_FAULTY.search(line) and not _CHANGE.match(line)
+    return f"{WORKED_ON}{lowered(line)}" if is_fault else line
+
+
+def _with_parts(line: str, facts: Iterable[str]) -> str:
+    """Return a title that says nothing by itself with the parts of the work that its facts name."""
+    parts = [match["part"] for fact in facts if (match := _PART.match(fact))]
+    parts = [part for part in dict.fromkeys(parts) if 2 <= len(part.split()) <= MAX_PART_WORDS and not is_vague(part)]
+    bare = _FILE_SUFFIX.sub("", line)
+    return f"{bare}: {', '.join(map(lowered, parts[:MAX_PARTS]))}" if len(parts) >= MIN_PARTS else line
 
 
 def _as_fixed(line: str) -> str:
@@ -415,6 +498,21 @@ def weight(row: Row) -> int:
     if row.get("key", "").startswith(FIX_PREFIX):
         return -1
     return WEIGHTS.get(row["type"] or "", OTHER_WEIGHT) + COMMIT_WEIGHT * is_commit(row)
+
+
+def size_weight(row: Row) -> int:
+    """Return how much was edited, in a few steps: the largest part of a piece of work gives it its title. Lines
+    that were only moved count little."""
+    edits = (match for fact in row.get("facts", ()) if (match := _EDITED.match(fact)))
+    lines = sum(int(edit["added"]) + int(edit["removed"]) for edit in edits)
+    points = min(MAX_SIZE_WEIGHT, (lines // SIZE_STEP).bit_length())
+    return min(1, points) if row["type"] == "refactor" else points
+
+
+def state_of(row: Mapping[str, object]) -> MemoryState:
+    """Return the state that was added to a row: whether the code it speaks of still stands, and what became of the
+    work."""
+    return cast(MemoryState, row.get(STATE, UNKNOWN_STATE))
 
 
 def has_title(row: Row) -> bool:
@@ -587,7 +685,7 @@ def distinct(items: Iterable[T], before: Iterable[str], *, title: Callable[[T], 
 def find_plain_piece(pieces: Sequence[PieceOfWork], session_id: int | None) -> list[PieceOfWork]:
     """Return the newest piece of a session's work that has a faultless title, if none of its pieces is informative."""
     own = [piece for piece in pieces if piece.last_session == session_id]
-    plain = (piece for piece in own if piece.title["type"] != DISCOVERY and is_faultless(title_line(piece.title)))
+    plain = (piece for piece in own if piece.title["type"] != DISCOVERY and _is_telling(piece.title))
     return [] if any(piece.is_informative for piece in own) else list(islice(plain, 1))
 
 
@@ -595,6 +693,71 @@ def _overlaps(one: Terms, other: Terms) -> bool:
     """Return whether two lines of one session speak of the same, so that one of them is enough."""
     shared = len(one & other)
     return shared >= MIN_TERMS and shared >= OVERLAP_SHARE * min(len(one), len(other))
+
+
+def _is_telling(row: Row) -> bool:
+    """Return whether a title may be shown while there are few others: a detail may, a faulty or empty title may not."""
+    line = title_line(row)
+    return is_user_chosen(row) or is_faultless(line)
+
+
+def drop_superseded(pieces: Sequence[PieceOfWork]) -> list[PieceOfWork]:
+    """Return the pieces, newest first, without those whose place a later one takes.
+
+    A later piece takes the place of one about the same files in nearly the same words, and of one that it undid.
+    """
+    kept: list[PieceOfWork] = []
+    for piece in pieces:
+        is_chosen = is_user_chosen(piece.title)
+        if is_chosen or not any(_supersedes(later, piece) for later in kept if later.is_informative):
+            kept.append(piece)
+    return kept
+
+
+def _supersedes(later: PieceOfWork, earlier: PieceOfWork) -> bool:
+    ours, theirs = _features(later.title), _features(earlier.title)
+    one, other = _matter(later.title), _matter(earlier.title)
+    shared = len(one & other)
+    was_open = title_line(earlier.title).startswith(WORKED_ON)
+    share = RELATED_SHARE if was_open or is_changed_since(earlier.title) else OVERLAP_SHARE
+    is_related = shared >= MIN_TERMS and shared >= share * min(len(one), len(other))
+    same_place = bool(ours.changed & theirs.changed) or is_commit(later.title) or is_commit(earlier.title)
+    return (is_related and same_place) or _undoes(later.title, earlier.title)
+
+
+def _matter(row: Row) -> Terms:
+    """Return the terms of what a title speaks of, without its verb, its label and its file."""
+    line = _FILE_SUFFIX.sub("", title_line(row)).removeprefix(IMPLEMENTED)
+    head = line.partition(": ")[0]
+    line = head if is_vague(head) else line
+    return subject_terms(line.partition(" ")[2] if _CHANGE.match(line) else line)
+
+
+def is_changed_since(row: Row) -> bool:
+    """Return whether the code that a row speaks of has changed in part since."""
+    return state_of(row).freshness == Freshness.PARTLY
+
+
+def _undoes(later: Row, earlier: Row) -> bool:
+    """Return whether a row put in again the code that an earlier one took out, or took out what that one put in."""
+    then, now = _code_of(earlier), _code_of(later)
+    return bool(then[0] & now[1] or then[1] & now[0])
+
+
+def _code_of(row: Row) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the code that the facts of a row say was taken out, and the code they say was put in."""
+    facts = [fact for fact in row.get("facts", ()) if not fact.startswith(("Why: ", "Edited "))]
+    found = (
+        frozenset(
+            match["code"]
+            for fact in facts
+            for match in pattern.finditer(fact)
+            if len(match["code"]) >= MIN_CODE_CHARS and " " in match["code"]
+        )
+        for pattern in (_TAKEN_OUT, _PUT_IN)
+    )
+    out, put = found
+    return out, put
 
 
 def choose_work(pieces: Sequence[PieceOfWork], *, most: int) -> list[PieceOfWork]:
@@ -612,7 +775,8 @@ def choose_work(pieces: Sequence[PieceOfWork], *, most: int) -> list[PieceOfWork
         beside.append(own)
     newest = sorted(candidates, key=lambda piece: piece.at, reverse=True)
     informative = [piece for piece in newest if piece.is_informative][:most]
-    others = [piece for piece in newest if not piece.is_informative and piece.title["type"] != DISCOVERY][
+    plain = (piece for piece in newest if not piece.is_informative and piece.title["type"] != DISCOVERY)
+    others = [piece for piece in plain if _is_telling(piece.title)][
         : max(0, min(MIN_WORK_LINES, most) - len(informative))
     ]
     return sorted([*informative, *others], key=lambda piece: piece.at, reverse=True)
@@ -662,13 +826,28 @@ def find_main_request(turns: Sequence[Row]) -> MemoryItem | None:
     """Return the turn whose request describes the last session best: the first that asks for work, or a question if no
     work was done.
 
-    Requests such as "yes" and "commit this" describe nothing.
+    Requests such as "yes" and "commit this" describe nothing, and a wish that neither names a thing nor says what to do
+    with it is understood only by those who were there.
     """
     last = [turn for turn in turns if turn["session_id"] == turns[0]["session_id"]]
-    candidates = [turn for turn in reversed(last) if is_clear_request(format_request(request_line(turn)))]
+    candidates = [
+        turn for turn in reversed(last) if _stands_alone(request_line(turn)) and not _is_taken_back(turn, last)
+    ]
     asked_for_work = (turn for turn in candidates if not is_question(request_line(turn)))
     is_talk = session_outcome(turns) in ("", "answered")
     return next(asked_for_work, candidates[0] if candidates and is_talk else None)
+
+
+def _is_taken_back(turn: Row, turns: Iterable[Row]) -> bool:
+    """Return whether a later turn corrected what a turn did, in the same files."""
+    edited = set(turn.get("files_edited", ()))
+    later = (one for one in turns if (one.get("prompt_number") or 0) > (turn.get("prompt_number") or 0))
+    return any(edited & set(one.get("files_edited", ())) and _CORRECTION.search(request_line(one)) for one in later)
+
+
+def _stands_alone(request: str) -> bool:
+    line = format_request(request)
+    return is_clear_request(line)
 
 
 def request_line(turn: Row) -> str:
@@ -678,6 +857,15 @@ def request_line(turn: Row) -> str:
     heading = plan.lstrip().partition("\n")[0]
     is_plan = lead.endswith(":") and heading.startswith("#")
     return single_line("request", heading.lstrip("# ").removeprefix("Plan: ") if is_plan else text)
+
+
+def find_best_work(rows: Iterable[Row], session_id: int | None) -> MemoryItem | None:
+    """Return the observation that says best what a session did."""
+    own = [
+        row for row in rows if row["session_id"] == session_id and row["type"] != DISCOVERY and not is_knowledge(row)
+    ]
+    told = [row for row in own if is_informative_row(row) and not is_plan(row) and not _is_corrected(row, own)]
+    return max(told, key=lambda row: (weight(row) + informativeness(title_line(row)), time_and_id(row)), default=None)
 
 
 def session_outcome(turns: Sequence[Row]) -> str:
