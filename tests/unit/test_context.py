@@ -96,6 +96,7 @@ def test_the_layout() -> None:
         "8 2023-11-12 ● Never touch the ledger by hand",
         "",
         "### Last session (2023-11-14): partly done",
+        "Asked: Print the receipts of the basket",
         "2 2023-11-14 ● Round totals once, at the end (also 1)",
         "Open: Refuse negative prices",
         "",
@@ -108,7 +109,7 @@ def test_the_layout() -> None:
         "More: `claude-mem show ID` prints one in full, `claude-mem search WORDS` finds others.",
         "</claude-mem-context>",
     ]
-    assert compose_brief(known, budget_tokens=1500).item_names == ("o9", "o8", "o2", "s2", "o4", "o3")
+    assert compose_brief(known, budget_tokens=1500).item_names == ("o9", "o8", "s1", "o2", "s2", "o4", "o3")
 
 
 @pytest.mark.parametrize("budget", [300, 500, 800, 1500, 2000])
@@ -298,10 +299,10 @@ def test_a_title_that_was_cut_for_its_length_is_told_and_a_fragment_is_not() -> 
 
 
 def test_what_says_the_same_is_told_once() -> None:
-    same = [_row(number, "Rounded the basket total at the end of the sum") for number in range(1, 30)]
+    same = [_row(number, "The basket total is rounded at the end of the sum") for number in range(1, 30)]
     other = _row(30, "Vouchers expire after one year")
     text = render_brief(ProjectMemory("shop", recent=[*same, other]), budget_tokens=800)
-    assert text.count("at the end of the sum") == 1
+    assert text.count("rounded at the end") == 1
     assert "Vouchers expire" in text
 
 

@@ -291,28 +291,27 @@ def _sections(memory: ProjectMemory, icons: Icons, slots: int) -> list[BriefSect
     pinned = _distinct_rows(memory.pinned, _titles(rules))[: min(most, _share(slots_left, 2))]
     slots_left, most = slots_left - len(pinned), most - len(pinned)
     titles_above = _titles([*rules, *pinned])
-    work_pieces = group_work(memory.recent)
-    last = _last_session(memory, titles_above, work_pieces, _share(slots_left, 3), icons)
+    newest_session = memory.turns[0]["session_id"] if memory.turns else None
+    work_pieces = group_work(memory.recent, newest_session=newest_session)
+    last = _last_session(memory, titles_above, work_pieces, _share(slots_left, 3))
+    most_decisions = slots_left // 3  # does not depend on the lines above: one line less there adds one line of work
     slots_left = min(slots_left - len(last.lines), most)
     session_texts = [line.bare_text for line in last.lines]
-    newest_session = memory.turns[0]["session_id"] if memory.turns else 0
     work_pieces = [
         piece for piece in work_pieces if not select.is_plan(piece.title) or _is_pending(piece.title, memory.turns)
     ]
     # A piece with a poor title must not hide the piece that says the same in a better one.
     by_title = sorted(work_pieces, key=lambda piece: not piece.is_informative)
     unlike = select.distinct(by_title, [*titles_above, *session_texts], title=_title_of_piece)
-    work_pieces = select.drop_superseded(sorted(unlike, key=lambda piece: piece.at, reverse=True))
+    work_pieces = sorted(unlike, key=lambda piece: piece.at, reverse=True)
     by_id = {row["id"]: row for row in (*memory.decisions, *filter(is_knowledge, memory.recent))}
     pool = select.drop_single_failures(sorted(by_id.values(), key=time_and_id, reverse=True))
     pool = _distinct_rows(
         filter(is_informative_row, pool), [*titles_above, *session_texts, *map(_title_of_piece, work_pieces)]
     )
     since = memory.recent[-1]["created_at"] if memory.recent else 0
-    decisions = select.choose_knowledge(pool, memory.turns, since=since, most=slots_left * 2 // 5)
-    plain = select.find_plain_piece(work_pieces, newest_session)[: slots_left - len(decisions)] if last.title else []
-    others = [piece for piece in work_pieces if piece not in plain]
-    work = [*plain, *select.choose_work(others, most=slots_left - len(decisions) - len(plain))]
+    decisions = select.choose_knowledge(pool, memory.turns, since=since, most=min(most_decisions, slots_left))
+    work = select.choose_work(work_pieces, most=slots_left - len(decisions), newest_session=newest_session)
     own_pieces = [piece for piece in work if last.title and piece.last_session == newest_session]
     other_pieces = [piece for piece in work if piece not in own_pieces]
     open_lines = [line for line in last.lines if line.text.startswith("Open")]
@@ -357,23 +356,17 @@ def _title_of_piece(piece: PieceOfWork) -> str:
 
 
 def _last_session(
-    memory: ProjectMemory, titles_above: Sequence[str], work_pieces: Sequence[PieceOfWork], most: int, icons: Icons
+    memory: ProjectMemory, titles_above: Sequence[str], work_pieces: Sequence[PieceOfWork], most: int
 ) -> BriefSection:
-    """Return the section about the last session: its outcome, its open steps, and what it did in a piece of work that
-    has its title from an earlier session. What it was asked is shown only if nothing says what it did."""
+    """Return the section about the last session: its outcome, its open steps, and what it was asked, if it edited
+    nothing: otherwise the work says more. This must not depend on the memories, because one more would change two
+    lines."""
     if not memory.turns or most < 1:
         return BriefSection("", ())
     result = select.session_outcome(memory.turns)
     title = f"### Last session ({_day(memory.turns[0]['created_at'])})"
-    turn = select.find_main_request(memory.turns)
-    newest = memory.turns[0]["session_id"]
-    is_told = any(piece.is_informative and piece.title["session_id"] == newest for piece in work_pieces)
-    done = select.find_best_work(memory.recent, newest)
-    lines = []
-    if not is_told and done and not select.repeats_any(title_line(done), map(select.subject_terms, titles_above)):
-        lines = [_dated_line(done, icons)]
-    elif not is_told and turn and not _is_request_covered(turn, titles_above, work_pieces):
-        lines = [_request_line(turn)]
+    turn = None if select.has_edited(memory.turns) else select.find_main_request(memory.turns)
+    lines = [_request_line(turn)] if turn and not _is_request_covered(turn, titles_above, work_pieces) else []
     steps = select.find_open_steps(memory.turns, memory.recent, sessions=OPEN_SESSIONS)
     fresh = select.distinct(steps, [line.bare_text for line in lines], title=lambda step: step[1])
     room = min(MAX_OPEN_STEPS, most - len(lines))

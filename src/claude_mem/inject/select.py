@@ -329,15 +329,16 @@ def format_request(request: str) -> str:
 
 def _says_enough(line: str) -> bool:
     """Return whether a line has enough words. Few are enough if one of them is a name, or if they form a heading."""
-    bare = _FILE_SUFFIX.sub("", line)
-    words = [word for word in bare.split() if word not in ("a", "an", "the")]
-    is_general = _CHANGE.match(line) and not (_NAME.search(bare) or line.startswith(IMPLEMENTED))
+    bare = _FILE_SUFFIX.sub("", line)  # where "Added a single retry" was added does not say what it is for
+    words = bare.split()
+    has_name = bool(_NAME.search(bare))
+    is_general = _CHANGE.match(line) and not (has_name or line.startswith(IMPLEMENTED))
     least = MIN_WORDS + bool(is_general)  # "Updated Usage Section" could be anything
     is_heading = sum(word[:1].isupper() for word in words) >= MIN_WORDS
     prose = _CODE.sub(" ", " ".join(words)).split()
     if line.startswith("`") or "`" in line:
         return sum(any(map(str.isalpha, word)) for word in prose) >= MIN_WORDS
-    return len(words) >= (least if is_heading or _NAME.search(line) else ENOUGH_WORDS)
+    return len(words) >= (least if is_heading or has_name else ENOUGH_WORDS)
 
 
 def informativeness(line: str) -> int:
@@ -386,26 +387,44 @@ class _Features:
         return not self.changed and not self.commit
 
 
-def group_work(rows: Sequence[Row]) -> list[PieceOfWork]:
+@dataclass(slots=True)
+class _Group:
+    """The observations of a piece of work, and the first of those that speak of its current state."""
+
+    rows: list[Row]
+    begin: int = 0  # what came before was superseded
+
+
+def group_work(rows: Sequence[Row], *, newest_session: int | None = None) -> list[PieceOfWork]:
     """Group observations into pieces of work, newest first.
 
-    Pieces without a presentable title are left out; decisions and traps are not part of any piece.
+    Pieces without a presentable title are left out; decisions and traps are not part of any piece. A piece on which
+    `newest_session` worked is named after what that session did.
     """
     ordered = sorted((row for row in rows if not is_knowledge(row)), key=time_and_id)
     features = [_features(row) for row in ordered]
-    piece_indexes: list[int] = []
-    members: defaultdict[int, list[Row]] = defaultdict(list)
+    group_of: list[_Group] = []
+    groups: list[_Group] = []
     for index, row in enumerate(ordered):
         before = _predecessor(index, features)
-        piece_indexes.append(index if before is None else piece_indexes[before])
-        members[piece_indexes[index]].append(row)
-    candidates = (_piece(group) for group in members.values())
+        if before is not None:
+            group = group_of[before]
+        elif superseded := _find_superseded(index, ordered, features, group_of):
+            group = superseded
+            group.begin = len(group.rows)
+        else:
+            group = _Group([])
+            groups.append(group)
+        group.rows.append(row)
+        group_of.append(group)
+    candidates = (_piece(group, newest_session) for group in groups)
     return sorted((piece for piece in candidates if piece), key=lambda piece: piece.at, reverse=True)
 
 
-def _piece(group: Sequence[Row]) -> PieceOfWork | None:
+def _piece(group: _Group, newest_session: int | None = None) -> PieceOfWork | None:
+    rows = group.rows
     ranked = sorted(
-        group,
+        rows,
         key=lambda row: (
             -weight(row) - informativeness(title_line(row)) - size_weight(row),
             -weight(row),
@@ -413,26 +432,94 @@ def _piece(group: Sequence[Row]) -> PieceOfWork | None:
             -row["id"],
         ),
     )
-    has_work = any(row["type"] != DISCOVERY for row in group)
+    has_work = any(row["type"] != DISCOVERY for row in rows)
     # A discovery does not say what the work was, and one made before the work may no longer be true.
     current = [row for row in ranked if row["type"] != DISCOVERY or is_user_chosen(row) or not has_work]
-    current = [row for row in current if not _is_corrected(row, group)]
-    informative = next(filter(is_informative_row, current), None)
-    valid = (row for row in (*current, *ranked) if has_title(row) and not _is_corrected(row, group))
+    current = [row for row in current if not _is_corrected(row, rows)]
+    since = time_and_id(rows[group.begin])
+    told = [row for row in current if time_and_id(row) >= since and is_informative_row(row)]
+    of_newest = (row for row in told if row["session_id"] == newest_session and not is_plan(row))
+    informative = next(of_newest, None) or next(iter(told), None)
+    valid = (row for row in (*current, *ranked) if has_title(row) and not _is_corrected(row, rows))
     title = informative or next(valid, None)
     if title is None:
         return None
-    others = tuple(row for row in ranked if row is not title)
-    last = group[-1]
+    last = rows[-1]
     return PieceOfWork(
         title,
-        others,
+        tuple(row for row in ranked if row is not title),
         at=time_and_id(last),
-        session_id=group[0]["session_id"],
+        session_id=rows[0]["session_id"],
         last_session=last["session_id"],
         last_turn=last.get("prompt_number") or 0,
         is_informative=bool(informative),
     )
+
+
+def _find_superseded(
+    index: int, ordered: Sequence[Row], features: Sequence[_Features], group_of: Sequence[_Group]
+) -> _Group | None:
+    """Return the newest earlier piece of work whose place an observation takes: it says nearly the same about the same
+    files, or undoes what that piece did.
+
+    The observation continues that piece, so that it displaces no other line.
+    """
+    own = ordered[index]
+    if not is_informative_row(own) or own["type"] == DISCOVERY:
+        return None
+    for before in range(index - 1, -1, -1):
+        earlier, group = ordered[before], group_of[before]
+        is_near = features[before].changed & features[index].changed or is_commit(own) or is_commit(earlier)
+        if is_near and _supersedes(own, earlier) and not any(map(is_user_chosen, group.rows)):
+            piece = _piece(group)
+            if piece and piece.title is earlier:  # what is said again is not some detail, but the whole work
+                return group
+    return None
+
+
+def _supersedes(later: Row, earlier: Row) -> bool:
+    one, other = _matter(title_line(later)), _matter(title_line(earlier))
+    shared = len(one & other)
+    was_open = title_line(earlier).startswith(WORKED_ON)
+    share = RELATED_SHARE if was_open or is_changed_since(earlier) else OVERLAP_SHARE
+    is_related = shared >= MIN_TERMS and shared >= share * min(len(one), len(other))
+    return is_related or _undoes(later, earlier)
+
+
+@lru_cache(maxsize=4_096)
+def _matter(line: str) -> Terms:
+    """Return the terms of what a title speaks of, without its verb, its label and its file."""
+    line = _FILE_SUFFIX.sub("", line).removeprefix(IMPLEMENTED)
+    head = line.partition(": ")[0]
+    line = head if is_vague(head) else line
+    return subject_terms(line.partition(" ")[2] if _CHANGE.match(line) else line)
+
+
+def is_changed_since(row: Row) -> bool:
+    """Return whether the code that a row speaks of has changed in part since."""
+    return state_of(row).freshness == Freshness.PARTLY
+
+
+def _undoes(later: Row, earlier: Row) -> bool:
+    """Return whether a row put in again the code that an earlier one took out, or took out what that one put in."""
+    then, now = _code_of(earlier), _code_of(later)
+    return bool(then[0] & now[1] or then[1] & now[0])
+
+
+def _code_of(row: Row) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the code that the facts of a row say was taken out, and the code they say was put in."""
+    facts = [fact for fact in row.get("facts", ()) if not fact.startswith(("Why: ", "Edited "))]
+    found = (
+        frozenset(
+            match["code"]
+            for fact in facts
+            for match in pattern.finditer(fact)
+            if len(match["code"]) >= MIN_CODE_CHARS and " " in match["code"]
+        )
+        for pattern in (_TAKEN_OUT, _PUT_IN)
+    )
+    out, put = found
+    return out, put
 
 
 def _is_corrected(row: Row, group: Iterable[Row]) -> bool:
@@ -682,13 +769,6 @@ def distinct(items: Iterable[T], before: Iterable[str], *, title: Callable[[T], 
 # --- choice of work --------------------------------------------------------------------------------------------------
 
 
-def find_plain_piece(pieces: Sequence[PieceOfWork], session_id: int | None) -> list[PieceOfWork]:
-    """Return the newest piece of a session's work that has a faultless title, if none of its pieces is informative."""
-    own = [piece for piece in pieces if piece.last_session == session_id]
-    plain = (piece for piece in own if piece.title["type"] != DISCOVERY and _is_telling(piece.title))
-    return [] if any(piece.is_informative for piece in own) else list(islice(plain, 1))
-
-
 def _overlaps(one: Terms, other: Terms) -> bool:
     """Return whether two lines of one session speak of the same, so that one of them is enough."""
     shared = len(one & other)
@@ -701,85 +781,36 @@ def _is_telling(row: Row) -> bool:
     return is_user_chosen(row) or is_faultless(line)
 
 
-def drop_superseded(pieces: Sequence[PieceOfWork]) -> list[PieceOfWork]:
-    """Return the pieces, newest first, without those whose place a later one takes.
-
-    A later piece takes the place of one about the same files in nearly the same words, and of one that it undid.
-    """
-    kept: list[PieceOfWork] = []
-    for piece in pieces:
-        is_chosen = is_user_chosen(piece.title)
-        if is_chosen or not any(_supersedes(later, piece) for later in kept if later.is_informative):
-            kept.append(piece)
-    return kept
-
-
-def _supersedes(later: PieceOfWork, earlier: PieceOfWork) -> bool:
-    ours, theirs = _features(later.title), _features(earlier.title)
-    one, other = _matter(later.title), _matter(earlier.title)
-    shared = len(one & other)
-    was_open = title_line(earlier.title).startswith(WORKED_ON)
-    share = RELATED_SHARE if was_open or is_changed_since(earlier.title) else OVERLAP_SHARE
-    is_related = shared >= MIN_TERMS and shared >= share * min(len(one), len(other))
-    same_place = bool(ours.changed & theirs.changed) or is_commit(later.title) or is_commit(earlier.title)
-    return (is_related and same_place) or _undoes(later.title, earlier.title)
-
-
-def _matter(row: Row) -> Terms:
-    """Return the terms of what a title speaks of, without its verb, its label and its file."""
-    line = _FILE_SUFFIX.sub("", title_line(row)).removeprefix(IMPLEMENTED)
-    head = line.partition(": ")[0]
-    line = head if is_vague(head) else line
-    return subject_terms(line.partition(" ")[2] if _CHANGE.match(line) else line)
-
-
-def is_changed_since(row: Row) -> bool:
-    """Return whether the code that a row speaks of has changed in part since."""
-    return state_of(row).freshness == Freshness.PARTLY
-
-
-def _undoes(later: Row, earlier: Row) -> bool:
-    """Return whether a row put in again the code that an earlier one took out, or took out what that one put in."""
-    then, now = _code_of(earlier), _code_of(later)
-    return bool(then[0] & now[1] or then[1] & now[0])
-
-
-def _code_of(row: Row) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the code that the facts of a row say was taken out, and the code they say was put in."""
-    facts = [fact for fact in row.get("facts", ()) if not fact.startswith(("Why: ", "Edited "))]
-    found = (
-        frozenset(
-            match["code"]
-            for fact in facts
-            for match in pattern.finditer(fact)
-            if len(match["code"]) >= MIN_CODE_CHARS and " " in match["code"]
-        )
-        for pattern in (_TAKEN_OUT, _PUT_IN)
-    )
-    out, put = found
-    return out, put
-
-
-def choose_work(pieces: Sequence[PieceOfWork], *, most: int) -> list[PieceOfWork]:
+def choose_work(pieces: Sequence[PieceOfWork], *, most: int, newest_session: int | None = None) -> list[PieceOfWork]:
     """Return the newest pieces of work, newest first, with only the most important ones of each session.
 
-    Pieces with an uninformative title are included only while there are few others, and mere answers not even then.
+    Pieces with an uninformative title are included only while there are few others, and mere answers not even then. Of
+    the newest session, one is included if there is nothing better.
     """
     most = min(most, MAX_WORK_LINES)
     of_session: defaultdict[int | None, list[Terms]] = defaultdict(list)
     candidates = []
-    for piece in sorted(pieces, key=lambda piece: (-piece.is_informative, -piece.weight, -piece.at[0], -piece.at[1])):
+    for piece in sorted(pieces, key=_importance):
         beside, own = of_session[piece.session_id], subject_terms(title_line(piece.title))
         if len(beside) < MAX_PER_SESSION and not any(_overlaps(own, other) for other in beside):
             candidates.append(piece)
         beside.append(own)
     newest = sorted(candidates, key=lambda piece: piece.at, reverse=True)
-    informative = [piece for piece in newest if piece.is_informative][:most]
-    plain = (piece for piece in newest if not piece.is_informative and piece.title["type"] != DISCOVERY)
-    others = [piece for piece in plain if _is_telling(piece.title)][
-        : max(0, min(MIN_WORK_LINES, most) - len(informative))
-    ]
-    return sorted([*informative, *others], key=lambda piece: piece.at, reverse=True)
+    informative = [piece for piece in newest if piece.is_informative]
+    weak = [piece for piece in newest if not piece.is_informative and piece.title["type"] != DISCOVERY]
+    weak = [piece for piece in weak if _is_telling(piece.title)]
+    is_told = any(piece.last_session == newest_session for piece in informative)
+    plain = [] if is_told else [piece for piece in weak if piece.last_session == newest_session][:1]
+    weak = [*plain, *(piece for piece in weak if piece not in plain)]
+    weak = weak[: max(len(plain[:most]), min(MIN_WORK_LINES, most) - len(informative))]
+    return sorted([*informative[: most - len(weak)], *weak], key=lambda piece: piece.at, reverse=True)
+
+
+def _importance(piece: PieceOfWork) -> tuple[int, ...]:
+    """Return the key that sorts pieces of work by their importance for the session in which they began. Work that went
+    on in a later session comes first: its place must not depend on what else was done at its beginning."""
+    is_continued = piece.last_session != piece.session_id
+    return -piece.is_informative, -is_continued, -piece.weight, -piece.at[0], -piece.at[1]
 
 
 # --- choice of decisions and traps -----------------------------------------------------------------------------------
@@ -826,28 +857,18 @@ def find_main_request(turns: Sequence[Row]) -> MemoryItem | None:
     """Return the turn whose request describes the last session best: the first that asks for work, or a question if no
     work was done.
 
-    Requests such as "yes" and "commit this" describe nothing, and a wish that neither names a thing nor says what to do
-    with it is understood only by those who were there.
+    Requests such as "yes" and "commit this" describe nothing.
     """
     last = [turn for turn in turns if turn["session_id"] == turns[0]["session_id"]]
-    candidates = [
-        turn for turn in reversed(last) if _stands_alone(request_line(turn)) and not _is_taken_back(turn, last)
-    ]
+    candidates = [turn for turn in reversed(last) if is_clear_request(format_request(request_line(turn)))]
     asked_for_work = (turn for turn in candidates if not is_question(request_line(turn)))
     is_talk = session_outcome(turns) in ("", "answered")
     return next(asked_for_work, candidates[0] if candidates and is_talk else None)
 
 
-def _is_taken_back(turn: Row, turns: Iterable[Row]) -> bool:
-    """Return whether a later turn corrected what a turn did, in the same files."""
-    edited = set(turn.get("files_edited", ()))
-    later = (one for one in turns if (one.get("prompt_number") or 0) > (turn.get("prompt_number") or 0))
-    return any(edited & set(one.get("files_edited", ())) and _CORRECTION.search(request_line(one)) for one in later)
-
-
-def _stands_alone(request: str) -> bool:
-    line = format_request(request)
-    return is_clear_request(line)
+def has_edited(turns: Sequence[Row]) -> bool:
+    """Return whether the last session edited files."""
+    return any(turn.get("files_edited") for turn in turns if turn["session_id"] == turns[0]["session_id"])
 
 
 def request_line(turn: Row) -> str:
@@ -857,15 +878,6 @@ def request_line(turn: Row) -> str:
     heading = plan.lstrip().partition("\n")[0]
     is_plan = lead.endswith(":") and heading.startswith("#")
     return single_line("request", heading.lstrip("# ").removeprefix("Plan: ") if is_plan else text)
-
-
-def find_best_work(rows: Iterable[Row], session_id: int | None) -> MemoryItem | None:
-    """Return the observation that says best what a session did."""
-    own = [
-        row for row in rows if row["session_id"] == session_id and row["type"] != DISCOVERY and not is_knowledge(row)
-    ]
-    told = [row for row in own if is_informative_row(row) and not is_plan(row) and not _is_corrected(row, own)]
-    return max(told, key=lambda row: (weight(row) + informativeness(title_line(row)), time_and_id(row)), default=None)
 
 
 def session_outcome(turns: Sequence[Row]) -> str:
