@@ -107,6 +107,7 @@ _SUFFIX = re.compile(r"\s\((?:CHANGELOG\.md|changelog\.md|[a-z]+-[a-z]+-[a-z]+\.
 _FILE_LABEL = re.compile(r"`?[\w./@-]+\.[A-Za-z]{1,5}`?:")
 _FILE_SUFFIX = re.compile(r"\s\([\w./@-]+\.[A-Za-z]{1,5}\)$")
 _LIST = re.compile(r"(?:,? (?:and )?(?:`[^`]{1,80}`|[\w.-]+\(\)|\d+ more),?){2,}")
+_COUNT = re.compile(r"(?P<comma>,)? (?P<last>`[^`]{1,80}`) and \d{1,3} more\b(?! \w*[a-z]s\b)")
 _CLAUSES = re.compile(r"[A-Z][^,]{2,80}(?:, [A-Z][^,]{2,80})+")
 _ODD_LABEL = re.compile(r"^[0-9a-f]{1,12}(?:/[0-9a-f]{1,12})?: (?=[A-Z])")  # part of a hash
 _DANGLING_CODE = re.compile(r";\s`[^`]{1,80}`(?:\s\([^()]*\))?$")
@@ -161,9 +162,9 @@ def format_title(title: str) -> str:
     """Return the line of a title: without labels and enumerations of details, in whole clauses."""
     line = " ".join(title[:MAX_CHARS].split()).rstrip(" .")
     line = _whole_clauses(_ASIDE.sub("", _ODD_LABEL.sub("", _SUFFIX.sub("", line))))
-    for shape in (_without_label, _answer_only, _file_as_suffix, _heading):
+    for shape in (_without_label, _without_fault, _answer_only, _file_as_suffix, _heading):
         line = shape(line)
-    line = _DANGLING_CODE.sub("", line)
+    line = _without_count(_DANGLING_CODE.sub("", line))
     if len(line) > LINE_CHARS:
         shorter = fit_title(line, LINE_CHARS)
         line = shorter if is_presentable(shorter) else line
@@ -190,6 +191,14 @@ def _without_label(line: str) -> str:
         line = rest if _FIXES.match(rest) else f"Fixed: {rest}"
     bare = _LABEL.sub("", line, count=1) if _LABEL.match(line) else line
     return bare if is_presentable(bare) else line
+
+
+def _without_fault(line: str) -> str:
+    """ "Handled long lines in a.py - A long line passes through without error" → "Handled long lines in a.py":
+    after the work, the fault is gone."""
+    head, dash, _ = line.partition(" - ")
+    is_work = bool(dash) and bool(_CHANGE.match(head)) and len(head.split()) >= ENOUGH_WORDS
+    return head if is_work and is_presentable(head) else line
 
 
 def _answer_only(line: str) -> str:
@@ -222,6 +231,12 @@ def _heading(line: str) -> str:
     return line
 
 
+def _without_count(line: str) -> str:
+    """ "Moved `a`, `b` and 6 more from `c`" → "Moved `a` and `b` from `c`": what was counted may belong to
+    something else."""
+    return _COUNT.sub(lambda match: f" and {match['last']}" if match["comma"] else f" {match['last']}", line)
+
+
 def _needs_tail(head: str, tail: str) -> bool:
     """Return whether a heading says nothing by itself, and the text after it lists its parts or begins with a name."""
     return is_vague(head) and bool(_CODE.match(tail) or _CLAUSES.fullmatch(tail))
@@ -252,7 +267,8 @@ def is_informative(line: str, *, finding: bool = False) -> bool:
     if finding and _PASSING.search(masked):
         return False
     least = FINDING_WORDS if finding else 0
-    return is_faultless(line) and _says_enough(line) and len(line.split()) >= least
+    is_open = line.startswith(WORKED_ON)  # the fault is named, but not what became of it
+    return is_faultless(line) and not is_open and _says_enough(line) and len(line.split()) >= least
 
 
 @lru_cache(maxsize=4_096)
@@ -438,8 +454,9 @@ def _piece(group: _Group, newest_session: int | None = None) -> PieceOfWork | No
     current = [row for row in current if not _is_corrected(row, rows)]
     since = time_and_id(rows[group.begin])
     told = [row for row in current if time_and_id(row) >= since and is_informative_row(row)]
+    informative = next(iter(told), None)
     of_newest = (row for row in told if row["session_id"] == newest_session and not is_plan(row))
-    informative = next(of_newest, None) or next(iter(told), None)
+    informative = next((row for row in of_newest if informative and _is_as_large(row, informative)), informative)
     valid = (row for row in (*current, *ranked) if has_title(row) and not _is_corrected(row, rows))
     title = informative or next(valid, None)
     if title is None:
@@ -470,20 +487,22 @@ def _find_superseded(
     for before in range(index - 1, -1, -1):
         earlier, group = ordered[before], group_of[before]
         is_near = features[before].changed & features[index].changed or is_commit(own) or is_commit(earlier)
-        if is_near and _supersedes(own, earlier) and not any(map(is_user_chosen, group.rows)):
+        is_superseded = (is_near and _is_said_again(earlier, own)) or _is_undone(earlier, own)
+        if is_superseded and not any(map(is_user_chosen, group.rows)):
             piece = _piece(group)
             if piece and piece.title is earlier:  # what is said again is not some detail, but the whole work
                 return group
     return None
 
 
-def _supersedes(later: Row, earlier: Row) -> bool:
+def _is_said_again(earlier: Row, later: Row) -> bool:
+    """Return whether two titles speak of the same. Of work that was not finished, or that changed since, fewer shared
+    terms show it."""
     one, other = _matter(title_line(later)), _matter(title_line(earlier))
     shared = len(one & other)
     was_open = title_line(earlier).startswith(WORKED_ON)
     share = RELATED_SHARE if was_open or is_changed_since(earlier) else OVERLAP_SHARE
-    is_related = shared >= MIN_TERMS and shared >= share * min(len(one), len(other))
-    return is_related or _undoes(later, earlier)
+    return shared >= MIN_TERMS and shared >= share * min(len(one), len(other))
 
 
 @lru_cache(maxsize=4_096)
@@ -500,25 +519,25 @@ def is_changed_since(row: Row) -> bool:
     return state_of(row).freshness == Freshness.PARTLY
 
 
-def _undoes(later: Row, earlier: Row) -> bool:
+def _is_undone(earlier: Row, later: Row) -> bool:
     """Return whether a row put in again the code that an earlier one took out, or took out what that one put in."""
-    then, now = _code_of(earlier), _code_of(later)
+    then, now = (_code_of(tuple(row.get("facts", ()))) for row in (earlier, later))
     return bool(then[0] & now[1] or then[1] & now[0])
 
 
-def _code_of(row: Row) -> tuple[frozenset[str], frozenset[str]]:
+@lru_cache(maxsize=4_096)
+def _code_of(facts: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
     """Return the code that the facts of a row say was taken out, and the code they say was put in."""
-    facts = [fact for fact in row.get("facts", ()) if not fact.startswith(("Why: ", "Edited "))]
-    found = (
+    told = [fact for fact in facts if not fact.startswith(("Why: ", "Edited "))]
+    out, put = (
         frozenset(
             match["code"]
-            for fact in facts
+            for fact in told
             for match in pattern.finditer(fact)
             if len(match["code"]) >= MIN_CODE_CHARS and " " in match["code"]
         )
         for pattern in (_TAKEN_OUT, _PUT_IN)
     )
-    out, put = found
     return out, put
 
 
@@ -585,6 +604,11 @@ def weight(row: Row) -> int:
     if row.get("key", "").startswith(FIX_PREFIX):
         return -1
     return WEIGHTS.get(row["type"] or "", OTHER_WEIGHT) + COMMIT_WEIGHT * is_commit(row)
+
+
+def _is_as_large(row: Row, other: Row) -> bool:
+    """Return whether a row is about a kind of work that weighs as much as that of another."""
+    return WEIGHTS.get(row["type"] or "", OTHER_WEIGHT) >= WEIGHTS.get(other["type"] or "", OTHER_WEIGHT)
 
 
 def size_weight(row: Row) -> int:
