@@ -61,7 +61,7 @@ CUT_AT = 60  # version 0.1.0 cut long titles; a cut title with at least this man
 # Choice
 MAX_PER_SESSION = 2  # lines of work per session: a long session must not hide all others
 MAX_WORK_LINES = 8  # older work is better found by search
-MIN_WORK_LINES = 4  # lines of work that are shown even if uninformative: a young project has nothing better
+MIN_WORK_LINES = 3  # lines of work that are shown even if uninformative: a young project has nothing better
 REPETITION_SHARE = 0.8  # share of the shorter line's terms that the other must contain to count as a repetition
 OVERLAP_SHARE = 0.5  # the same for two lines of one session
 MIN_TERMS = 3  # lines with fewer terms repeat each other only if their terms are equal
