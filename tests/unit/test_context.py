@@ -376,14 +376,16 @@ def test_a_conversation_is_one_line_beside_the_work() -> None:
 @pytest.mark.parametrize(("sessions_between", "lines"), [(0, 1), (1, 1), (2, 2)])
 def test_work_that_goes_on_in_one_of_the_next_sessions_stays_one_line(sessions_between: int, lines: int) -> None:
     rows = [
-        _row(1, "Ledger rounds negative amounts", files_modified=["src/ledger.py"]),
+        _row(1, "Rounded negative amounts in the ledger", files_modified=["src/ledger.py"]),
         *(
             _row(n + 2, title)
-            for n, title in zip(range(sessions_between), ("Painted doors", "Swept yards"), strict=False)
+            for n, title in zip(
+                range(sessions_between), ("Painted the doors of the shop", "Swept the yards behind it"), strict=False
+            )
         ),
-        _row(9, "Ledger rounds large sums", files_modified=["src/ledger.py"]),
+        _row(9, "Rounded large sums in the ledger", files_modified=["src/ledger.py"]),
     ]
-    assert sum("Ledger" in line for line in _lines(ProjectMemory("shop", recent=rows))) == lines
+    assert sum("ledger" in line for line in _lines(ProjectMemory("shop", recent=rows))) == lines
 
 
 def test_a_long_session_does_not_hide_the_others() -> None:

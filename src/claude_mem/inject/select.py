@@ -85,8 +85,8 @@ def _patterns(*names: str) -> list[re.Pattern[str]]:
     return [re.compile(table[name], re.I) for name in names[1:]] or [re.compile("|".join(table.values()), re.I)]
 
 
-(_BEGINS,), (_CHORES,), (_DETAILS,), (_PASTED,), (_WHY,) = map(
-    _patterns, ("begins", "chores", "details", "pasted", "why")
+(_BEGINS,), (_SUBJECT,), (_CHORES,), (_DETAILS,), (_PASTED,), (_WHY,) = map(
+    _patterns, ("begins", "subject", "chores", "details", "pasted", "why")
 )
 _POINTS, _UNTOLD, _HEDGED, _SPOKEN, _DEFECT = _patterns("inside", "points", "untold", "hedged", "spoken", "defect")
 (_NO_STEP,) = _patterns("no_step")
@@ -273,7 +273,13 @@ def is_informative(line: str, *, finding: bool = False) -> bool:
 
 @lru_cache(maxsize=4_096)
 def is_faultless(line: str) -> bool:
-    """Return whether a line has no fault: it is no detail, chore, guess or question, and refers to nothing outside."""
+    """Return whether a line has no fault: it is presentable, and names its subject."""
+    return is_plain(line) and not _SUBJECT.match(_CODE.sub("`x`", line))
+
+
+@lru_cache(maxsize=4_096)
+def is_plain(line: str) -> bool:
+    """Return whether a line is no chore, guess or question, and refers to nothing outside."""
     masked = _CODE.sub("`x`", line)
     faults = (_CHORES.search(line), _PASTED.search(line), _BEGINS.match(masked), _NAME_LABEL.match(masked))
     bare = _FILE_SUFFIX.sub("", masked)
@@ -345,10 +351,11 @@ def format_request(request: str) -> str:
 
 def _says_enough(line: str) -> bool:
     """Return whether a line has enough words. Few are enough if one of them is a name, or if they form a heading."""
-    bare = _FILE_SUFFIX.sub("", line)  # where "Added a single retry" was added does not say what it is for
-    words = bare.split()
-    has_name = bool(_NAME.search(bare))
-    is_general = _CHANGE.match(line) and not (has_name or line.startswith(IMPLEMENTED))
+    words = _FILE_SUFFIX.sub("", line).split()
+    is_plan_title = line.startswith(IMPLEMENTED)
+    # Of other titles, a file does not count: "Added a single retry (release.yaml)" does not say what is tried again.
+    has_name = bool(_NAME.search(line if is_plan_title else " ".join(words)))
+    is_general = _CHANGE.match(line) and not (has_name or is_plan_title)
     least = MIN_WORDS + bool(is_general)  # "Updated Usage Section" could be anything
     is_heading = sum(word[:1].isupper() for word in words) >= MIN_WORDS
     prose = _CODE.sub(" ", " ".join(words)).split()
@@ -799,12 +806,6 @@ def _overlaps(one: Terms, other: Terms) -> bool:
     return shared >= MIN_TERMS and shared >= OVERLAP_SHARE * min(len(one), len(other))
 
 
-def _is_telling(row: Row) -> bool:
-    """Return whether a title may be shown while there are few others: a detail may, a faulty or empty title may not."""
-    line = title_line(row)
-    return is_user_chosen(row) or is_faultless(line)
-
-
 def choose_work(pieces: Sequence[PieceOfWork], *, most: int, newest_session: int | None = None) -> list[PieceOfWork]:
     """Return the newest pieces of work, newest first, with only the most important ones of each session.
 
@@ -822,9 +823,10 @@ def choose_work(pieces: Sequence[PieceOfWork], *, most: int, newest_session: int
     newest = sorted(candidates, key=lambda piece: piece.at, reverse=True)
     informative = [piece for piece in newest if piece.is_informative]
     weak = [piece for piece in newest if not piece.is_informative and piece.title["type"] != DISCOVERY]
-    weak = [piece for piece in weak if _is_telling(piece.title)]
+    weak = [piece for piece in weak if is_plain(title_line(piece.title))]
     is_told = any(piece.last_session == newest_session for piece in informative)
-    plain = [] if is_told else [piece for piece in weak if piece.last_session == newest_session][:1]
+    own = (piece for piece in weak if piece.last_session == newest_session and is_faultless(title_line(piece.title)))
+    plain = [] if is_told else list(islice(own, 1))
     weak = [*plain, *(piece for piece in weak if piece not in plain)]
     weak = weak[: max(len(plain[:most]), min(MIN_WORK_LINES, most) - len(informative))]
     return sorted([*informative[: most - len(weak)], *weak], key=lambda piece: piece.at, reverse=True)
