@@ -618,6 +618,57 @@ def test_one_observation_more_changes_one_line_and_pushes_out_at_most_one(made: 
     assert len(gone) <= 1, (new, gone)
 
 
+TITLES = (
+    "Added the {noun}{n} to the {place} of the harbour",
+    "Fixed: The {noun}{n} was not painted in the {place}",
+    "Repainted {noun}{n}",  # says little
+    "Removed `{noun}{n}` from `{place}.py`",  # a detail
+    "Ledger rounding: {noun}{n} of the {place} meets the harbour",  # says again what others say
+    "Planned: Move the {noun}{n} to the {place} of the harbour",
+)
+WORK_AT_THE_END: st.SearchStrategy[Row] = st.fixed_dictionaries(
+    {
+        "title": st.sampled_from(TITLES),
+        "type": st.sampled_from(["bugfix", "feature", "change", "discovery", "refactor", "decision"]),
+        "session": st.sampled_from([0, 0, 1]),
+        "turn": st.integers(0, 2),
+        "files": st.lists(st.sampled_from([f"src/{noun}.py" for noun in NOUNS[:8]]), max_size=2),
+        "facts": st.sampled_from(
+            [[], ["Added `paint: green` to the door"], ["Removed `paint: green` from the door"], ["`make test` passes"]]
+        ),
+        "noun": st.sampled_from(NOUNS),
+        "place": st.sampled_from(NOUNS),
+    }
+)
+
+
+@settings(max_examples=2_000 if proof.long() else 300, deadline=None, database=None, derandomize=True)
+@given(made=st.lists(WORK_AT_THE_END, min_size=1, max_size=40), budget=st.sampled_from([300, 500, 800, 1200]))
+def test_so_does_one_observation_of_the_last_session(made: list[Row], budget: int) -> None:
+    """Whatever its title says: nothing, a detail, what another says, or that work was undone."""
+    rows: list[Row] = []
+    session = turn = 1
+    for number, item in enumerate(made, 1):
+        session, turn = session + item["session"], turn + item["turn"]
+        title = item["title"].format(n=number, noun=item["noun"], place=item["place"])
+        more = {"facts": item["facts"], "files_modified": item["files"], "prompt_number": turn, "type": item["type"]}
+        rows.append(_row(number, title, session_id=session, created_at=NOON + number * DAY, **more))
+    turns = [
+        _turn(number, session_id=number, request="Walk to the moon", next_steps="Cook the soup", created_at=NOON)
+        for number in range(session, 0, -1)
+    ]
+
+    def known(rows: list[Row]) -> ProjectMemory:
+        newest_first = rows[::-1]
+        return ProjectMemory(
+            "shop", recent=newest_first, decisions=[row for row in newest_first if row["type"] == "decision"], turns=turns
+        )
+
+    new, gone = _changes(known(rows[:-1]), known(rows), budget)
+    assert len(new) <= 1, (new, gone)
+    assert len(gone) <= 1, (new, gone)
+
+
 def test_work_that_goes_on_later_counts_for_the_session_in_which_it_began() -> None:
     """Otherwise its old session would have a line to spare, and a second line would change."""
     of_session = {"session_id": 7, "type": "feature"}
