@@ -661,7 +661,10 @@ def test_so_does_one_observation_of_the_last_session(made: list[Row], budget: in
     def known(rows: list[Row]) -> ProjectMemory:
         newest_first = rows[::-1]
         return ProjectMemory(
-            "shop", recent=newest_first, decisions=[row for row in newest_first if row["type"] == "decision"], turns=turns
+            "shop",
+            recent=newest_first,
+            decisions=[row for row in newest_first if row["type"] == "decision"],
+            turns=turns,
         )
 
     new, gone = _changes(known(rows[:-1]), known(rows), budget)
