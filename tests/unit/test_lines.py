@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from claude_mem.domain import mistakes
+from claude_mem.domain.mistakes import KnownMistake
 from claude_mem.inject import select
+from claude_mem.inject.mistake_lines import is_about_work
 from claude_mem.inject.select import group_work
 from tests.support.growth import LIMIT, growth
 from tests.unit.test_context import NOON, Row, _lines, _row, _turn
@@ -514,3 +517,15 @@ def test_a_better_line_displaces_one_weak_line() -> None:
     before = set(_lines(ProjectMemory("shop", recent=[*of_last, *weak], turns=turns)))
     after = set(_lines(ProjectMemory("shop", recent=[better, *of_last, *weak], turns=turns)))
     assert (len(after - before), len(before - after)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("key", "kind", "is_told"),
+    [
+        ("cat -A", mistakes.OPTION, False),
+        ("wrap bun", mistakes.PROGRAM, True),
+        ("src/till.py", mistakes.PATH, False),
+    ],
+)
+def test_mistakes_in_reading_files_are_not_told_at_the_start(key: str, kind: str, is_told: bool) -> None:
+    assert is_about_work(KnownMistake(key, kind, 3, NOON)) is is_told

@@ -41,14 +41,17 @@ def find_recurring_mistakes(tx: Transaction, project_id: int) -> list[KnownMista
     """Return the mistakes that session after session makes, so that the next one is warned at its start."""
     keys = tx.journal.list_recurring_calls(project_id, sessions=RECURRING_SESSIONS)
     now = tx.memory.get_last_activity(project_id) if keys else 0
-    known = find_known_mistakes(tx, project_id, keys)
-    recurring = [mistake for mistake in known if now - mistake.at <= RECENT_MS and is_about_work(mistake)]
+    recurring = [
+        mistake
+        for mistake in find_known_mistakes(tx, project_id, keys)
+        if now - mistake.at <= RECENT_MS and is_about_work(mistake)
+    ]
     return sorted(recurring, key=lambda mistake: (-mistake.sessions, mistake.key))[:MAX_RECURRING]
 
 
 def is_about_work(mistake: KnownMistake) -> bool:
     """Return whether a mistake concerns the work on the project: its tests, builds and tools. Whether a path exists
-    depends on the directory, and with what the agent reads files is told when it is about to fail."""
+    depends on the directory, and mistakes in reading files are shown when they are about to be made again."""
     return mistake.kind != mistakes.PATH and mistake.key.partition(" ")[0] not in _READERS
 
 

@@ -460,9 +460,9 @@ def _piece(group: _Group, newest_session: int | None = None) -> PieceOfWork | No
     current = [row for row in ranked if row["type"] != DISCOVERY or is_user_chosen(row) or not has_work]
     current = [row for row in current if not _is_corrected(row, rows)]
     since = time_and_id(rows[group.begin])
-    told = [row for row in current if time_and_id(row) >= since and is_informative_row(row)]
-    informative = next(iter(told), None)
-    of_newest = (row for row in told if row["session_id"] == newest_session and not is_plan(row))
+    titles = [row for row in current if time_and_id(row) >= since and is_informative_row(row)]
+    informative = next(iter(titles), None)
+    of_newest = (row for row in titles if row["session_id"] == newest_session and not is_plan(row))
     informative = next((row for row in of_newest if informative and _is_as_large(row, informative)), informative)
     valid = (row for row in (*current, *ranked) if has_title(row) and not _is_corrected(row, rows))
     title = informative or next(valid, None)
@@ -535,17 +535,13 @@ def _is_undone(earlier: Row, later: Row) -> bool:
 @lru_cache(maxsize=4_096)
 def _code_of(facts: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
     """Return the code that the facts of a row say was taken out, and the code they say was put in."""
-    told = [fact for fact in facts if not fact.startswith(("Why: ", "Edited "))]
-    out, put = (
-        frozenset(
-            match["code"]
-            for fact in told
-            for match in pattern.finditer(fact)
-            if len(match["code"]) >= MIN_CODE_CHARS and " " in match["code"]
-        )
-        for pattern in (_TAKEN_OUT, _PUT_IN)
-    )
-    return out, put
+    changes = [fact for fact in facts if not fact.startswith(("Why: ", "Edited "))]
+
+    def code_after(pattern: re.Pattern[str]) -> frozenset[str]:
+        code = (match["code"] for fact in changes for match in pattern.finditer(fact))
+        return frozenset(text for text in code if len(text) >= MIN_CODE_CHARS and " " in text)
+
+    return code_after(_TAKEN_OUT), code_after(_PUT_IN)
 
 
 def _is_corrected(row: Row, group: Iterable[Row]) -> bool:
@@ -825,8 +821,8 @@ def choose_work(pieces: Sequence[PieceOfWork], *, most: int, newest_session: int
     weak = [piece for piece in newest if not piece.is_informative and piece.title["type"] != DISCOVERY]
     weak = [piece for piece in weak if is_plain(title_line(piece.title))]
     is_told = any(piece.last_session == newest_session for piece in informative)
-    own = (piece for piece in weak if piece.last_session == newest_session and is_faultless(title_line(piece.title)))
-    plain = [] if is_told else list(islice(own, 1))
+    of_newest = (piece for piece in weak if piece.last_session == newest_session)
+    plain = [] if is_told else list(islice((piece for piece in of_newest if is_faultless(title_line(piece.title))), 1))
     weak = [*plain, *(piece for piece in weak if piece not in plain)]
     weak = weak[: max(len(plain[:most]), min(MIN_WORK_LINES, most) - len(informative))]
     return sorted([*informative[: most - len(weak)], *weak], key=lambda piece: piece.at, reverse=True)
