@@ -428,8 +428,18 @@ def measure(project: str, data: Path, folder: Path) -> tuple[dict[str, Any], lis
         history.close()
 
 
+def anchors_size(conn: Connection) -> tuple[int, int]:
+    """The bytes of all anchors, and the number of observations that have any."""
+    row = fetch_one(
+        conn,
+        "select coalesce(sum(length(path) + length(lines) + length(phrases) + length(blob_id) + 16), 0) as bytes,"
+        " count(distinct observation_id) as observations from anchors",
+    )
+    return (int(row["bytes"]), int(row["observations"])) if row else (0, 0)
+
+
 def _measure_stored(conn: Connection, history: History, root: Path) -> tuple[dict[str, Any], list[Case]]:
-    size, anchored = store.anchors_size(conn)
+    size, anchored = anchors_size(conn)
     totals = fetch_one(
         conn, "select count(*) as n, count(superseded_by) filter (where type != 'rule') as links from observations"
     )

@@ -258,8 +258,10 @@ def _first_version(history: History, case: Case, path: str, until: int) -> tuple
     for commit in history.commits[history.newest_index(case.work.started_at) + 1 : until + 1]:
         name = commit.renames.get(name, name)
         blob = commit.files.get(name, "")
-        if first is None and blob and anchors.has_most(list(lines), history.hashes(blob)):
-            first = blob
+        if first is None and blob and lines:
+            present = history.hashes(blob)
+            if sum(line in present for line in lines) * 2 >= len(lines):
+                first = blob
     return first, name
 
 

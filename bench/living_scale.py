@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import figures
+from living import anchors_size
 
 from claude_mem.config import Config
 from claude_mem.domain import anchors
@@ -89,7 +90,7 @@ async def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         db.write_now(fill, options.records, options.files)
         await freshness.refresh_project(db, 1, str(root))
         results: dict[str, Any] = {"records": options.records, "files": options.files}
-        size, count = db.read_now(store.anchors_size)
+        size, count = db.read_now(anchors_size)
         results["bytes of anchors for each record"] = round(size / count)
         results |= await _sample(db, root, options, "nothing changed", 0)
         results |= await _sample(db, root, options, f"{CHANGED} files changed", CHANGED)

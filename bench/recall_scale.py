@@ -22,7 +22,7 @@ from lab import Home, Lab, cpu_seconds, wait_until
 
 from claude_mem import hook
 from claude_mem.client import Client
-from claude_mem.recall import documents, embed, models, static
+from claude_mem.recall import documents, embed, models
 from claude_mem.storage.sqlite.database import Database
 from claude_mem.storage.sqlite.engine import Connection
 from claude_mem.system import process
@@ -83,7 +83,7 @@ def measure(lab: Lab, model: Path | None) -> list[tuple[str, tuple[float | None,
     for size, (system, setting) in product(SIZES, [*systems, *([("encoder", embed.DEFAULT)] if model else [])]):
         home = lab.home(f"scale-{size}")
         home.data.mkdir(parents=True, mode=0o700)
-        vectors = {models.BUILT_IN: (static.NAME, static.DIMENSIONS), embed.DEFAULT: (embed.DEFAULT, 384)}.get(setting)
+        vectors = {models.BUILT_IN: (models.NAME, models.DIMENSIONS), embed.DEFAULT: (embed.DEFAULT, 384)}.get(setting)
         total = fill(home, size, vectors=vectors)
         if system == "encoder" and model is not None:
             shutil.copytree(model, home.data / "models" / embed.DEFAULT)

@@ -24,7 +24,7 @@ from claude_mem.config import Config
 from claude_mem.digest import calls, user_rules
 from claude_mem.digest.evidence import EDIT_TOOLS, READ_TOOLS
 from claude_mem.domain.records import Event, Prompted, ToolUsed
-from claude_mem.inject import at_command, service
+from claude_mem.inject import at_tool, service
 from claude_mem.inject.triggers import Injection
 from claude_mem.system.project_folders import identify_project
 from claude_mem.worker.app import Service
@@ -137,11 +137,11 @@ class _files_as_they_were:
         self._output = str(body.output) if isinstance(body, ToolUsed) and body.name == "Bash" else ""
 
     def __enter__(self) -> None:
-        self._shipped: Callable[[str, str], bool] = at_command._is_missing
-        at_command._is_missing = lambda path, folder: self._is_missing(path)  # noqa: ARG005
+        self._shipped: Callable[[str, str], bool] = at_tool._is_missing
+        at_tool._is_missing = lambda path, folder: self._is_missing(path)  # noqa: ARG005
 
     def __exit__(self, *error: object) -> None:
-        at_command._is_missing = self._shipped  # type: ignore[assignment]
+        at_tool._is_missing = self._shipped  # type: ignore[assignment]
 
     def _is_missing(self, path: str) -> bool:
         lines = (line for line in self._output.splitlines() if path.rstrip("/") in line)

@@ -33,7 +33,7 @@ from claude_mem.digest.evidence import EDIT_TOOLS
 from claude_mem.digest.symbols import Definition, find_definitions
 from claude_mem.domain.records import Stopped, ToolUsed
 from claude_mem.domain.text import estimate_tokens
-from claude_mem.inject.at_read import MIN_LINES, describe_outline
+from claude_mem.inject.at_tool import MIN_LINES, describe_outline
 
 RESULTS = Path(__file__).with_name("results")
 MIN_QUOTE = 30  # characters of a line that a session must write again for it to be a quotation

@@ -11,7 +11,7 @@ above all nobody's memories, is needed.
    law). Stop words count a tenth; punctuation counts nothing.
 4. Quantise to bytes with one factor for all rows: the length of a row is its weight.
 
-A changed file needs another `NAME` in `recall/static.py`, so that stored vectors are computed again.
+A changed file needs another `NAME` in `recall/models.py`, so that stored vectors are computed again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from claude_mem.domain.words import STOP_WORDS
-from claude_mem.recall import embed, static
+from claude_mem.recall import embed, models
 
 MODELS = Path(__file__).parents[1] / "build" / "models"
 FIRST_BY_FREQUENCY = 1996  # the vocabulary begins with placeholders and single characters
@@ -48,8 +48,8 @@ def main() -> int:
     pieces = [piece for piece in sorted(vocabulary, key=vocabulary.__getitem__) if not piece.startswith("[unused")]
     rows = embed_pieces(folder / "model.onnx", vocabulary, sorted(vocabulary.values()))
     rows = reduce(rows[[vocabulary[piece] for piece in pieces]], [weight(piece, vocabulary[piece]) for piece in pieces])
-    static.FILE.write_bytes(as_file(pieces, quantise(rows)))
-    print(f"{static.FILE.name}: {len(pieces):,} pieces, {static.FILE.stat().st_size:,} bytes")
+    models.FILE.write_bytes(as_file(pieces, quantise(rows)))
+    print(f"{models.FILE.name}: {len(pieces):,} pieces, {models.FILE.stat().st_size:,} bytes")
     return 0
 
 
@@ -84,7 +84,7 @@ def reduce(rows: Rows, weights: list[float]) -> Rows:
     _, deviations, axes = np.linalg.svd(centred[counted], full_matrices=False)
     largest = axes[np.arange(len(axes)), np.abs(axes).argmax(axis=1)]
     axes *= np.sign(largest)[:, None]  # otherwise the sign of an axis is arbitrary
-    kept = slice(SKIPPED, SKIPPED + static.DIMENSIONS)
+    kept = slice(SKIPPED, SKIPPED + models.DIMENSIONS)
     projected: Rows = centred @ axes[kept].T / deviations[kept] ** WHITENING
     projected *= factors[:, None]
     return projected
@@ -93,14 +93,14 @@ def reduce(rows: Rows, weights: list[float]) -> Rows:
 def quantise(rows: Rows) -> NDArray[np.uint8]:
     """Return the rows as bytes; `static.ZERO` stands for 0."""
     highest = np.percentile(np.abs(rows), CLIP)
-    quantised: NDArray[np.uint8] = (np.clip(np.round(rows / highest * 127), -127, 127) + static.ZERO).astype(np.uint8)
+    quantised: NDArray[np.uint8] = (np.clip(np.round(rows / highest * 127), -127, 127) + models.ZERO).astype(np.uint8)
     return quantised
 
 
 def as_file(pieces: list[str], rows: NDArray[np.uint8]) -> bytes:
     vocabulary = "\n".join(pieces).encode()
     header = {
-        "name": static.NAME,
+        "name": models.NAME,
         "dimensions": rows.shape[1],
         "pieces": len(pieces),
         "vocabulary_bytes": len(vocabulary),

@@ -208,7 +208,7 @@ def _cache_key(message: "dict[str, object]") -> str:
 
 def _cache_version() -> str:
     """Identify the program that would answer: another version may have other tools."""
-    tools = __file__.rpartition("/")[0] + "/worker/tools.py"
+    tools = __file__.rpartition("/")[0] + "/worker/mcp.py"
     return f"{__version__} {posix.stat(tools).st_mtime_ns}"
 
 

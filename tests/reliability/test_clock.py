@@ -15,12 +15,12 @@ import pytest
 
 import claude_mem
 from claude_mem.capture.drain import BATCH
+from claude_mem.capture.timeouts import Clock
 from claude_mem.config import load
 from claude_mem.digest.models.base import Compressor
 from claude_mem.digest.writer import LocalCompressor
 from claude_mem.domain import ids
 from claude_mem.domain.records import Digest, Turn
-from claude_mem.maintain.clock import Clock
 from claude_mem.storage.journal_records import Breaker
 from claude_mem.storage.sqlite.journal import jobs, ledger
 from claude_mem.storage.sqlite.journal.arrival_order import order_events

@@ -181,6 +181,26 @@ ODD_TEXTS = {
 }
 
 
+def _spool_turn(lab: Lab, number: int, text: str) -> None:
+    said = {"session_id": f"odd{number}", "prompt_id": f"p{number}"}
+    word = f"zebra{number}"
+    edit = {
+        "file_path": f"{lab.project}/{word}.py",
+        "old_string": text,
+        "new_string": f"def {word}(): {text}",
+    }
+    lab.spool("UserPromptSubmit", prompt=f"Fix {word} {text}", **said)
+    lab.spool("PostToolUse", tool_name="Edit", tool_input=edit, tool_response={text: [text, 1e308]}, **said)
+    lab.spool(
+        "PostToolUse",
+        tool_name="Bash",
+        tool_input={"command": text},
+        tool_response={"stdout": text},
+        **said,
+    )
+    lab.spool("Stop", last_assistant_message=f"We fixed {word} because {text}", **said)
+
+
 def test_odd_text_is_stored_found_shown_and_sent(tmp_path: Path) -> None:
     """In everything that is said in a turn; what the model is sent is JSON that any reader takes, and so is every answer."""
 
@@ -189,25 +209,7 @@ def test_odd_text_is_stored_found_shown_and_sent(tmp_path: Path) -> None:
         found, bad = 0, list[str]()
         async with place(tmp_path, chain=False, settings=settings) as there:
             for number, text in enumerate(ODD_TEXTS.values()):
-                said = {"session_id": f"odd{number}", "prompt_id": f"p{number}"}
-                word = f"zebra{number}"
-                edit = {
-                    "file_path": f"{there.lab.project}/{word}.py",
-                    "old_string": text,
-                    "new_string": f"def {word}(): {text}",
-                }
-                there.lab.spool("UserPromptSubmit", prompt=f"Fix {word} {text}", **said)
-                there.lab.spool(
-                    "PostToolUse", tool_name="Edit", tool_input=edit, tool_response={text: [text, 1e308]}, **said
-                )
-                there.lab.spool(
-                    "PostToolUse",
-                    tool_name="Bash",
-                    tool_input={"command": text},
-                    tool_response={"stdout": text},
-                    **said,
-                )
-                there.lab.spool("Stop", last_assistant_message=f"We fixed {word} because {text}", **said)
+                _spool_turn(there.lab, number, text)
             await there.digest()
             while await there.refine():
                 pass

@@ -12,7 +12,8 @@ import apsw
 import pytest
 
 from claude_mem.domain.errors import ClaudeMemError, DatabaseDamaged, InvalidRequest, OperationFailed
-from claude_mem.storage.sqlite import backup, engine, external_db
+from claude_mem.storage import external_db
+from claude_mem.storage.sqlite import backup, engine
 from claude_mem.storage.sqlite.database import Database
 from claude_mem.worker import startup
 from tests.storage.test_portable import ALL, saved

@@ -14,8 +14,8 @@ from claude_mem.config import Config
 from claude_mem.domain import ids
 from claude_mem.domain.errors import ClaudeMemError, OperationFailed
 from claude_mem.domain.export_format import ObservationRecord, ProjectRecord, SessionRecord
+from claude_mem.storage import external_db
 from claude_mem.storage.sqlite import export as rows
-from claude_mem.storage.sqlite import external_db
 from claude_mem.transfer import import_, legacy
 from tests.storage.test_portable import ALL, saved
 from tests.support import proof

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from claude_mem.agents import gemini_tools, qwen
+from claude_mem.agents import gemini, qwen
 from tests.support.waiting import SECONDS
 
 REPORT = "\nDirectory: d\nOutput: o\nError: e"
@@ -27,7 +27,7 @@ def test_nothing_that_is_printed_holds_the_worker_up(host: str, text: str) -> No
     if host == "qwen":
         qwen.translate({"tool_name": "read_file", "tool_response": text, "hook_event_name": "PostToolUse"})
     else:
-        gemini_tools.translate_call(gemini_tools.GeminiCall("read_file", {}, text))
+        gemini.translate_call(gemini.GeminiCall("read_file", {}, text))
 
 
 def test_a_report_is_still_read() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from claude_mem.agents import codex, copilot, gemini_tools
+from claude_mem.agents import codex, copilot, gemini
 from claude_mem.agents.registry import get_agent as host_of
 from claude_mem.digest.models.fake import FakeModel
 from claude_mem.domain import export_format
@@ -20,7 +20,7 @@ from claude_mem.privacy import display, injection_rules, shell, tags, trust
 from claude_mem.storage.sqlite.journal import turns
 from claude_mem.system.project_folders import identify_project
 from claude_mem.transfer.import_ import clean_record
-from claude_mem.worker.tools import Tools
+from claude_mem.worker.mcp import Tools
 from tests.support.refining import GOOD, Place, place
 
 CWD = "/home/me/shop"
@@ -162,7 +162,7 @@ def test_a_command_that_plainly_fetches_brings_something_from_outside(command: s
 
 def test_every_agents_own_names_for_the_web_come_from_outside() -> None:
     told = [
-        gemini_tools.translate_call(gemini_tools.GeminiCall(name, {}, "x")).name
+        gemini.translate_call(gemini.GeminiCall(name, {}, "x")).name
         for name in ("web_fetch", "google_web_search", "mcp_git_log")
     ]
     told += [copilot.translate_tool(name, {})[0] for name in ("web_fetch", "web_search", "github-mcp-server-get_issue")]

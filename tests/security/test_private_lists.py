@@ -455,83 +455,48 @@ def test_no_part_of_an_edits_answer_reaches_a_file(lab: Lab, shape: str) -> None
     assert files_with(lab, f"{OPEN} after")
 
 
-def dialects(project: str) -> dict[str, tuple[str, dict[str, Any]]]:
+def dialects(project: str) -> dict[str, dict[str, Any]]:
     """A private part over several texts, as each agent tells of a call."""
     blocks = [{"type": "text", "text": text} for text in PARTED]
     claude = {"session_id": "s1", "hook_event_name": "PostToolUse", "cwd": project, "tool_use_id": "t1"}
     edits = [{"old_string": "a", "new_string": text} for text in PARTED]
     diff = "--- a\n+++ b\n@@ -1 +1 @@\n" + "\n".join(f"+{text}" for text in PARTED)
     parts = [{"text": text} for text in PARTED]
-    gemini = {**claude, "hook_event_name": "AfterTool"}
+    replaced = {"file_path": "a.py", "old_string": PARTED[0], "new_string": PARTED[-1]}
     return {
-        "claude": ("save", {**claude, "tool_name": "mcp__x__y", "tool_input": {"q": 1}, "tool_response": blocks}),
-        "codex": (
-            "save",
-            {**claude, "tool_name": "mcp__x__y", "tool_input": {"list": PARTED}, "tool_response": {"content": blocks}},
-        ),
-        "gemini": (
-            "save",
-            {
-                **gemini,
-                "tool_name": "replace",
-                "tool_input": {"file_path": "a.py", "old_string": PARTED[0], "new_string": PARTED[-1]},
-                "tool_response": {"llmContent": parts, "returnDisplay": {"fileDiff": diff}},
-            },
-        ),
-        "qwen": (
-            "save",
-            {
-                **claude,
-                "tool_name": "read_many",
-                "tool_input": {"paths": PARTED},
-                "tool_response": {"llmContent": parts},
-            },
-        ),
-        "cursor": (
-            "save",
-            {
-                "conversation_id": "s1",
-                "generation_id": "g1",
-                "hook_event_name": "afterFileEdit",
-                "workspace_roots": [project],
-                "file_path": f"{project}/a.py",
-                "edits": edits,
-            },
-        ),
-        "windsurf": (
-            "save",
-            {
-                "trajectory_id": "s1",
-                "agent_action_name": "post_write_code",
-                "tool_info": {"file_path": f"{project}/a.py", "edits": edits},
-            },
-        ),
-        "copilot": (
-            "save",
-            {
-                **claude,
-                "tool_name": "edit",
-                "timestamp": "2026-01-02T03:04:05Z",
-                "tool_input": {"path": "a.py", "old_str": "\n".join(PARTED[:2]), "new_str": "\n".join(PARTED[2:])},
-                "tool_result": {"result_type": "success", "text_result_for_llm": "ok"},
-            },
-        ),
-        "opencode": (
-            "save",
-            {
-                **claude,
-                "tool_name": "edit",
-                "tool_input": {"filePath": "a.py", "edits": edits},
-                "tool_response": PARTED,
-            },
-        ),
-    }
+        "claude": {**claude, "tool_name": "mcp__x__y", "tool_input": {"q": 1}, "tool_response": blocks},
+        "codex": {
+            **claude, "tool_name": "mcp__x__y", "tool_input": {"list": PARTED}, "tool_response": {"content": blocks}
+        },
+        "gemini": {
+            **claude, "hook_event_name": "AfterTool", "tool_name": "replace", "tool_input": replaced,
+            "tool_response": {"llmContent": parts, "returnDisplay": {"fileDiff": diff}},
+        },
+        "qwen": {
+            **claude, "tool_name": "read_many", "tool_input": {"paths": PARTED}, "tool_response": {"llmContent": parts}
+        },
+        "cursor": {
+            "conversation_id": "s1", "generation_id": "g1", "hook_event_name": "afterFileEdit",
+            "workspace_roots": [project], "file_path": f"{project}/a.py", "edits": edits,
+        },
+        "windsurf": {
+            "trajectory_id": "s1", "agent_action_name": "post_write_code",
+            "tool_info": {"file_path": f"{project}/a.py", "edits": edits},
+        },
+        "copilot": {
+            **claude, "tool_name": "edit", "timestamp": "2026-01-02T03:04:05Z",
+            "tool_input": {"path": "a.py", "old_str": "\n".join(PARTED[:2]), "new_str": "\n".join(PARTED[2:])},
+            "tool_result": {"result_type": "success", "text_result_for_llm": "ok"},
+        },
+        "opencode": {
+            **claude, "tool_name": "edit", "tool_input": {"filePath": "a.py", "edits": edits}, "tool_response": PARTED
+        },
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("host", sorted(dialects("/")))
 def test_no_agents_way_to_tell_of_a_call_lets_a_private_part_through(lab: Lab, host: str) -> None:
-    command, payload = dialects(str(lab.project))[host]
-    run_hook(lab, command, host, payload)
+    run_hook(lab, "save", host, dialects(str(lab.project))[host])
     check_nowhere(lab)
     assert lab.rows("select count(*) from events where kind = 'tool'") == [(1,)]
 
@@ -549,9 +514,8 @@ def test_the_hook_hides_a_part_whose_tag_is_split(lab: Lab, texts: list[str]) ->
 
 @pytest.mark.parametrize("host", sorted(dialects("/")))
 def test_ingest_hides_it_too_if_no_hook_did(lab: Lab, host: str) -> None:
-    command, payload = dialects(str(lab.project))[host]
-    header = f"command {command}\nhost {host}\nproject_dir {lab.project}\n\n"
-    lab.raw_spool(header.encode() + json.dumps(payload).encode())
+    header = f"command save\nhost {host}\nproject_dir {lab.project}\n\n"
+    lab.raw_spool(header.encode() + json.dumps(dialects(str(lab.project))[host]).encode())
     assert files_with(lab, CANARY)
     lab.mem("drain")
     assert files_with(lab, CANARY) == []
@@ -579,7 +543,8 @@ def _told(found: Any) -> str:
     return repr(found.events)
 
 
-def test_no_reader_of_transcripts_keeps_it(tmp_path: Path) -> None:
+def transcripts() -> dict[str, list[dict[str, Any]]]:
+    """The records of a call with a private part over several texts, as each agent writes them."""
     blocks = [{"type": "text", "text": text} for text in PARTED]
     claude = [
         {
@@ -612,6 +577,19 @@ def test_no_reader_of_transcripts_keeps_it(tmp_path: Path) -> None:
             "data": {"toolCallId": "c", "success": True, "result": {"content": "k"}},
         },
     ]
+    return {"claude": claude, "codex": codex, "copilot": copilot}
+
+
+def test_no_reader_of_transcripts_keeps_it(tmp_path: Path) -> None:
+    readers = {"claude": claude_agent, "codex": codex_agent, "copilot": copilot_agent}
+    for name, records in transcripts().items():
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+        assert CANARY not in _told(readers[name].read(path, host=name, over=True)), name
+
+
+def test_the_reader_of_a_chat_file_does_not_keep_it(tmp_path: Path) -> None:
+    blocks = [{"type": "text", "text": text} for text in PARTED]
     gemini = {
         "projectHash": "h",
         "sessionId": "s",
@@ -625,12 +603,6 @@ def test_no_reader_of_transcripts_keeps_it(tmp_path: Path) -> None:
             },
         ],
     }
-    files = {"claude": claude, "codex": codex, "copilot": copilot}
-    readers = {"claude": claude_agent, "codex": codex_agent, "copilot": copilot_agent}
-    for name, records in files.items():
-        path = tmp_path / f"{name}.jsonl"
-        path.write_text("".join(json.dumps(record) + "\n" for record in records))
-        assert CANARY not in _told(readers[name].read(path, host=name, over=True)), name
     path = tmp_path / "session-1.json"
     path.write_text(json.dumps(gemini))
     assert CANARY not in _told(gemini_agent.read(path, host="gemini"))

@@ -9,7 +9,7 @@ import pytest
 from claude_mem.domain.records import ToolUsed
 from claude_mem.privacy import phrases, sources, trust
 from claude_mem.privacy.sources import ProjectRepository
-from claude_mem.worker import tools
+from claude_mem.worker import mcp
 
 HERE = ProjectRepository(("github.com/acme/shop",), "shop")
 NOWHERE = ProjectRepository((), "shop")
@@ -195,7 +195,7 @@ def test_a_server_that_is_only_called_alike_is_someone_elses(name: str) -> None:
 
 
 def test_the_names_of_our_tools_are_those_that_are_served() -> None:
-    assert set(trust.TOOL_NAMES) == set(tools.TOOLS)
+    assert set(trust.TOOL_NAMES) == set(mcp.TOOLS)
 
 
 def test_what_the_note_said_before_is_still_known() -> None:

@@ -14,7 +14,7 @@ from claude_mem.client import Client
 from claude_mem.domain.errors import InvalidRequest, NotFound, OperationFailed
 from claude_mem.privacy import trust
 from claude_mem.storage.sqlite.memory import projects, trusted_sources
-from claude_mem.worker.tools import Tools
+from claude_mem.worker.mcp import Tools
 from tests.support.lab import Lab
 from tests.support.refining import Place, place
 from tests.worker.test_cli_recall import terminal

@@ -27,8 +27,9 @@ from claude_mem.domain.reports import BackupCopy, DeletionProgress
 from claude_mem.domain.text_pattern import TextPattern
 from claude_mem.inject import brief
 from claude_mem.recall import rank
+from claude_mem.storage import external_db
 from claude_mem.storage.records import DeletionScope
-from claude_mem.storage.sqlite import backup, engine, external_db, self_check
+from claude_mem.storage.sqlite import backup, engine, self_check
 from claude_mem.storage.sqlite.deletion import deletions, scopes, tombstones
 from claude_mem.storage.sqlite.engine import fetch_all, fetch_value
 from claude_mem.storage.sqlite.journal import retention

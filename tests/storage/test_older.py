@@ -14,10 +14,10 @@ import apsw
 import pytest
 
 from claude_mem.domain.errors import InvalidRequest, OperationFailed
+from claude_mem.storage import external_db
+from claude_mem.storage.external_db import is_foreign_database, resolve_database_path
 from claude_mem.storage.journal_records import ImportRun
-from claude_mem.storage.sqlite import external_db
 from claude_mem.storage.sqlite.database import Database
-from claude_mem.storage.sqlite.engine import is_foreign_database, resolve_database_path
 from claude_mem.storage.sqlite.memory import projects
 from claude_mem.system import process
 from claude_mem.system.project_folders import identify_project

@@ -26,6 +26,7 @@ from claude_mem.storage.sqlite.memory import edits, observations, search
 from claude_mem.worker.app import Service
 from tests.support import proof
 from tests.support.amounts import many
+from tests.support.history import erase_with_merged
 from tests.support.lab import Lab
 
 MINUTE = 60_000
@@ -418,7 +419,7 @@ def test_a_forgotten_memory_leaves_no_word_behind(config: Config) -> None:
     db.write_now(save, "after it", at=NOW + 2000)
     index(db)
     assert "zanzibarquux" in _vocabulary(db)
-    db.write_now(edits.erase_with_merged, row, now=NOW)
+    db.write_now(erase_with_merged, row, now=NOW)
     assert not {"zanzibarquux", "xylovault"} & _vocabulary(db)
     asyncio.run(db.truncate_wal())
     index(db)

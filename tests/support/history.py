@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from claude_mem.storage.sqlite.engine import Connection
+from claude_mem.storage.sqlite.memory import edits
 from tests.support.lab import Lab
 
 HOUR = 3_600_000
@@ -149,3 +151,9 @@ def state(lab: Lab) -> dict[str, Any]:
         "jobs": lab.rows("select kind, subject, dead, error from jobs"),
         "starts": sorted(len(path.read_bytes()) > 300 for path in lab.data.glob("starts/*")),
     }
+
+
+def erase_with_merged(conn: Connection, row_id: int, *, now: int) -> None:
+    """Erase an observation and those merged into it from the tables, without the deletion's own records."""
+    for erased_id in edits.list_ids_to_erase(conn, row_id):
+        edits.erase_observation(conn, erased_id, now=now)

@@ -9,9 +9,9 @@ import pytest
 from claude_mem.digest import calls
 from claude_mem.digest.evidence import Command
 from claude_mem.domain import mistakes
-from claude_mem.domain.forbidden_calls import forbids_call
 from claude_mem.domain.mistakes import CallRecord, KnownMistake, PastCall, find_mistake
 from claude_mem.domain.records import Body, Prompted, ToolUsed, Turn
+from claude_mem.domain.rules import forbids_call
 
 REJECTED = (
     "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, the"

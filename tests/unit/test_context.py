@@ -845,6 +845,23 @@ def _numbered(rows: list[Row]) -> list[Row]:
     return [{**row, "id": number * 1_000_003 + 1} for number, row in enumerate(rows)]
 
 
+def _say_at_each_moment(
+    found: list[Row], turns: list[Row], project: str, budget: int, files: list[str]
+) -> dict[str, str]:
+    pinned, rest = [row for row in found if row["pinned"]], [row for row in found if not row["pinned"]]
+    known = ProjectMemory(project[:100], found[::7], pinned, rest, rest[::3], turns)
+    found_hits = [rank.Hit(row["id"], "observation", row["title"], 1.0, row, {}) for row in found[:5]]
+    hits = [(hit, UNKNOWN_STATE) for hit in found_hits]
+    lines = [(triggers._row_line(row, ICONS), ["x"], True) for row in found[:4]]
+    return {
+        "start": render_brief(known, budget_tokens=budget),
+        "resumed": compose_update(known, budget_tokens=budget).text,
+        "prompt": triggers._compose_for_prompt(hits, files, ICONS).text,
+        "file": triggers.compose(f"# claude-mem: known about {project}", lines, triggers.FILE_TOKENS).text,
+        "failure": triggers.compose("# claude-mem: this error", lines[:2], triggers.FAILURE_TOKENS).text,
+    }
+
+
 def test_whatever_is_remembered_and_set_no_moment_tells_more_than_two_thousand_tokens() -> None:
     most: Counter[str] = Counter()
     told: Counter[str] = Counter()
@@ -870,19 +887,7 @@ def test_whatever_is_remembered_and_set_no_moment_tells_more_than_two_thousand_t
         budget: int,
         files: list[str],
     ) -> None:
-        found = _numbered(rows * times)
-        pinned, rest = [row for row in found if row["pinned"]], [row for row in found if not row["pinned"]]
-        known = ProjectMemory(project[:100], found[::7], pinned, rest, rest[::3], turns)
-        found_hits = [rank.Hit(row["id"], "observation", row["title"], 1.0, row, {}) for row in found[:5]]
-        hits = [(hit, UNKNOWN_STATE) for hit in found_hits]
-        lines = [(triggers._row_line(row, ICONS), ["x"], True) for row in found[:4]]
-        said = {
-            "start": render_brief(known, budget_tokens=budget),
-            "resumed": compose_update(known, budget_tokens=budget).text,
-            "prompt": triggers._compose_for_prompt(hits, files, ICONS).text,
-            "file": triggers.compose(f"# claude-mem: known about {project[:400]}", lines, triggers.FILE_TOKENS).text,
-            "failure": triggers.compose("# claude-mem: this error", lines[:2], triggers.FAILURE_TOKENS).text,
-        }
+        said = _say_at_each_moment(_numbered(rows * times), turns, project[:400], budget, files)
         for moment, text in said.items():
             most[moment] = max(most[moment], estimate_tokens(text))
             told[moment] += bool(text)

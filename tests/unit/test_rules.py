@@ -25,6 +25,7 @@ from claude_mem.worker.app import Service
 from claude_mem.worker.http.api import build_app
 from tests.storage.test_forget import digest, forget, work
 from tests.support.growth import LIMIT, growth
+from tests.support.history import erase_with_merged
 from tests.support.lab import Lab
 from tests.support.moving import Home
 from tests.worker.test_api import BASE, GOOD, PORT, TOKEN
@@ -429,7 +430,7 @@ def test_forgetting_the_later_brings_the_earlier_back_and_undoing_that_takes_it_
     assert standing(db) == [first]
     db.write_now(edits.undo_last_change, third, now=NOW)
     assert standing(db) == [third]
-    db.write_now(edits.erase_with_merged, third, now=NOW)
+    db.write_now(erase_with_merged, third, now=NOW)
     assert standing(db) == [first]
     db.write_now(lambda conn: conn.execute("delete from observations where id = ?", (third,)) and None)
     assert standing(db) == [first]

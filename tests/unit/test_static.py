@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claude_mem.config import Config
-from claude_mem.recall import embed, models, static
+from claude_mem.recall import embed, models
 from claude_mem.recall.codes import CodeMatrix
 from claude_mem.recall.matrix import quantize
-from claude_mem.recall.static import StaticEmbedder, split_text_words
+from claude_mem.recall.models import StaticEmbedder, split_text_words
 from claude_mem.storage.records import StoredVector
 from claude_mem.storage.sqlite.engine import Connection
 from claude_mem.storage.sqlite.memory import edits
@@ -83,23 +83,23 @@ def test_any_text_has_a_vector(text: str) -> None:
 
 def test_a_long_text_is_cut() -> None:
     long = "word " * 100_000
-    assert StaticEmbedder().embed_query(long) == StaticEmbedder().embed_query(long[: static._CHARS])
+    assert StaticEmbedder().embed_query(long) == StaticEmbedder().embed_query(long[: models._CHARS])
 
 
 def test_it_needs_neither_numpy_nor_a_runtime() -> None:
     program = (
-        "import sys; from claude_mem.recall.static import StaticEmbedder; StaticEmbedder().embed_query('a text');"
+        "import sys; from claude_mem.recall.models import StaticEmbedder; StaticEmbedder().embed_query('a text');"
         "assert not {'numpy', 'onnxruntime'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_the_file_says_what_it_is_and_where_it_comes_from() -> None:
-    with static.FILE.open("rb") as file:
+    with models.FILE.open("rb") as file:
         header = json.loads(file.readline())
-    assert (header["name"], header["dimensions"]) == (static.NAME, static.DIMENSIONS)
+    assert (header["name"], header["dimensions"]) == (models.NAME, models.DIMENSIONS)
     assert "snowflake-arctic-embed-s" in header["about"] and "Apache License 2.0" in header["about"]
-    size = static.FILE.stat().st_size
+    size = models.FILE.stat().st_size
     assert size < LARGEST_BYTES
     head = len(json.dumps(header).encode()) + 1
     assert size == head + header["vocabulary_bytes"] + header["pieces"] * header["dimensions"]
@@ -115,7 +115,7 @@ def _row(
 
 
 def test_a_short_turn_borrows_from_its_neighbours() -> None:
-    embedder, matrix = StaticEmbedder(), CodeMatrix(static.DIMENSIONS)
+    embedder, matrix = StaticEmbedder(), CodeMatrix(models.DIMENSIONS)
     texts = ["The gateway rejects long headers", "yes", "Pasta for lunch", "yes"]
     rows = zip(range(1, 5), embedder.embed(texts), [1, 1, 2, 2], strict=True)
     matrix.add([_row(number, vector, session=session, length=3) for number, vector, session in rows])
@@ -126,7 +126,7 @@ def test_a_short_turn_borrows_from_its_neighbours() -> None:
 
 
 def test_only_what_is_in_scope_is_compared() -> None:
-    embedder, matrix = StaticEmbedder(), CodeMatrix(static.DIMENSIONS)
+    embedder, matrix = StaticEmbedder(), CodeMatrix(models.DIMENSIONS)
     (vector,) = embedder.embed(["The gateway rejects long headers"])
     matrix.add([_row(1, vector, project=1, session=-1), _row(2, vector, project=2, session=-2)])
     question = embedder.embed_query("gateway")
@@ -142,7 +142,7 @@ def test_only_what_is_in_scope_is_compared() -> None:
 
 
 def test_the_closest_of_many_are_found_by_their_signs() -> None:
-    embedder, matrix = StaticEmbedder(), CodeMatrix(static.DIMENSIONS)
+    embedder, matrix = StaticEmbedder(), CodeMatrix(models.DIMENSIONS)
     texts = [
         f"the {word} of the {other}" for word in ["cart", "gateway", "login", "pasta"] for other in ["shop", "lab"]
     ]
@@ -212,7 +212,7 @@ def test_another_version_of_the_vectors_replaces_the_former_one(
     service = Service(config)
     service.db.write_now(save, "Gateway rejects long headers")
     ready(service).close()
-    monkeypatch.setattr(static, "NAME", "static-2")
+    monkeypatch.setattr(models, "NAME", "static-2")
     service = ready(Service(config))
     assert stored(service) == [("static-2", 1)]
     assert service.indexer.matrix is not None and len(service.indexer.matrix) == 1

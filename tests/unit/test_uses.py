@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from claude_mem.digest.reading import measure_reading
+from claude_mem.digest.compress import measure_reading
 from claude_mem.digest.uses import find_uses, read_actions
 from claude_mem.domain.records import Body, Prompted, Stopped, ToolUsed, Turn
 from claude_mem.domain.uses import MAX_FACTOR, MIN_FACTOR, ShownItem, Use, UseCounts
@@ -19,7 +19,7 @@ from claude_mem.domain.worth import (
     estimate_effect,
     estimate_lift,
 )
-from claude_mem.inject.holdout import Holdout
+from claude_mem.inject.worth import Holdout
 from claude_mem.storage.sqlite.deletion.keyed_hash import make_keyed_hash
 
 ROOT = "/home/dev/shop"

@@ -26,7 +26,7 @@ from claude_mem.storage.sqlite.journal import turns
 from claude_mem.storage.sqlite.memory import observations
 from claude_mem.transfer.import_ import clean_record
 from claude_mem.worker.app import Service
-from claude_mem.worker.tools import Tools
+from claude_mem.worker.mcp import Tools
 from tests.support import upgrading
 from tests.support.lab import Lab
 from tests.support.moving import Home, write

@@ -27,6 +27,7 @@ from claude_mem.storage.sqlite.memory import edits, observations
 from claude_mem.transfer import import_
 from claude_mem.worker.app import Service
 from tests.storage.test_search import index, save
+from tests.support.history import erase_with_merged
 from tests.support.lab import Lab
 from tests.support.moving import Home, write
 
@@ -359,7 +360,7 @@ def test_one_that_was_forgotten_before_there_was_an_attic_says_that_nothing_is_l
     with pytest.raises(OperationFailed, match="was erased and cannot be restored"):
         db.write_now(edits.undo_last_change, row_id, now=NOW)
     with pytest.raises(NotFound, match="erased already"):
-        db.write_now(edits.erase_with_merged, row_id, now=NOW)
+        db.write_now(erase_with_merged, row_id, now=NOW)
 
 
 def _bytes_of(config: Config, word: bytes) -> list[str]:

@@ -31,8 +31,7 @@ from claude_mem.recall import rank
 from claude_mem.system import process
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.api import build_app
-from claude_mem.worker.mcp import INSTRUCTIONS
-from claude_mem.worker.tools import MAX_RESULT_CHARS, TOOLS, Tools, _hit_lines, argument_schema
+from claude_mem.worker.mcp import INSTRUCTIONS, MAX_RESULT_CHARS, TOOLS, Tools, _hit_lines, argument_schema
 from tests.support.lab import BRIDGE, Lab
 from tests.support.waiting import SECONDS
 

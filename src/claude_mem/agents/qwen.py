@@ -92,7 +92,9 @@ def _tool(fields: Fields) -> Fields:
         "tool_use_id": string_or_empty(fields.get("tool_call_id")) or fields.get("tool_use_id"),
     }
     if "error" in fields:
-        translated["error"] = _failure(string_or_empty(fields["error"]))
+        error = string_or_empty(fields["error"])
+        text, code = _split_report(error)
+        translated["error"] = f"Exit code {code}\n{text}" if code not in ("", "0", "(none)") else text
     if "tool_response" in fields:
         translated["tool_response"] = _response(fields["tool_response"])
     return translated
@@ -102,11 +104,6 @@ def _response(response: Any) -> object:
     """Return the part of a response that the model sees; the rest is for display."""
     content = response.get("llmContent", response) if isinstance(response, dict) else response
     return _split_report(content)[0] if isinstance(content, str) else content
-
-
-def _failure(error: str) -> str:
-    text, code = _split_report(error)
-    return f"Exit code {code}\n{text}" if code not in ("", "0", "(none)") else text
 
 
 def _split_report(text: str) -> tuple[str, str]:

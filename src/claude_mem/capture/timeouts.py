@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 from claude_mem.capture.turns import enqueue_reconcile
+from claude_mem.domain import ids
 from claude_mem.domain.records import Session
 from claude_mem.storage.base import Transaction
 from claude_mem.system.failpoints import failpoint
@@ -64,3 +66,30 @@ def has_agent_exited(session: Session) -> bool:
     except PermissionError:
         pass  # it runs as another user
     return False
+
+
+# --- the clock -------------------------------------------------------------------------------------------------------
+
+
+SLACK_MS = 1_000  # smaller changes are ordinary time synchronization
+
+
+class Clock:
+    """Detects that the wall clock was set back, by its difference from the monotonic clock.
+
+    Stored times use the wall clock, because they must outlive the process. A clock set forward needs no handling: jobs
+    are only due a little early.
+    """
+
+    def __init__(self) -> None:
+        self.offset = _offset()
+
+    def set_back(self) -> int:
+        """Return by how many milliseconds the clock was set back since the last call; 0 if it was not."""
+        before, self.offset = self.offset, _offset()
+        back = before - self.offset
+        return back if back > SLACK_MS else 0
+
+
+def _offset() -> int:
+    return ids.now_ms() - time.monotonic_ns() // 1_000_000

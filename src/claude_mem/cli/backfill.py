@@ -323,11 +323,11 @@ def _unchanged(config: Config, paths: Sequence[Path]) -> set[str]:
     if not path.exists():
         return set()
     from claude_mem.capture.backfill import stat_transcripts
-    from claude_mem.storage.sqlite.journal import backfills
+    from claude_mem.storage.files import DatabaseFiles
 
     lock = process.take_lock(config.data_dir)
     try:
-        return set(backfills.list_unchanged_in_file(path, stat_transcripts(paths)))
+        return set(DatabaseFiles(config).list_unchanged_transcripts(stat_transcripts(paths)))
     finally:
         lock.release()
 

@@ -334,19 +334,16 @@ def _existing(path: Path) -> Path:
 
 
 def _sqlite() -> Check:
-    import apsw
+    from claude_mem.storage.files import sqlite_version
 
-    from claude_mem.storage.sqlite.engine import MIN_SQLITE_VERSION
-
-    version = apsw.sqlite_lib_version()
-    safe = tuple(int(part) for part in version.split(".")) >= MIN_SQLITE_VERSION
+    version, safe = sqlite_version()
     return Check(
         "sqlite", safe, version, "" if safe else "this version can corrupt a database; run `pip install --upgrade apsw`"
     )
 
 
 def _typescript_database(config: Config) -> Iterator[Check]:
-    from claude_mem.storage.sqlite.engine import is_foreign_database, resolve_database_path
+    from claude_mem.storage.external_db import is_foreign_database, resolve_database_path
 
     if is_foreign_database(config.database):
         own_name = resolve_database_path(config.database).name

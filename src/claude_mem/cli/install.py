@@ -31,7 +31,7 @@ from claude_mem.agents.installer import (
 from claude_mem.agents.registry import AGENTS
 from claude_mem.cli import backfill, output
 from claude_mem.cli.transfer import EXPORT_NAMES, unused_export_path, write_export
-from claude_mem.cli.worker import count_spooled, database_path, start_this_version
+from claude_mem.cli.worker import count_spooled, start_this_version
 from claude_mem.client import Client
 from claude_mem.config import Config, load_lenient
 from claude_mem.domain.errors import ClaudeMemError, InvalidRequest, NotFound, OperationFailed
@@ -194,7 +194,7 @@ def _report(
     problems: Mapping[str, OperationFailed],
     config: Config,
 ) -> int:
-    from claude_mem.storage.sqlite.engine import is_foreign_database
+    from claude_mem.storage.external_db import is_foreign_database
 
     connected_agents = [agent for agent in agents if agent.name in plans and agent.name not in problems]
     for agent in connected_agents:
@@ -286,7 +286,7 @@ def _stop_and_delete(data_dir: Path, ours: LauncherCommands, *, delete: bool, ke
 
 def _delete_ours(folder: Path, *, keep: Sequence[str] = ()) -> None:
     """Delete our files, except `keep`: these are needed to remove us later from files that can't be read now."""
-    from claude_mem.storage.sqlite.engine import SECOND_DATABASE_NAME, is_foreign_database
+    from claude_mem.storage.external_db import SECOND_DATABASE_NAME, is_foreign_database
 
     own = "claude-mem.db"
     databases = (SECOND_DATABASE_NAME,) if is_foreign_database(folder / own) else (SECOND_DATABASE_NAME, own)
@@ -360,7 +360,7 @@ class Inventory:
 
 def inventory(config: Config) -> Inventory:
     """Count what would be deleted, with or without a running worker."""
-    from claude_mem.storage.sqlite import backup
+    from claude_mem.storage.files import DatabaseFiles
 
     try:
         counts = _table_counts(config)
@@ -369,14 +369,14 @@ def inventory(config: Config) -> Inventory:
     return Inventory(
         observations=counts.observations if counts else None,
         sessions=counts.sdk_sessions if counts else None,
-        backups=len(backup.list_backup_files(config.backups)),
+        backups=len(DatabaseFiles(config).list_backup_paths()),
         exports=len(list(config.exports.glob(EXPORT_NAMES))),
         waiting=count_spooled(config),
     )
 
 
 def _table_counts(config: Config) -> RowCounts:
-    from claude_mem.storage.sqlite.journal import accounting
+    from claude_mem.storage.files import DatabaseFiles
 
     worker = process.running_worker(config.data_dir)
     if worker is not None:
@@ -384,10 +384,7 @@ def _table_counts(config: Config) -> RowCounts:
             return Client(worker, seconds=STATS_SECONDS).call(SHOW_STATS, NoFields()).database
         except ClaudeMemError:
             pass  # the worker hangs or is stopping: read the file instead
-    path = database_path(config)
-    if not path.exists():
-        return RowCounts()
-    return accounting.count_rows_in_file(path)
+    return DatabaseFiles(config).count_rows()
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,6 @@ def build_parser() -> argparse.ArgumentParser:
         scrub,
         search,
         transfer,
-        trust,
         viewer,
         worker,
         worth,
@@ -151,7 +150,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"claude-mem {__version__}")
     commands = Commands(parser.add_subparsers(prog="claude-mem", metavar="COMMAND", help=argparse.SUPPRESS))
     families = (
-        install, backfill, reprocess, worker, viewer, search, listing, observations, review, trust, projects, transfer,
+        install, backfill, reprocess, worker, viewer, search, listing, observations, review, projects, transfer,
         config, audit, scrub, doctor, worth,
     )  # fmt: skip
     for family in families:

@@ -426,7 +426,8 @@ def _report(record: object, text: str, *, as_json: bool) -> None:
 
 def edit(options: argparse.Namespace) -> int:
     """Change the fields of an observation, by options or in the user's editor."""
-    changes = _changes_from_options(options)
+    option_names = {**{name: name for name in TEXTS}, **LISTS}
+    changes = {name: value for name, option in option_names.items() if (value := getattr(options, option)) is not None}
     if not changes and not output.can_ask():
         raise InvalidRequest(
             "nothing to change", hint="give --title, --narrative, …; on a terminal, an editor opens instead"
@@ -440,11 +441,6 @@ def edit(options: argparse.Namespace) -> int:
     updated_row = client.patch(f"/api/observation/{item['id']}", changes)
     output.line(f"changed {', '.join(changes)} of {updated_row['id']}: {updated_row['title']}")
     return 0
-
-
-def _changes_from_options(options: argparse.Namespace) -> dict[str, object]:
-    option_names = {**{name: name for name in TEXTS}, **LISTS}
-    return {name: value for name, option in option_names.items() if (value := getattr(options, option)) is not None}
 
 
 def edit_in_editor(item: MemoryItem) -> dict[str, object]:

@@ -23,7 +23,6 @@ from claude_mem.worker.http.schemas.transfer import (
     ReprocessRequest,
 )
 
-ROUTE = "/api/reprocess"
 CONTINUES = "reprocessing continues in the background; `claude-mem status` shows how many turns are left"
 KEPT_REASONS = {
     "events_gone": "their raw events were purged, and no transcript has them",

@@ -1,4 +1,5 @@
-"""review: what is outdated or contradicted, one memory at a time, then the instruction files of agents."""
+"""review: what is outdated or contradicted, one memory at a time, then the instruction files of agents; trust: external
+sources whose memories are injected in a project without individual approval."""
 
 from __future__ import annotations
 
@@ -7,22 +8,36 @@ import os
 import sys
 import termios
 import tty
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from claude_mem.cli import output, provenance, statements
+from claude_mem.agents import claude
+from claude_mem.cli import output, provenance
 from claude_mem.cli.observations import UNDO_DAYS, edit_in_editor
+from claude_mem.cli.projects import find_project
 from claude_mem.client import Client
 from claude_mem.config import load_lenient
 from claude_mem.curate import instruction_files
-from claude_mem.curate.instruction_files import Report
-from claude_mem.domain.errors import ClaudeMemError
+from claude_mem.curate.instruction_files import Finding, Problem, Report
+from claude_mem.domain.errors import ClaudeMemError, InvalidRequest, OperationFailed
 from claude_mem.domain.memory_items import MemoryItem
+from claude_mem.domain.project_reports import TrustedSource
 from claude_mem.domain.text import shorten
 from claude_mem.privacy.trust import USER
 from claude_mem.recall import line_history
 from claude_mem.system import process
+from claude_mem.worker.http.endpoints import NoFields
+from claude_mem.worker.http.schemas.health import InFolder
+from claude_mem.worker.http.schemas.projects import (
+    DISTRUST_SOURCE,
+    LIST_PROJECTS,
+    LIST_TRUSTED,
+    TRUST_SOURCE,
+    DistrustRequest,
+    TrustRequest,
+)
 
 LOOK_SECONDS = 60.0  # a large repository takes a while
 PAGE = 50
@@ -31,7 +46,7 @@ QUESTION = "[k]eep  [c]orrect  [f]orget  [s]kip  [q]uit"
 
 
 def add_commands(commands: Any) -> None:
-    """Add `review`."""
+    """Add `review` and `trust`."""
     review_ = commands.add_parser(
         "review",
         help="go through the memories that are outdated or that a later one contradicts",
@@ -47,6 +62,7 @@ def add_commands(commands: Any) -> None:
     )
     review_.add_argument("--json", action="store_true", help="print one JSON object per line, and ask nothing")
     review_.set_defaults(run=review)
+    _add_trust(commands)
 
 
 def review(options: argparse.Namespace) -> int:
@@ -58,23 +74,23 @@ def review(options: argparse.Namespace) -> int:
     query = where | ({"validity": "changed"} if options.all else {})
     if options.json:
         provenance.json_lines(list(_fetch(client, query)))
-        findings = [] if options.project else statements.check_folder(Path.cwd()).findings
+        findings = [] if options.project else check_folder(Path.cwd()).findings
         output.json_lines(map(instruction_files.as_row, findings))
         return 0
     items = list(_fetch(client, query))
-    report = Report() if options.project else statements.check_folder(Path.cwd())
+    report = Report() if options.project else check_folder(Path.cwd())
     if not items and not report.findings:
         output.info("nothing to review: nothing is known to be outdated or contradicted")
     elif output.can_show_questions() and sys.stdout.isatty() and client.by == USER:
         if not items or _ask_about_each(client, items):
-            statements.ask_about_each(report)
+            ask_about_each(report)
     else:
         provenance.warn_if_held(items)
         for item in items:
             show_item(item)
         provenance.print_note(items)
         for finding in report.findings:
-            statements.show(finding)
+            show(finding)
     return 0
 
 
@@ -165,3 +181,123 @@ def read_key(question: str) -> str:
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, settings)
     return "q" if key in ("", "\x04") else key.strip().lower()
+
+
+# --- instruction files -----------------------------------------------------------------------------------------------
+
+
+LABELS = {"path": "", "command": "the command ", "symbol": "the symbol "}
+
+
+def check_folder(folder: Path) -> Report:
+    """Check the instruction files of the work tree that a folder belongs to."""
+    return instruction_files.check(folder, agent_folder=claude.config_dir(os.environ))
+
+
+def show(finding: Finding) -> None:
+    """Print a finding, with the change that is proposed."""
+    for problem in finding.problems:
+        output.line(f"{finding.file}:{finding.line} names {describe(problem)}")
+    if finding.has_proposal:
+        output.line(f"   - {finding.text}")
+        if finding.replacement is not None:
+            output.line(f"   + {finding.replacement}")
+    else:
+        output.line(f"     {finding.text}")
+
+
+def describe(problem: Problem) -> str:
+    """Return what is wrong with a name: "`src/old.py`, gone since abc1234 (Rename it): now `src/new.py`"."""
+    commit = problem.commit
+    subject = f" ({commit.subject[: instruction_files.MAX_SUBJECT]})" if commit else ""
+    since = f", gone since {commit.id[:10]}{subject}" if commit else ", gone"
+    where = f" from {problem.was}" if problem.kind != "path" else ""
+    return f"{LABELS[problem.kind]}`{problem.name}`{since}{where}" + (f": now `{problem.now}`" if problem.now else "")
+
+
+def ask_about_each(report: Report) -> None:
+    """Show the findings file by file, ask about each proposal, and write what was accepted."""
+    files = {file.name: file for file in report.files}
+    for name, findings in groupby(report.findings, key=lambda finding: finding.file):
+        accepted = list[Finding]()
+        for finding in findings:
+            show(finding)
+            if finding.has_proposal and output.ask("Change the file like this?"):
+                accepted.append(finding)
+            output.line()
+        if accepted:
+            _write(files[name], accepted)
+
+
+def _write(file: instruction_files.InstructionFile, accepted: Sequence[Finding]) -> None:
+    try:
+        instruction_files.apply(file, accepted)
+    except ClaudeMemError as problem:  # the next file can still be changed
+        output.error(str(problem), problem.hint)
+    except OSError as problem:
+        output.error(f"{file.name} can't be written: {problem.strerror}", "check its owner and the free disk space")
+    else:
+        output.line(f"changed {output.plural(len(accepted), 'line')} of {file.name}")
+
+
+# --- trust -----------------------------------------------------------------------------------------------------------
+
+
+TRUST_SECONDS = 120.0  # approving thousands of memories takes a while
+
+
+def _add_trust(commands: Any) -> None:
+    parser = commands.add_parser(
+        "trust",
+        help="list, add or remove external sources that you trust in a project",
+        epilog="A SOURCE is a program (`gh`), an MCP server (`linear (MCP)`) or a host (`docs.example.org`), as listed"
+        " in the viewer under Approval queue. Memories based only on trusted sources need no approval; text that"
+        " resembles a prompt injection always does. Only a person can add or remove a source.",
+    )
+    parser.add_argument("what", nargs="?", choices=("list", "add", "remove"), default="list", help="default: list")
+    parser.add_argument("source", nargs="?", default="", metavar="SOURCE", help="add, remove: the source")
+    parser.add_argument(
+        "--project", default="", metavar="P", help="its number, name or directory (default: the current directory's)"
+    )
+    parser.add_argument("--json", action="store_true", help="list: print one JSON object per line")
+    parser.set_defaults(run=trust)
+
+
+def trust(options: argparse.Namespace) -> int:
+    """List, add or remove trusted sources of a project."""
+    if options.what != "list":
+        _check(options)
+    client = Client(
+        process.ensure_worker(load_lenient().config.data_dir), seconds=TRUST_SECONDS, by=provenance.detect_actor()
+    )
+    if options.what == "list":
+        return _list(client.call(LIST_TRUSTED, NoFields()).items, options)
+    project = find_project(client, client.call(LIST_PROJECTS, InFolder()).items, options.project)
+    if options.what == "add":
+        added = client.call(TRUST_SOURCE, TrustRequest(project.id, options.source))
+        count = added.approved
+        approved = f"approved {count:,} pending {'memory' if count == 1 else 'memories'}"
+        output.line(f"{added.source} is now trusted in {project.name}; {approved}")
+    else:
+        removed = client.call(DISTRUST_SOURCE, DistrustRequest(project.id, options.source))
+        output.line(f"{removed.source} is no longer trusted in {project.name}; earlier approvals remain")
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    if not options.source:
+        raise InvalidRequest("missing SOURCE", hint=f"usage: claude-mem trust {options.what} SOURCE")
+    if provenance.detect_actor() != USER:
+        raise OperationFailed(
+            "only a person can change which sources are trusted", hint="run this in your own terminal"
+        )
+
+
+def _list(items: list[TrustedSource], options: argparse.Namespace) -> int:
+    if options.json:
+        output.json_lines(items)
+    elif items:
+        output.table(("project", "source", "since"), [(i.project, i.source, output.format_age(i.at)) for i in items])
+    else:
+        output.info("no trusted sources yet; to trust `gh` in the current project, run `claude-mem trust add gh`")
+    return 0

@@ -13,14 +13,13 @@ from dataclasses import asdict
 from datetime import date
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from msgspec import structs
 
 from claude_mem import hook
 from claude_mem.cli import output
 from claude_mem.cli.search import parse_date
-from claude_mem.cli.worker import database_path
 from claude_mem.client import Client
 from claude_mem.config import Config, load_lenient
 from claude_mem.domain import export_format
@@ -46,6 +45,9 @@ from claude_mem.worker.http.schemas.transfer import (
     ListedBackup,
 )
 
+if TYPE_CHECKING:
+    from claude_mem.storage.files import DatabaseFiles
+
 SECONDS = 600.0  # for one response: a large database takes time
 LOOK_SECONDS = 0.1
 MAX_STRANGE_SHOWN = 5
@@ -59,57 +61,9 @@ OUTCOMES = {"added": "added", "changed": "updated", "known": "already present", 
 def add_commands(commands: Any) -> None:
     """Add `import`, `export`, `backup` and `restore`."""
     _add_import(commands)
-    export_ = commands.add_parser(
-        "export",
-        help="export memories to a JSON Lines file",
-        epilog="The file contains everything except private and forgotten text, and is readable only by you (0600)."
-        " Without FILE it is written to `exports/` in the data directory, never to the current directory.",
-    )
-    export_.add_argument(
-        "file",
-        nargs="?",
-        default="",
-        metavar="FILE",
-        help="output file, `-` for stdout (default: a name with the date, in `exports/`)",
-    )
-    export_.add_argument(
-        "--project", default="", metavar="P", help="only this project (see `claude-mem list projects`)"
-    )
-    export_.add_argument("--query", default="", metavar="TEXT", help="only the results of this search")
-    export_.add_argument(
-        "--since", type=parse_date, metavar="DATE", help="only from this date on: 2026-01-31 or 2026-01-31T14:00"
-    )
-    export_.add_argument("--until", type=parse_date, metavar="DATE", help="only up to this date, inclusive")
-    export_.set_defaults(run=export)
-    backup_ = commands.add_parser(
-        "backup",
-        help="back up the database while it is in use, and verify the copy",
-        epilog="A backup also contains what you forget later; delete backups that you no longer want.",
-    )
-    backup_.add_argument(
-        "path",
-        nargs="?",
-        default="",
-        metavar="PATH",
-        help="a file or a directory (default: `backups/` in the data directory)",
-    )
-    backup_.add_argument("--list", action="store_true", help="list the backups, newest first")
-    backup_.add_argument("--drill", action="store_true", help="also test the backup by restoring it temporarily")
-    backup_.add_argument("--json", action="store_true", help="print one JSON object (with --list: one per line)")
-    backup_.set_defaults(run=backup)
-    restore_ = commands.add_parser(
-        "restore",
-        help="replace the database by a backup; the current database is kept",
-        epilog="Memories newer than the backup are only in the current database, which is saved as a backup first.",
-    )
-    restore_.add_argument("path", metavar="PATH", help="a backup file, or its name as in `claude-mem backup --list`")
-    restore_.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-    restore_.add_argument(
-        "--with-forgotten",
-        action="store_true",
-        help="restore even if later deletions can't be applied again, because `forget.key` is lost",
-    )
-    restore_.set_defaults(run=restore)
+    _add_export(commands)
+    _add_backup(commands)
+    _add_restore(commands)
 
 
 def _add_import(commands: Any) -> None:
@@ -133,6 +87,66 @@ def _add_import(commands: Any) -> None:
     import_.add_argument("--dry-run", action="store_true", help="only count; import nothing")
     import_.add_argument("--json", action="store_true", help=_JSON)
     import_.set_defaults(run=import_memories)
+
+
+def _add_export(commands: Any) -> None:
+    export_ = commands.add_parser(
+        "export",
+        help="export memories to a JSON Lines file",
+        epilog="The file contains everything except private and forgotten text, and is readable only by you (0600)."
+        " Without FILE it is written to `exports/` in the data directory, never to the current directory.",
+    )
+    export_.add_argument(
+        "file",
+        nargs="?",
+        default="",
+        metavar="FILE",
+        help="output file, `-` for stdout (default: a name with the date, in `exports/`)",
+    )
+    export_.add_argument(
+        "--project", default="", metavar="P", help="only this project (see `claude-mem list projects`)"
+    )
+    export_.add_argument("--query", default="", metavar="TEXT", help="only the results of this search")
+    export_.add_argument(
+        "--since", type=parse_date, metavar="DATE", help="only from this date on: 2026-01-31 or 2026-01-31T14:00"
+    )
+    export_.add_argument("--until", type=parse_date, metavar="DATE", help="only up to this date, inclusive")
+    export_.set_defaults(run=export)
+
+
+def _add_backup(commands: Any) -> None:
+    backup_ = commands.add_parser(
+        "backup",
+        help="back up the database while it is in use, and verify the copy",
+        epilog="A backup also contains what you forget later; delete backups that you no longer want.",
+    )
+    backup_.add_argument(
+        "path",
+        nargs="?",
+        default="",
+        metavar="PATH",
+        help="a file or a directory (default: `backups/` in the data directory)",
+    )
+    backup_.add_argument("--list", action="store_true", help="list the backups, newest first")
+    backup_.add_argument("--drill", action="store_true", help="also test the backup by restoring it temporarily")
+    backup_.add_argument("--json", action="store_true", help="print one JSON object (with --list: one per line)")
+    backup_.set_defaults(run=backup)
+
+
+def _add_restore(commands: Any) -> None:
+    restore_ = commands.add_parser(
+        "restore",
+        help="replace the database by a backup; the current database is kept",
+        epilog="Memories newer than the backup are only in the current database, which is saved as a backup first.",
+    )
+    restore_.add_argument("path", metavar="PATH", help="a backup file, or its name as in `claude-mem backup --list`")
+    restore_.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    restore_.add_argument(
+        "--with-forgotten",
+        action="store_true",
+        help="restore even if later deletions can't be applied again, because `forget.key` is lost",
+    )
+    restore_.set_defaults(run=restore)
 
 
 # --- import ----------------------------------------------------------------------------------------------------------
@@ -160,7 +174,7 @@ def import_memories(options: argparse.Namespace) -> int:
 def _default_import_path(config: Config) -> Path:
     """Return the path of the TypeScript claude-mem's database. It may be in our data directory, under the name that our
     database has otherwise."""
-    from claude_mem.storage.sqlite.engine import is_foreign_database
+    from claude_mem.storage.external_db import is_foreign_database
 
     places = (config.database, Path.home() / ".claude-mem" / "claude-mem.db")
     for path in places:
@@ -318,24 +332,25 @@ def _copy(lines: Iterator[bytes], file: BinaryIO) -> int:
 
 def backup(options: argparse.Namespace) -> int:
     """Back up the database and verify the copy, or list the backups."""
-    from claude_mem.storage.sqlite.backup import examine_backup
+    from claude_mem.storage.files import DatabaseFiles
 
     config = load_lenient().config
+    files = DatabaseFiles(config)
     if options.list:
-        return _list_backups(_backups(config), as_json=options.json)
+        return _list_backups(_backups(files), as_json=options.json)
     target = _target(options.path)
     client = Client(process.ensure_worker(config.data_dir), seconds=SECONDS)
     result = client.call(CREATE_BACKUP, BackupRequest(digest=options.drill))
     path = config.backups / Path(result.path).name  # the directory's name may not be representable in JSON
     if target is not None:
         path = _move(path, target / path.name if target.is_dir() else target)
-    verification = examine_backup(path)
+    verification = files.examine_backup(path)
     if verification.counts != result.counts:
         raise OperationFailed(
             f"{path} does not contain every row of the database", hint="make another one, and report this"
         )
-    if options.drill:
-        _drill(path, config, result.digest)
+    if options.drill and files.digest_restored(path) != result.digest:
+        raise OperationFailed(f"{path} does not restore all memories", hint="make another one, and report this")
     if options.json:
         output.json({**asdict(verification), "drilled": options.drill})
     else:
@@ -343,15 +358,13 @@ def backup(options: argparse.Namespace) -> int:
     return 0
 
 
-def _backups(config: Config) -> list[ListedBackup]:
+def _backups(files: DatabaseFiles) -> list[ListedBackup]:
     """List the backups, with their test restores if a worker is running. No worker is started for this."""
-    from claude_mem.storage.sqlite.backup import list_backup_files
-
-    worker = process.running_worker(config.data_dir)
+    worker = process.running_worker(files.data_dir)
     if worker:
         with suppress(ClaudeMemError):
             return Client(worker).call(LIST_BACKUPS, NoFields())
-    return [ListedBackup(**structs.asdict(file)) for file in list_backup_files(config.backups)]
+    return [ListedBackup(**structs.asdict(file)) for file in files.list_backups()]
 
 
 def _target(value: str) -> Path | None:
@@ -371,16 +384,6 @@ def _move(path: Path, target: Path) -> Path:
         shutil.copyfileobj(source, file, 1 << 20)
     path.unlink()
     return target
-
-
-def _drill(path: Path, config: Config, digest: str) -> None:
-    """Restore the backup temporarily, and compare its contents with the database at the time of the backup."""
-    from claude_mem.storage.sqlite.backup import digest_file, prepare_restore
-
-    with prepare_restore(path, config.backups) as fresh:
-        restored_digest = digest_file(fresh)
-    if restored_digest != digest:
-        raise OperationFailed(f"{path} does not restore all memories", hint="make another one, and report this")
 
 
 def _show_backup(counts: dict[str, int], path: Path, size: int, *, drilled: bool) -> None:
@@ -422,24 +425,25 @@ def _backup_row(row: ListedBackup) -> tuple[object, ...]:
 
 def restore(options: argparse.Namespace) -> int:
     """Verify a backup and replace the database by it; the current database is kept."""
-    from claude_mem.storage.sqlite.backup import examine_backup, prepare_restore, replace_database
+    from claude_mem.storage.files import DatabaseFiles
 
     config = load_lenient().config
+    files = DatabaseFiles(config)
     path = _resolve_backup(options.path, config)
-    verification = examine_backup(path)
+    verification = files.examine_backup(path)
     output.info(f"{path} is intact: {_format_counts(verification.counts)}")
     if verification.strange:
         output.info(f"skipping what claude-mem did not create: {', '.join(verification.strange[:MAX_STRANGE_SHOWN])}")
     if not options.with_forgotten:
-        _check_forgotten(path, config)
+        _check_forgotten(path, files)
     if not options.yes and not output.ask("Replace the current memory by this backup? (the current one is kept)"):
         output.info("nothing was changed (use `--yes` to skip the question)")
         return 1
-    with prepare_restore(path, config.data_dir) as fresh:
+    with files.prepare_restore(path) as fresh:
         lock = _stop_and_lock(config)
         try:
             _delete_prepared_contexts(config)
-            previous = replace_database(fresh, database_path(config), config.backups)
+            previous = files.replace(fresh)
             AuditLog(config.data_dir).append("restored", bytes=verification.size)
         finally:
             lock.release()
@@ -450,11 +454,9 @@ def restore(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check_forgotten(path: Path, config: Config) -> None:
+def _check_forgotten(path: Path, files: DatabaseFiles) -> None:
     """Raise if the key is lost that the worker needs to repeat the deletions made since the backup."""
-    from claude_mem.storage.sqlite.backup import count_uncheckable_tombstones
-
-    if count := count_uncheckable_tombstones(path, config.data_dir):
+    if count := files.count_uncheckable_tombstones(path):
         raise OperationFailed(
             f"{path} may contain text that was forgotten later ({count:,} tombstones), and it can't be deleted again"
             f" because {data_directory.KEY_FILE} is lost; nothing was changed",

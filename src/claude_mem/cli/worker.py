@@ -18,7 +18,7 @@ from claude_mem.client import Client
 from claude_mem.config import Config, load, load_lenient
 from claude_mem.domain.errors import ClaudeMemError, DataDirLocked, UnknownAnswer, WorkerNotRunning
 from claude_mem.domain.reports import EventAccount, RefiningState
-from claude_mem.system import data_directory, process
+from claude_mem.system import process
 from claude_mem.worker.http.endpoints import NoFields
 from claude_mem.worker.http.schemas.health import (
     RETRY_ALL,
@@ -246,38 +246,34 @@ def _outdated(config: Config, worker: process.WorkerInfo | None) -> str:
 
 def database_path(config: Config) -> Path:
     """Return the database in use: its name differs if the TypeScript claude-mem has one here."""
-    from claude_mem.storage.sqlite.engine import resolve_database_path
+    from claude_mem.storage.external_db import resolve_database_path
 
     return resolve_database_path(config.database)
 
 
 def _had_database(config: Config) -> bool:
     """Return whether there was a database that is missing now."""
-    from claude_mem.storage.sqlite import damage
+    from claude_mem.storage.files import DatabaseFiles
 
-    return bool(damage.describe_memory_traces(database_path(config), backups=config.backups))
+    return bool(DatabaseFiles(config).describe_traces())
 
 
 def _offline(config: Config) -> EventAccount:
     """Read the totals from the database directly, under the worker's lock."""
-    from claude_mem.storage.sqlite.database import Database
+    from claude_mem.storage.files import DatabaseFiles
 
     lock = process.take_lock(config.data_dir)
     try:
-        db = Database(database_path(config), backups=config.backups)
-        totals = db.read_now(lambda tx: tx.journal.count_event_account(in_spool=count_spooled(config)))
-        db.close()
+        return DatabaseFiles(config).count_events(in_spool=count_spooled(config))
     finally:
         lock.release()
-    return totals
 
 
 def _damage(config: Config) -> list[str]:
     """Describe the damaged databases and files that were moved away and kept, newest first."""
-    from claude_mem.storage.sqlite import repair
+    from claude_mem.storage.files import DatabaseFiles
 
-    files = [str(moved) for moved in data_directory.list_quarantined(config.data_dir)]
-    return [repair.describe_repair(each) for each in repair.list_repairs(config.quarantine)] + files
+    return DatabaseFiles(config).describe_damage()
 
 
 def _spool_only(config: Config) -> EventAccount:

@@ -11,7 +11,7 @@ from claude_mem.client import Client
 from claude_mem.config import load_lenient
 from claude_mem.domain.worth import Estimate, Worth
 from claude_mem.system import process
-from claude_mem.worker.http.schemas.worth import SHOW_WORTH, WorthQuery
+from claude_mem.worker.http.schemas.health import SHOW_WORTH, WorthQuery
 
 TRIGGERS = {
     "start": "at session start",

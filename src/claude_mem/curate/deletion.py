@@ -20,9 +20,9 @@ from claude_mem.domain.memory_items import UndoneChange
 from claude_mem.domain.reports import AffectedSummary, DeletionProgress, Restored
 from claude_mem.domain.text_pattern import TextPattern, rare_words
 from claude_mem.storage.base import Database, Transaction
+from claude_mem.storage.files import DatabaseFiles
 from claude_mem.storage.journal_records import DRILL_PREFIX, FORGOTTEN_RULE
 from claude_mem.storage.records import UNDO_WINDOW_MS, AffectedRows, DeletionScope, Tombstone
-from claude_mem.storage.sqlite.deletion import tombstones
 from claude_mem.system import disk
 
 log = logging.getLogger(__name__)
@@ -41,13 +41,14 @@ class DeletionService:
         self,
         db: Database,
         config: Config,
+        files: DatabaseFiles,
         *,
         drain: Callable[[], Awaitable[int]],
         after: Callable[[Sequence[int]], Awaitable[None]],
         tidy: Callable[[], Awaitable[None]],
         record: Callable[..., Awaitable[None]],
     ) -> None:
-        self.db, self.config = db, config
+        self.db, self.config, self.files = db, config, files
         self.drain, self.after, self.tidy, self.record = drain, after, tidy, record
         self.lock = asyncio.Lock()  # also held while a copy of the database is made
         self.file_lock = asyncio.Lock()
@@ -67,7 +68,7 @@ class DeletionService:
         if not erase:
             return summary, not affected
         files = await asyncio.to_thread(erasure.find_waiting_files, self.config, scope, until=ids.now_ms())
-        copies = await asyncio.to_thread(erasure.list_database_copies, self.config)
+        copies = await asyncio.to_thread(self.files.list_copies)
         counts = {**summary.counts, "waiting files": len(files), "backups": len(copies)}
         return msgspec.structs.replace(
             summary, counts=counts
@@ -238,12 +239,12 @@ class DeletionService:
         await self.db.write(lambda tx: tx.deletions.delete_empty_projects(scope.projects if scope.by_time else ()))
         progress.counts["log entries"] = await asyncio.to_thread(erasure.erase_from_logs, self.config, content)
         await asyncio.to_thread(erasure.erase_from_caches, self.config, content)
-        await asyncio.to_thread(erasure.erase_unfinished_copies, self.config)
+        await asyncio.to_thread(erasure.erase_unfinished_copies, self.files)
         await self.tidy()
         await self.db.truncate_wal()
-        for path in await asyncio.to_thread(erasure.list_database_copies, self.config):
+        for path in await asyncio.to_thread(self.files.list_copies):
             progress.doing = f"backup {path.name}"
-            outcome = await asyncio.to_thread(_erase_from_copy, path, self.config, scope, tombstones, content)
+            outcome = await asyncio.to_thread(_erase_from_copy, path, self.files, scope, tombstones, content)
             progress.copies.setdefault(outcome, []).append(path.name)
             if outcome != "kept":  # the recorded restore test was of the file's earlier content
                 await self.db.write(lambda tx, path: tx.journal.delete_check(f"{DRILL_PREFIX}{path.name}"), path)
@@ -279,7 +280,7 @@ class DeletionService:
         """Append to the tombstone file, one writer at a time."""
         if lines:
             async with self.file_lock:
-                await asyncio.to_thread(tombstones.append_tombstones, self.config.data_dir, lines)
+                await asyncio.to_thread(self.files.append_tombstones, lines)
 
     # --- undo --------------------------------------------------------------------------------------------------------
 
@@ -306,7 +307,7 @@ class DeletionService:
         """
         if self.is_recovered:
             return
-        all_tombstones = await asyncio.to_thread(tombstones.read_tombstones, self.config.data_dir)
+        all_tombstones = await asyncio.to_thread(self.files.read_tombstones)
         request = await asyncio.to_thread(erasure.read_erasure_request, self.config.data_dir)
         if request is not None:
             await self._resume(request, [tombstone for tombstone in all_tombstones if tombstone.n == request.n])
@@ -382,14 +383,14 @@ class DeletionService:
 
 
 def _erase_from_copy(
-    path: Path, config: Config, scope: DeletionScope, tombstones: list[Tombstone], content: ErasedContent
+    path: Path, files: DatabaseFiles, scope: DeletionScope, tombstones: list[Tombstone], content: ErasedContent
 ) -> str:
     """Erase from one copy of the database and return the outcome.
 
     Any error is logged and reported as `failed`, so that it blocks neither the other copies nor the worker's start.
     """
     try:
-        return erasure.erase_from_database_copy(path, config, scope, tombstones, content)
+        return erasure.erase_from_database_copy(path, files, scope, tombstones, content)
     except Exception as problem:
         log.error("%s could not be rewritten: %s: %s", path.name, type(problem).__name__, problem)
         return "failed"

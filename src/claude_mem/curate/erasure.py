@@ -24,16 +24,15 @@ from claude_mem.curate.redaction import paused_log
 from claude_mem.domain import ids
 from claude_mem.domain.errors import ClaudeMemError
 from claude_mem.domain.text_pattern import TextPattern, shares_rare_words
+from claude_mem.storage import external_db
+from claude_mem.storage.files import DatabaseFiles, is_database_damage
 from claude_mem.storage.records import DeletionScope, Tombstone
-from claude_mem.storage.sqlite import backup, damage, engine, external_db
-from claude_mem.storage.sqlite.deletion import copies
 from claude_mem.system import project_folders, spool
 from claude_mem.system.spool import sync_directory
 
 log = logging.getLogger(__name__)
 
 ERASURE_REQUEST_FILE = "forgetting.json"
-_QUARANTINE = "quarantine"
 _ERASED_TEXT = b"[forgotten]"
 _LOG_PREFIX = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ [\w.]+: ")
 _SEGMENT_BYTES = 1 << 20
@@ -221,31 +220,21 @@ def _overwrite_with_zeros(path: Path) -> None:
 # --- copies of the database ------------------------------------------------------------------------------------------
 
 
-def list_database_copies(config: Config) -> list[Path]:
-    """Return all backups, and all databases in quarantine."""
-    paths = [*config.backups.glob("*.db"), *(config.data_dir / _QUARANTINE).rglob("*.db")]
-    return sorted(path for path in paths if path.is_file() and not path.is_symlink())
-
-
-def erase_unfinished_copies(config: Config) -> None:
+def erase_unfinished_copies(files: DatabaseFiles) -> None:
     """Erase unfinished copies left by a killed process.
 
     The caller must hold the worker lock and must not be making a copy.
     """
-    for parent in (config.data_dir, config.backups):
-        for folder in parent.glob(f"{backup.RESTORE_FOLDER_PREFIX}*"):
-            if folder.is_dir() and not folder.is_symlink() and not backup.is_used_by_other_process(folder):
-                for path in _regular_files(folder):
-                    shred_file(path)
-                shutil.rmtree(folder, ignore_errors=True)
-    patterns = (f"*{engine.PARTIAL_SUFFIX}", f"*{engine.PARTIAL_SUFFIX}-*")
-    for path in [path for pattern in patterns for path in (config.data_dir / _QUARANTINE).rglob(pattern)]:
-        if path.is_file() and not path.is_symlink():
+    for folder in files.list_unfinished_restores():
+        for path in _regular_files(folder):
             shred_file(path)
+        shutil.rmtree(folder, ignore_errors=True)
+    for path in files.list_unfinished_copies():
+        shred_file(path)
 
 
 def erase_from_database_copy(
-    path: Path, config: Config, scope: DeletionScope, tombstones: list[Tombstone], content: ErasedContent
+    path: Path, files: DatabaseFiles, scope: DeletionScope, tombstones: list[Tombstone], content: ErasedContent
 ) -> str:
     """Erase the content from a copy of the database. Return `kept` (unchanged), `rewritten` or `deleted`.
 
@@ -254,33 +243,26 @@ def erase_from_database_copy(
     try:
         if external_db.identify_database(path) not in ("ours", "empty"):
             return "kept"
-        has_rows = copies.has_covered_rows(path, scope, tombstones, key_folder=config.data_dir)
+        has_rows = files.has_covered_rows(path, scope, tombstones)
     except ClaudeMemError as problem:
-        return _delete_unreadable(path, problem)
+        return _delete_unreadable(files.list_side_files(path), problem)
     if not has_rows and not content.in_file(path):
         return "kept"
     try:
-        copies.erase_covered_rows(
-            path,
-            scope,
-            tombstones,
-            key_folder=config.data_dir,
-            mentions=content.in_line,
-            quotes=content.is_quoted_in,
-        )
-    except (ClaudeMemError, *damage.DAMAGE_ERRORS) as problem:
-        if not damage.is_database_damage(problem):  # for example a full disk
+        files.erase_covered_rows(path, scope, tombstones, mentions=content.in_line, quotes=content.is_quoted_in)
+    except ClaudeMemError as problem:
+        if not is_database_damage(problem):  # for example a full disk
             raise
-        return _delete_unreadable(path, problem)
+        return _delete_unreadable(files.list_side_files(path), problem)
     finally:
         external_db.drop_database_copy(path)
     return "rewritten"
 
 
-def _delete_unreadable(path: Path, problem: Exception) -> str:
-    log.warning("%s can't be read (%s) and was deleted", path.name, type(problem).__name__)
-    for side in backup.DATABASE_FILE_SUFFIXES:
-        shred_file(path.with_name(path.name + side))
+def _delete_unreadable(paths: list[Path], problem: Exception) -> str:
+    log.warning("%s can't be read (%s) and was deleted", paths[0].name, type(problem).__name__)
+    for path in paths:
+        shred_file(path)
     return "deleted"
 
 

@@ -12,14 +12,16 @@ import contextlib
 import os
 import re
 import tempfile
+import tomllib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from claude_mem.curate import code_names
-from claude_mem.curate.code_names import Tree
+import msgspec
+
 from claude_mem.domain import anchors
 from claude_mem.domain.errors import OperationFailed
 from claude_mem.domain.statements import Mention, find_mentions, is_entry_for
@@ -253,12 +255,12 @@ class Checker:
         return best if best and shares[best] * 2 >= len(lines) > 2 else ""
 
     def _check_command(self, mention: Mention, then: Tree) -> tuple[bool, Problem | None]:
-        if not code_names.is_defined(mention.name, self._commands_at(then, mention.tool)):
+        if not is_defined(mention.name, self._commands_at(then, mention.tool)):
             return False, None
         defined = self._commands_at(self.now, mention.tool) | self._commands_in_work_tree(mention.tool)
-        if code_names.is_defined(mention.name, defined):
+        if is_defined(mention.name, defined):
             return True, None
-        for path in code_names.definition_files(then.blobs, mention.tool):
+        for path in definition_files(then.blobs, mention.tool):
             if problem := self._removed_command(mention, path):
                 return True, problem
         return True, None
@@ -266,19 +268,19 @@ class Checker:
     def _commands_at(self, tree: Tree, tool: str) -> set[str]:
         key = (tree.commit, tool)
         if key not in self._commands:
-            blobs = [tree.blobs[path] for path in code_names.definition_files(tree.blobs, tool)]
-            texts = [text for _, text in code_names.read_files(self.git, blobs)]
-            names = {name for text in texts for name in code_names.defined_commands(tool, text)}
-            self._commands[key] = names | (code_names.task_files(tree.blobs) if tool == "mise" else set())
+            blobs = [tree.blobs[path] for path in definition_files(tree.blobs, tool)]
+            texts = [text for _, text in read_files(self.git, blobs)]
+            names = {name for text in texts for name in defined_commands(tool, text)}
+            self._commands[key] = names | (task_files(tree.blobs) if tool == "mise" else set())
         return self._commands[key]
 
     def _commands_in_work_tree(self, tool: str) -> set[str]:
         """Return what the files of the work tree define, which may be in no commit yet."""
         names: set[str] = set()
-        for path in code_names.definition_files(self.now.blobs, tool) if self.root else ():
+        for path in definition_files(self.now.blobs, tool) if self.root else ():
             with contextlib.suppress(OSError):
                 text = untrusted_files.read(Path(str(self.root), path), most=MAX_BYTES).decode("utf-8", "replace")
-                names |= code_names.defined_commands(tool, text).keys()
+                names |= defined_commands(tool, text).keys()
         return names
 
     def _removed_command(self, mention: Mention, path: str) -> Problem | None:
@@ -289,7 +291,7 @@ class Checker:
         later_commands: dict[str, str] = {}
         for change in changes:  # the newest first
             text = contents.get(f"{change.id}:{path}", b"").decode("utf-8", "replace")
-            commands = code_names.defined_commands(mention.tool, text)
+            commands = defined_commands(mention.tool, text)
             if mention.name in commands:
                 now = self._same_command(mention.tool, commands[mention.name], later_commands)
                 return Problem("command", mention.name, path, later, now) if later else None
@@ -306,8 +308,8 @@ class Checker:
     def _check_symbols(self, mentions: Sequence[tuple[Mention, Tree]]) -> tuple[int, list[tuple[int, Problem]]]:
         """Return how many of these symbols the source code has or had, and those that it has no longer, by line."""
         names = {mention.name for mention, _ in mentions}
-        blobs = code_names.code_blobs(self.now)
-        present = code_names.find_symbols(self.git, blobs, names) if names else {}
+        blobs = code_blobs(self.now)
+        present = find_symbols(self.git, blobs, names) if names else {}
         if present is None:  # too much code to be sure
             return 0, []
         missing = [(mention, then) for mention, then in mentions if mention.name not in present]
@@ -315,8 +317,8 @@ class Checker:
         for then in list({then.commit: then for _, then in missing}.values())[:MAX_OLD_TREES]:
             symbols = {mention.name for mention, tree in missing if tree is then}
             # No file that is still the same has them.
-            old_blobs = {key: path for key, path in code_names.code_blobs(then).items() if key not in blobs}
-            for name, path in (code_names.find_symbols(self.git, old_blobs, symbols) or {}).items():
+            old_blobs = {key: path for key, path in code_blobs(then).items() if key not in blobs}
+            for name, path in (find_symbols(self.git, old_blobs, symbols) or {}).items():
                 lines = [mention.line for mention, tree in missing if tree is then and mention.name == name]
                 commit = self._removed_symbol(name, path)
                 problems += [(line, Problem(_SYMBOL, name, path, commit)) for line in lines if commit]
@@ -430,3 +432,148 @@ def _changed_lines(lines: Sequence[str], changes: Mapping[int, str | None]) -> I
             yield line
         elif (replacement := changes[number]) is not None:
             yield replacement + line[len(line.rstrip("\r\n")) :]
+
+
+# --- names in the code -----------------------------------------------------------------------------------------------
+#
+# Which files, commands and symbols the repository has at a commit, read from git's objects only.
+
+
+MAX_CODE_FILES, MAX_CODE_BYTES, READ_FILES = 8_000, 96 << 20, 200
+MAX_DEFINITION_FILES = 300
+_CODE = re.compile(
+    r"\.(?:py|pyi|go|rs|ts|tsx|js|jsx|mjs|cjs|java|kt|kts|scala|rb|php|c|h|cc|cpp|hpp|cs|swift|m|mm|sh|bash|zsh|lua|ex|exs|erl|hs"
+    r"|ml|clj|dart|vue|svelte|sql|proto|graphql|css|scss|less|html|tf|zig|nim|pl|r|jl|toml|ya?ml|json|mk|gradle|cmake)$|(?:^|/)"
+    r"(?:GNU)?[Mm]akefile$|(?:^|/)[Dd]ockerfile",
+    re.I,
+)
+_DEFINITIONS = {
+    "make": re.compile(r"(?:^|/)(?:(?:GNU)?[Mm]akefile|[\w.-]+\.mk)$"),
+    "npm": re.compile(r"(?:^|/)package\.json$"),
+    "mise": re.compile(r"(?:^|/)(?:\.?mise(?:\.local)?|\.?mise/config|\.config/mise(?:/config)?)\.toml$"),
+    "just": re.compile(r"(?:^|/)\.?[Jj]ustfile$"),
+}
+_MISE_TASK = re.compile(r"(?:^|/)(?:mise-tasks|\.mise-tasks|mise/tasks|\.mise/tasks|\.config/mise/tasks)/(.+)$")
+_TARGET = re.compile(r"^([A-Za-z_.%][\w.%/-]*+(?: ++[\w.%/-]++)*+) *+::?(?![=:])", re.M)
+_RECIPE = re.compile(r"^@?([A-Za-z_][\w-]*+)(?:[ \t][^:=\n]*+)?+:(?!=)", re.M)
+_WORD = re.compile(r"[A-Za-z_]\w{5,}")
+
+
+class Tree:
+    """The files and directories of a commit."""
+
+    def __init__(self, commit: str, blobs: Mapping[str, str]) -> None:
+        self.commit = commit
+        self.blobs = blobs
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[str]]:
+        """Files and directories by their last name."""
+        by_name: defaultdict[str, list[str]] = defaultdict(list)
+        for path in (*self.blobs, *self.folders):
+            by_name[path.rpartition("/")[2]].append(path)
+        return by_name
+
+    @cached_property
+    def folders(self) -> frozenset[str]:
+        """All directories."""
+        return frozenset(path[:index] for path in self.blobs for index, char in enumerate(path) if char == "/")
+
+    def has(self, path: str) -> bool:
+        """Return whether there is such a file or directory."""
+        return path in self.blobs or path in self.folders
+
+    def resolve(self, name: str, folder: str) -> list[str]:
+        """Return what a name in a file of that folder may mean: a path from the root or the folder, or else every path
+        that ends with it."""
+        name = name.removeprefix("./").rstrip("/")
+        exact = [path for path in (f"{folder}/{name}".lstrip("/"), name) if self.has(path)]
+        if exact or not name:
+            return exact[:1]
+        return [path for path in self._by_name[name.rpartition("/")[2]] if path.endswith(f"/{name}")]
+
+
+def read_files(git: GitObjects, blob_ids: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the text of files by the ids of their contents, in portions: one answer of git is limited in size."""
+    ordered = list(dict.fromkeys(blob_ids))
+    for start in range(0, len(ordered), READ_FILES):
+        for blob_id, content in git.read_blobs(ordered[start : start + READ_FILES]).items():
+            yield blob_id, content.decode("utf-8", "replace")
+
+
+# --- symbols ---------------------------------------------------------------------------------------------------------
+
+
+def code_blobs(tree: Tree) -> dict[str, str]:
+    """Return the source files of a commit by the ids of their contents."""
+    return {blob_id: path for path, blob_id in tree.blobs.items() if _CODE.search(path)}
+
+
+def find_symbols(git: GitObjects, blobs: Mapping[str, str], names: Collection[str]) -> dict[str, str] | None:
+    """Return a file for each of the names that the source files contain as a word; None if they are too many."""
+    if len(blobs) > MAX_CODE_FILES:
+        return None
+    paths_by_name: dict[str, str] = {}
+    size = 0
+    for blob_id, text in read_files(git, blobs):
+        size += len(text)
+        if size > MAX_CODE_BYTES:
+            return None
+        for name in set(_WORD.findall(text)) & set(names) - paths_by_name.keys():
+            paths_by_name[name] = blobs[blob_id]
+    return paths_by_name
+
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+
+def definition_files(paths: Iterable[str], tool: str) -> list[str]:
+    """Return the files in which a tool's commands may be defined."""
+    return sorted(path for path in paths if _DEFINITIONS[tool].search(path))[:MAX_DEFINITION_FILES]
+
+
+def defined_commands(tool: str, text: str) -> dict[str, str]:
+    """Return the commands that a file defines, each with its text if that is simple. Empty if it can't be read."""
+    try:
+        return _READERS[tool](text)
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return {}
+
+
+def _npm_scripts(text: str) -> dict[str, str]:
+    scripts = msgspec.json.decode(text)["scripts"] if '"scripts"' in text else {}
+    return {str(name): str(command) for name, command in scripts.items()}
+
+
+def _mise_tasks(text: str) -> dict[str, str]:
+    tasks = tomllib.loads(text).get("tasks", {})
+    return {name: str(task.get("run", "")) if isinstance(task, dict) else str(task) for name, task in tasks.items()}
+
+
+def _make_targets(text: str) -> dict[str, str]:
+    names = [name for match in _TARGET.finditer(text) for name in match[1].split()]
+    phony = [name for line in re.findall(r"^\.PHONY\s*:(.*)$", text, re.M) for name in line.split()]
+    return dict.fromkeys([*names, *phony], "")
+
+
+def _recipes(text: str) -> dict[str, str]:
+    return dict.fromkeys(_RECIPE.findall(text), "")
+
+
+_READERS = {"npm": _npm_scripts, "mise": _mise_tasks, "make": _make_targets, "just": _recipes}
+
+
+def task_files(paths: Iterable[str]) -> set[str]:
+    """Return the names of the tasks that mise finds as files."""
+    names = [match[1].removesuffix("/_default") for path in paths if (match := _MISE_TASK.search(path))]
+    return {other.replace("/", ":") for name in names for other in (name, re.sub(r"\.\w+$", "", name))}
+
+
+def is_defined(name: str, commands: Collection[str]) -> bool:
+    """Return whether a command is among these; one with `%` stands for many."""
+    return name in commands or any(_stands_for(pattern, name) for pattern in commands if "%" in pattern)
+
+
+def _stands_for(pattern: str, name: str) -> bool:
+    start, _, end = pattern.partition("%")
+    return name.startswith(start) and name.endswith(end) and len(name) > len(start) + len(end)

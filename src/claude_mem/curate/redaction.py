@@ -24,10 +24,9 @@ from claude_mem.privacy import tags
 from claude_mem.privacy.secrets import redact, redact_lines
 from claude_mem.recall.matrix import Indexer
 from claude_mem.storage.base import Database, Transaction
+from claude_mem.storage.files import DatabaseFiles
 from claude_mem.storage.journal_records import DRILL_PREFIX
-from claude_mem.storage.records import RedactionStep, TextCleaner
-from claude_mem.storage.sqlite.deletion import copies
-from claude_mem.storage.sqlite.deletion.redaction import TEXT_TABLES, TextTable
+from claude_mem.storage.records import RedactionStep, TextCleaner, TextTable
 from claude_mem.system.spool import overwrite_in_place, write_private
 
 log = logging.getLogger(__name__)
@@ -65,8 +64,8 @@ class ScrubProgress:
 class Scrubber:
     """Runs one scrub at a time. A scrub that is interrupted by a stop of the worker can simply be started again."""
 
-    def __init__(self, db: Database, indexer: Indexer, config: Config) -> None:
-        self.db, self.indexer, self.config = db, indexer, config
+    def __init__(self, db: Database, indexer: Indexer, config: Config, files: DatabaseFiles) -> None:
+        self.db, self.indexer, self.config, self.files = db, indexer, config, files
         self.progress = ScrubProgress()
         self.task: asyncio.Task[None] | None = None
         self.copy_lock = asyncio.Lock()  # held while a backup is rewritten
@@ -98,14 +97,15 @@ class Scrubber:
     async def scrub(self, progress: ScrubProgress) -> None:
         """Scrub rows, files, derived data and backups; with `dry_run` only count what would change."""
         clean = make_cleaner(self.config)
-        copies = await asyncio.to_thread(lambda: sorted(self.config.backups.glob("*.db")))
+        backups = await asyncio.to_thread(lambda: sorted(self.files.backups.glob("*.db")))
+        text_tables = await self.db.read(lambda tx: tx.deletions.text_tables)
         files = await asyncio.to_thread(lambda: list(_list_files(self.config)))
         progress.total = (
-            await self.db.read(lambda tx: sum(tx.deletions.count_text_rows(texts) for texts in TEXT_TABLES))
-            + len(copies)
+            await self.db.read(lambda tx: sum(tx.deletions.count_text_rows(texts) for texts in text_tables))
+            + len(backups)
             + len(files)
         )
-        for texts in TEXT_TABLES:
+        for texts in text_tables:
             await self._scrub_table(texts, progress, clean)
         for path in files:
             progress.doing = path.parent.name
@@ -113,7 +113,7 @@ class Scrubber:
             progress.add(path.parent.name, 1, changed)
         if progress.changed and not progress.dry_run:
             await self._rebuild_derived()
-        for path in copies:
+        for path in backups:
             progress.doing = "backups"
             await self._scrub_backup(path, progress, clean)
         for path in sorted(self.config.quarantine.glob("*")):  # damaged: a rewrite might be incomplete
@@ -140,7 +140,7 @@ class Scrubber:
     async def _scrub_backup(self, path: Path, progress: ScrubProgress, clean: TextCleaner) -> None:
         try:
             async with self.copy_lock:
-                changed = await asyncio.to_thread(copies.redact_backup, path, clean, write=not progress.dry_run)
+                changed = await asyncio.to_thread(self.files.redact_backup, path, clean, write=not progress.dry_run)
             progress.add("backups", 1, int(changed))
             if changed and not progress.dry_run:  # the restore test ran on the old content
                 await self.db.write(lambda tx: tx.journal.delete_check(f"{DRILL_PREFIX}{path.name}"))

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from claude_mem.digest import markdown
+from claude_mem.digest.evidence import EDIT_TOOLS, READ_TOOLS, output_text, path_in_project
 from claude_mem.digest.line_anchors import TurnLines, collect_lines, find_anchors, mentioned_names
 from claude_mem.digest.models.base import Compressor
-from claude_mem.digest.reading import measure_reading, read_paths
 from claude_mem.digest.uses import find_uses, read_actions
-from claude_mem.domain import ids
+from claude_mem.domain import ids, patches
 from claude_mem.domain.anchors import Outcome
 from claude_mem.domain.records import (
     Digest,
@@ -179,3 +179,36 @@ def _store_anchors(tx: Transaction, turn: Turn, row_id: int, draft: Draft, lines
         # What the later edit still names was reworked, and the memory of it may well hold.
         outdated_ids = [item.id for item in replaced if not lines.adds_any(mentioned_names(item.text))]
         tx.memory.supersede_observations(outdated_ids, row_id)
+
+
+# --- how much a turn read --------------------------------------------------------------------------------------------
+
+
+def read_paths(turn: Turn) -> list[str]:
+    """Return the files that a turn read, each once."""
+    return list(dict.fromkeys(path for body in turn.bodies if (path := _path_read(body, turn))))
+
+
+def measure_reading(turn: Turn, *, known_paths: Collection[str]) -> TurnReading:
+    """Return how much the turn read. `known_paths`: files that an earlier session read, and this session did not before."""
+    characters = again = calls = 0
+    before_edit: tuple[int, int] | None = None
+    rest = set(known_paths)
+    for body in turn.bodies:
+        if not isinstance(body, ToolUsed):
+            continue
+        if before_edit is None and not body.failed and body.name in (*EDIT_TOOLS, patches.PATCH_TOOL):
+            before_edit = calls, characters
+        calls += 1
+        if path := _path_read(body, turn):
+            file = body.output.get("file") if isinstance(body.output, dict) else None
+            size = len(str(file.get("content", ""))) if isinstance(file, dict) else len(output_text(body.output))
+            characters += size
+            again += size if path in rest else 0
+            rest.discard(path)
+    return TurnReading(characters, again, *(before_edit or (None, None)))
+
+
+def _path_read(body: object, turn: Turn) -> str:
+    is_read = isinstance(body, ToolUsed) and body.name in READ_TOOLS and not body.failed
+    return path_in_project(body, turn) if is_read and isinstance(body, ToolUsed) else ""

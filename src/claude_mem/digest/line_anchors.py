@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from claude_mem.digest import command_claims, symbols
+from claude_mem.digest import symbols
+from claude_mem.digest.calls import command_keys
 from claude_mem.digest.evidence import EDIT_TOOLS, READ_TOOLS, output_text, path_in_project
 from claude_mem.domain import anchors, patches
 from claude_mem.domain.anchors import Anchor
@@ -153,7 +154,7 @@ def find_anchors(draft: Draft, lines: TurnLines) -> tuple[Anchor, ...]:
 
 def find_command_anchors(title: str) -> tuple[Anchor, ...]:
     """Return the anchor of an observation whose point is that a command fails or works."""
-    claim = command_claims.find_claim(title)
+    claim = find_claim(title)
     if claim is None:
         return ()
     return (Anchor(claim.key, anchors.COMMAND, (anchors.hash_line(claim.text),) if claim.fails else ()),)
@@ -182,3 +183,49 @@ def mentioned_names(text: str) -> frozenset[str]:
     """Return the names in a text that look like code."""
     names = {*_QUOTED.findall(text), *_CODE_NAME.findall(text)}
     return frozenset(name.removesuffix("()") for name in names if "/" not in name)
+
+
+# --- claims about commands -------------------------------------------------------------------------------------------
+
+
+_FAILS = (
+    r"(?:always |still )?fails|does(?: not|n'?t) work|can(?:not|'?t| not) work|never works|is broken|is not supported"
+)
+_WORKS = r"(?:now |again )?works(?: now| again)?|is fixed"
+_CLAIM = re.compile(
+    rf"(?:(?:note|gotcha|trap|warning|careful)[:,] *)?(?:here,? |in this (?:project|repository),? )?(?:the command )?"
+    rf"`(?P<command>[^`\n]{{2,200}})` (?:(?P<fails>{_FAILS})|(?:{_WORKS}))\b"
+    r"(?! *,? *(?:if|when|whenever|unless|until|without|with|on|for|only|in|after|before|as long)\b(?! this| here))",
+    re.I,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandClaim:
+    """What a title says of a command, where its whole point is that the command fails here, or works.
+
+    Only a title that states it without a condition counts: "`make dist` fails when the cache is cold" is not disproved
+    by a `make dist` that works. `key` names the command as `calls` do.
+    """
+
+    key: str
+    fails: bool
+    text: str
+
+
+def find_claim(title: str) -> CommandClaim | None:
+    """Return what a title says of a command; None if that is not its point, or depends on a condition."""
+    match = _CLAIM.match(title.strip())
+    key = _key(match["command"]) if match else ""
+    return CommandClaim(key, bool(match["fails"]), title.strip()) if match and key else None
+
+
+def _key(command: str) -> str:
+    """Return the key of the one thing that distinguishes a command: its option or path, else all its words."""
+    calls = command_keys(command)
+    is_one_call = len({id(call) for call in calls.values()}) == 1
+    if not is_one_call or not re.fullmatch(r"[\w./-]+(?: [^()]*)?", command):
+        return ""
+    plain = [key for key in calls if not any(word.startswith("-") or "/" in word for word in key.split(" ")[1:])]
+    special = [key for key in calls if key not in plain]
+    return special[0] if len(special) == 1 else "" if special else max(plain, key=len)

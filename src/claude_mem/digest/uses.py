@@ -16,8 +16,8 @@ from functools import lru_cache
 from claude_mem.digest.calls import call_keys, find_mistake, parse_command
 from claude_mem.digest.evidence import EDIT_TOOLS, READ_TOOLS, Command, gather_evidence
 from claude_mem.domain import patches
-from claude_mem.domain.forbidden_calls import forbids_call
 from claude_mem.domain.records import Body, Prompted, Stopped, SubagentStopped, ToolUsed, Turn
+from claude_mem.domain.rules import forbids_call
 from claude_mem.domain.uses import ItemUse, ShownItem, Use
 from claude_mem.domain.words import STOP_WORDS
 from claude_mem.privacy.shell import Call

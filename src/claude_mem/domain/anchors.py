@@ -271,11 +271,6 @@ def judge_command(*, was_failing: bool, worked_at: int, failed_at: int) -> Fresh
     return Freshness.CURRENT if fails_now == was_failing else Freshness.OUTDATED
 
 
-def has_most(lines: Collection[bytes], present: Collection[bytes]) -> bool:
-    """Return whether at least half of the lines are present."""
-    return bool(lines) and sum(line in present for line in lines) * 2 >= len(lines)
-
-
 def match_lines(lines: Sequence[T], present: Collection[T]) -> int:
     """Return which of the lines, or phrases, are present, as a bit set."""
     return sum(1 << index for index, line in enumerate(lines) if line in present)

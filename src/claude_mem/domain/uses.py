@@ -6,7 +6,6 @@ an item popular.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
@@ -71,9 +70,6 @@ class UseCounts:
             return False
         # Without a use the posterior is Beta(1, 1 + shown), whose upper tail is a power.
         return (1 - NEVER_USED_SHARE) ** (PRIOR_UNUSED + self.shown) <= NEVER_USED_DOUBT
-
-
-SHOWN_TO_LEAVE = math.ceil(math.log(NEVER_USED_DOUBT) / math.log(1 - NEVER_USED_SHARE) - PRIOR_UNUSED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from claude_mem.domain import ids
 from claude_mem.domain.project_reports import Project
 from claude_mem.domain.records import Session
 from claude_mem.domain.text import estimate_tokens
-from claude_mem.inject import at_command, at_read, brief, freshness, triggers
+from claude_mem.inject import at_tool, brief, freshness, triggers
 from claude_mem.inject.brief import ComposedContext
-from claude_mem.inject.holdout import Holdout
 from claude_mem.inject.triggers import Injection, Line
+from claude_mem.inject.worth import Holdout
 from claude_mem.maintain.audit import AuditRecorder
 from claude_mem.recall.matrix import Indexer
 from claude_mem.storage.base import Database, Transaction
@@ -204,7 +204,7 @@ class ContextService:
 
     async def _compose(self, trigger: Trigger, project: Project, seen_ids: frozenset[str], root: str) -> Injection:
         if trigger.kind == "permission":
-            hint = await self.db.read(at_command.permission_hint, trigger, project.id)
+            hint = await self.db.read(at_tool.permission_hint, trigger, project.id)
             return Injection(hint)
         if trigger.kind == "file":
             outline = await self._outline(trigger, project, root)
@@ -213,20 +213,20 @@ class ContextService:
         session = await self.db.read(lambda tx: tx.memory.find_session(trigger.host, trigger.content_session_id))
         own = session.id if session else 0
         if trigger.kind == "command":
-            about_call = partial(at_command.inject_at_command, injected_names=seen_ids, session_id=own)
+            about_call = partial(at_tool.inject_at_command, injected_names=seen_ids, session_id=own)
             return await self.db.read(about_call, trigger, project.id)
         if trigger.kind == "failure":
-            at_failure = partial(at_command.inject_at_failure, injected_names=seen_ids, icons=self.icons)
+            at_failure = partial(at_tool.inject_at_failure, injected_names=seen_ids, icons=self.icons)
             hints = self.config.command_hints
             return await self.db.read(at_failure, trigger, project.id, session_id=own, hints=hints)
         return await self.at_prompt(trigger, project.id, seen_ids, session_id=own, root=root)
 
     async def _outline(self, trigger: Trigger, project: Project, root: str) -> list[Line]:
         """Return the outline of a file that is about to be read, unless that takes longer than a read may wait."""
-        if not self.config.read_outlines or not at_read.is_whole_read(trigger):
+        if not self.config.read_outlines or not at_tool.is_whole_read(trigger):
             return []
         try:
-            outline = self.db.read(at_read.outline_at_read, trigger, project, root)
+            outline = self.db.read(at_tool.outline_at_read, trigger, project, root)
             return await asyncio.wait_for(outline, COMMAND_SECONDS)
         except TimeoutError:
             return []

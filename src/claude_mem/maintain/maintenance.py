@@ -17,8 +17,9 @@ from claude_mem.config import Config
 from claude_mem.domain import ids
 from claude_mem.domain.errors import ClaudeMemError
 from claude_mem.storage.base import Database, Transaction
+from claude_mem.storage.files import DatabaseFiles
 from claude_mem.storage.journal_records import DRILL_PREFIX
-from claude_mem.storage.sqlite import backup, integrity, repair
+from claude_mem.storage.records import CheckInterrupted
 from claude_mem.system import disk
 from claude_mem.system.disk import DroppedEventCounter, ReserveFile
 from claude_mem.system.spool import Spool, modified_at
@@ -54,6 +55,7 @@ class Maintenance:
         db: Database,
         config: Config,
         spool: Spool,
+        files: DatabaseFiles,
         *,
         on_damage: Callable[[str], None],
         stopping: Callable[[], bool],
@@ -62,6 +64,7 @@ class Maintenance:
         self.db = db
         self.config = config
         self.spool = spool
+        self.files = files
         self.on_damage = on_damage
         self.stopping = stopping
         self.started_at = started_at
@@ -75,11 +78,10 @@ class Maintenance:
         deadline = time.monotonic() + QUICK_CHECK_SECONDS
         try:
             problems = await asyncio.to_thread(
-                integrity.quick_check_database,
-                self.db.path,
+                self.files.quick_check,
                 should_stop=lambda: self.stopping() or time.monotonic() > deadline,
             )
-        except integrity.CheckInterrupted:
+        except CheckInterrupted:
             return  # the daily full check follows
         await self._report_problems("start", problems, ids.now_ms())
         if not problems:
@@ -136,13 +138,13 @@ class Maintenance:
     async def check_database(self, *, now: int) -> list[str]:
         """Check every page, reference, row and index entry. Return the problems."""
         try:
-            problems = await asyncio.to_thread(integrity.check_database, self.db.path, should_stop=self.stopping)
-        except integrity.CheckInterrupted:
+            problems = await asyncio.to_thread(self.files.check, should_stop=self.stopping)
+        except CheckInterrupted:
             return []
         await self._report_problems("full", problems, now)
         if not problems:
             await self._check_index(now)
-            await self._record_stray_bits(await asyncio.to_thread(integrity.count_stray_bits, self.db.path), now)
+            await self._record_stray_bits(await asyncio.to_thread(self.files.count_stray_bits), now)
         return problems
 
     async def _record_stray_bits(self, bit_count: int, now: int) -> None:
@@ -164,7 +166,7 @@ class Maintenance:
             is_intact = await self.db.write(
                 lambda tx: tx.integrity.is_index_intact(lambda: self.stopping() or bool(self.spool.pending(1)))
             )
-        except integrity.CheckInterrupted:
+        except CheckInterrupted:
             return
         if not is_intact:
             log.error("the word index was damaged and is rebuilt")
@@ -210,10 +212,10 @@ class Maintenance:
 
     def _make_and_test(self, now: int) -> str:
         try:
-            copy = backup.write_backup(self.db.path, self.config.backups, prefix=backup.DAILY_PREFIX, now=now)
+            copy = self.files.write_daily_backup(now=now)
         except (ClaudeMemError, OSError) as error:
             return str(error)
-        problem = backup.verify_restore(copy, self.config.backups, should_stop=self.stopping)
+        problem = self.files.verify_restore(copy, should_stop=self.stopping)
         if problem:  # a backup that cannot be restored is useless
             Path(copy.path).unlink(missing_ok=True)
             return f"the restore test failed: {problem}"
@@ -230,15 +232,11 @@ class Maintenance:
     async def verify_backups(self, *, now: int) -> None:
         """Test once each backup not tested when it was made: before a migration, by the user, or before a crash."""
         tested_names = await self.db.read(lambda tx: tx.journal.list_drills())
-        for path in await asyncio.to_thread(
-            backup.find_unverified_backups, self.config.backups, tested_names=tested_names
-        ):
+        for path in await asyncio.to_thread(self.files.find_unverified_backups, tested_names):
             if disk.free_disk_bytes(self.config.data_dir) < 2 * path.stat().st_size + SPARE_BYTES:
                 return
             async with self.copy_lock:
-                problem = await asyncio.to_thread(
-                    backup.verify_backup, path, self.config.backups, should_stop=self.stopping
-                )
+                problem = await asyncio.to_thread(self.files.verify_backup, path, should_stop=self.stopping)
             if self.stopping():
                 return
             await self.db.write(
@@ -261,10 +259,7 @@ class Maintenance:
     async def rotate_backups(self) -> list[str]:
         """Delete surplus backups. Return their names."""
         good_names = await self.db.read(lambda tx: tx.journal.list_proven_backups())
-        pinned = await asyncio.to_thread(repair.list_pinned_backups, self.config.quarantine)
-        surplus = await asyncio.to_thread(
-            backup.find_surplus_backups, self.config.backups, good_names=good_names, pinned_names=pinned
-        )
+        surplus = await asyncio.to_thread(self.files.find_surplus_backups, good_names)
         return [await self._drop_backup(path) for path in surplus]
 
     async def _drop_backup(self, path: Path) -> str:
@@ -360,10 +355,7 @@ class Maintenance:
 
     async def _drop_backups_down_to(self, target: int) -> int:
         good_names, dropped = await self.db.read(lambda tx: tx.journal.list_proven_backups()), 0
-        pinned = await asyncio.to_thread(repair.list_pinned_backups, self.config.quarantine)
-        for path in await asyncio.to_thread(
-            backup.find_expendable_backups, self.config.backups, good_names=good_names, pinned_names=pinned
-        ):
+        for path in await asyncio.to_thread(self.files.find_expendable_backups, good_names):
             if await asyncio.to_thread(self.used_bytes) <= target:
                 break
             await self._drop_backup(path)

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from claude_mem.domain.errors import OperationFailed
 from claude_mem.domain.reports import IndexState
-from claude_mem.recall import documents, static
+from claude_mem.recall import documents, models
 from claude_mem.recall.codes import CodeMatrix
 from claude_mem.recall.embed import Embedder
+from claude_mem.recall.models import StaticEmbedder
 from claude_mem.recall.nearness import SAVED_NEAR_MS, SHORT, Matrix, Nearness
-from claude_mem.recall.static import StaticEmbedder
 from claude_mem.storage.base import Database, Transaction
 from claude_mem.storage.records import PendingPassage, StoredVector
 from claude_mem.system.failpoints import failpoint
@@ -304,7 +304,7 @@ class Indexer:
         if self.embedder is None or self.matrix is None or self._loaded:
             return
         while outdated := await self.db.read(
-            lambda tx: tx.search.list_outdated_vectors(static.FAMILY, current=static.NAME, limit=PAGE)
+            lambda tx: tx.search.list_outdated_vectors(models.FAMILY, current=models.NAME, limit=PAGE)
         ):
             await self.db.write(lambda tx, keys: tx.search.delete_vectors(keys), outdated)
         await self.db.write(lambda tx: tx.search.take_deleted_vectors())

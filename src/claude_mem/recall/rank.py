@@ -20,19 +20,22 @@ from typing import Any, cast
 
 from claude_mem.digest.modes import ICONS
 from claude_mem.domain import ids, words
+from claude_mem.domain.errors import NotFound
 from claude_mem.domain.memory_items import GroupItem, MemoryItem
 from claude_mem.domain.text import estimate_tokens, make_storable, shorten
 from claude_mem.privacy.display import safe_line, trust_suffix, with_external_note
 from claude_mem.recall.embed import Embedder
 from claude_mem.recall.matrix import Indexer
+from claude_mem.recall.models import StaticEmbedder
 from claude_mem.recall.nearness import Nearness
-from claude_mem.recall.static import StaticEmbedder
 from claude_mem.storage.base import Database, Transaction
 from claude_mem.storage.records import (
+    ID_PREFIXES,
     PASSAGES_PER_DOCUMENT,
     STATE_FIELDS,
     SearchFilter,
     SignalMatch,
+    TimelinePoint,
     WordScores,
 )
 
@@ -466,3 +469,20 @@ def _line(hit: Hit) -> str:
     icon = ICONS.get(hit.row["type"] or "", "·")
     mark = {"observation": "", "summary": "S", "prompt": "P", "turn": "T"}[hit.kind]
     return f"{mark}{hit.id} {icon} {safe_line(hit.title)}"
+
+
+# --- the center of a timeline ----------------------------------------------------------------------------------------
+
+
+async def find_center(
+    db: Database, indexer: Indexer, *, anchor: str, query: str, project_ids: list[int] | None
+) -> TimelinePoint:
+    """Return the point that `anchor` names, or else the best hit of `query`. Raise `NotFound` if there is none."""
+    if anchor.strip():
+        return await db.read(lambda tx: tx.memory.parse_timeline_point(anchor))
+    await indexer.catch_up()
+    where = SearchFilter(project_ids=tuple(project_ids) if project_ids is not None else None, kinds=tuple(ID_PREFIXES))
+    hits = await find_hits(db, indexer, SearchQuery(text=query, where=where, limit=1))
+    if not query.strip() or not hits:
+        raise NotFound("nothing matches the query", hint="name an anchor (ID, S12, date) or use other words")
+    return await db.read(lambda tx: tx.memory.get_timeline_point(hits[0].kind, hits[0].id))

@@ -16,8 +16,8 @@ from claude_mem.domain.records import Job, StreamEvent
 from claude_mem.storage.memory import MemoryStore, SearchIndex
 
 if TYPE_CHECKING:
-    from claude_mem.storage.sqlite.checks import IntegrityChecks
     from claude_mem.storage.sqlite.deletion.store import Deletions
+    from claude_mem.storage.sqlite.integrity import IntegrityChecks
     from claude_mem.storage.sqlite.journal.store import Journal
 
 P = ParamSpec("P")

@@ -20,6 +20,7 @@ ID_PREFIXES = {"observation": "", "summary": "S", "prompt": "P"}
 STATE_FIELDS = ("validity", "freshness", "work_outcome", "work_commit", "moved_to")  # of a listed observation
 PERSON = "user"
 RowKey = int | str
+StopCheck = Callable[[], bool]  # whether a long check is to end early
 BATCH_SIZE = 500  # of a deletion
 UNDO_WINDOW_MS = 30 * 86_400_000
 
@@ -408,6 +409,26 @@ class RedactionStep:
     after: RowKey | None
     rows_read: int
     rows_changed: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """A table with its key column and the columns that contain text.
+
+    `plain`: columns with a text. `lists`: with a JSON list of texts. `columns`: with a JSON object of the columns of
+    another table's row. `label`: the name in the report, if it differs.
+    """
+
+    table: str
+    key: str
+    plain: Sequence[str] = ()
+    lists: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    label: str = ""
+
+
+class CheckInterrupted(Exception):
+    """A check of the database was ended early and has no result."""
 
 
 def apply_looks(items: Sequence[StoredAnchor], looks: Iterable[Look]) -> list[StoredAnchor]:

@@ -112,3 +112,9 @@ def folder_bytes(folder: Path, *, exclude: tuple[str, ...] = ()) -> int:
     except OSError:
         pass  # removed in the meantime
     return total
+
+
+def get_file_signature(path: Path) -> str:
+    """Return a value that changes whenever the file's content does: its size and modification time."""
+    status = path.stat()
+    return f"{status.st_size}.{status.st_mtime_ns}"

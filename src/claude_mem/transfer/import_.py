@@ -39,10 +39,10 @@ from claude_mem.domain.text import CLOSING_CHARS, clip, make_storable
 from claude_mem.privacy import injection_rules, tags
 from claude_mem.privacy.secrets import redact, redact_lines
 from claude_mem.privacy.trust import SUSPECT, TRUSTED
+from claude_mem.storage import external_db
 from claude_mem.storage.base import Commit, Database, Transaction, write_nothing
 from claude_mem.storage.journal_records import ImportRun
-from claude_mem.storage.sqlite import external_db
-from claude_mem.storage.sqlite.journal import imports
+from claude_mem.system.disk import get_file_signature
 from claude_mem.system.failpoints import failpoint
 from claude_mem.system.project_folders import identify_project, is_existing_folder
 from claude_mem.transfer import legacy
@@ -330,7 +330,7 @@ def _has_content(record: ContentRecord, aside: Counter[tuple[str, str]]) -> bool
 def _read_lines(path: Path, import_run: ImportRun) -> ImportBatch:
     """Read a batch of lines. `position` holds the next byte and line number. A line that can't be read is noted and
     skipped."""
-    if imports.get_file_signature(path) != import_run.mark:
+    if get_file_signature(path) != import_run.mark:
         raise OperationFailed(f"{path} has changed since the import began", hint="import it again")
     offset, _, number = (import_run.position or "0.0").partition(".")
     project_refs = _selected_refs(path, import_run.project)

@@ -35,8 +35,8 @@ from claude_mem.domain.export_format import (
 from claude_mem.domain.records import ObservationType
 from claude_mem.domain.text import MAX_TIME_MS, first_sentence, make_storable, shorten
 from claude_mem.privacy import tags
-from claude_mem.storage.sqlite import external_db
-from claude_mem.storage.sqlite.external_db import LegacyDatabase, LegacyPage, Row
+from claude_mem.storage import external_db
+from claude_mem.storage.external_db import LegacyDatabase, LegacyPage, Row
 from claude_mem.system.project_folders import LEGACY_PREFIX, ResolvedProject, identify_project
 
 T = TypeVar("T")

@@ -19,6 +19,7 @@ import msgspec
 
 from claude_mem.capture import drain, timeouts, turns
 from claude_mem.capture.backfill import backfill, stat_transcripts
+from claude_mem.capture.timeouts import Clock
 from claude_mem.capture.transcripts import UnfinishedReads, reconcile
 from claude_mem.config import Config
 from claude_mem.curate import erasure, saving
@@ -35,17 +36,17 @@ from claude_mem.domain import ids
 from claude_mem.domain.project_reports import MergePreview
 from claude_mem.domain.records import Job, ObservationType, Receipt, StreamEvent
 from claude_mem.domain.reports import BackfillRequested, DeletionProgress, EventAccount, ReprocessCounts
-from claude_mem.inject.holdout import Holdout
 from claude_mem.inject.render import render
 from claude_mem.inject.service import ContextService
+from claude_mem.inject.worth import Holdout
 from claude_mem.maintain.audit import AuditRecorder, SelfCheck
-from claude_mem.maintain.clock import Clock
 from claude_mem.maintain.maintenance import MAINTENANCE_POLL_SECONDS, Maintenance
 from claude_mem.privacy import secret_rules, secrets
 from claude_mem.recall import models
 from claude_mem.recall.embed import Embedder
 from claude_mem.recall.matrix import Indexer
 from claude_mem.storage.base import Transaction
+from claude_mem.storage.files import DatabaseFiles, is_transient_disk_error
 from claude_mem.storage.journal_records import (
     ANCHOR_JOB,
     BACKFILL_JOB,
@@ -57,11 +58,7 @@ from claude_mem.storage.journal_records import (
     ReprocessFilter,
 )
 from claude_mem.storage.records import PERSON, DeletionScope
-from claude_mem.storage.sqlite import backup, damage, external_db
 from claude_mem.storage.sqlite.database import Database
-from claude_mem.storage.sqlite.deletion import tombstones
-from claude_mem.storage.sqlite.deletion.keyed_hash import make_keyed_hash
-from claude_mem.storage.sqlite.engine import resolve_database_path
 from claude_mem.system import data_directory, process
 from claude_mem.system.failpoints import failpoint
 from claude_mem.system.project_folders import ResolvedProject
@@ -110,15 +107,16 @@ class Service:
         self.spool = Spool(config.spool, config.aside)
         secrets.add_known_secret(process.read_token(config.data_dir))
         secret_rules.load_user_rules(config.data_dir)
-        external_db.set_copy_folder(config.data_dir)
-        backup.delete_unfinished_backups(config.backups)
-        erasure.erase_unfinished_copies(config)
-        self.db = Database(resolve_database_path(config.database), backups=config.backups)
-        self.db.write_now(_repair_own_files, config.data_dir)
+        self.files = DatabaseFiles(config)
+        self.files.prepare()
+        erasure.erase_unfinished_copies(self.files)
+        self.db = Database(self.files.path, backups=config.backups)
+        self.db.write_now(_repair_own_files, self.files)
         self.maintenance = Maintenance(
             self.db,
             config,
             self.spool,
+            self.files,
             on_damage=self.report_damage,
             stopping=self.stop.is_set,
             started_at=self.started_at,
@@ -140,7 +138,7 @@ class Service:
         self.chain = chain or ProviderChain(config)
         self.refiner = Refiner(self.db, self.chain, config, self.mode, runtime=ids.new_event_id())
         self.indexer = Indexer(self.db, embedder or models.open_embedder(config.models, config.embedding_model))
-        self.scrubber = Scrubber(self.db, self.indexer, config)
+        self.scrubber = Scrubber(self.db, self.indexer, config, self.files)
         self.index_wake = asyncio.Event()
         self.recorder = AuditRecorder(self.db, config.data_dir)
         self.refiner.outgoing_recorder = self.recorder.record_request
@@ -151,12 +149,13 @@ class Service:
             self.recorder,
             self.icons,
             ready=self._settle_briefly,
-            holdout=Holdout(config.holdout, make_keyed_hash(config.data_dir)),
+            holdout=Holdout(config.holdout, self.files.make_keyed_hash()),
         )
         self.self_check = SelfCheck(self.db, self.spool, self.recorder)
         self.deletion_service = DeletionService(
             self.db,
             config,
+            self.files,
             drain=self.drain_once,
             after=self._after_deletion,
             tidy=self._purge_derived,
@@ -256,7 +255,7 @@ class Service:
             try:
                 return await work()
             except Exception as error:
-                if not damage.is_transient_disk_error(error):
+                if not is_transient_disk_error(error):
                     raise
                 if str(error) != last_error:
                     log.error("could not write to disk (%s); retrying", error)
@@ -569,13 +568,13 @@ class Service:
             write_private(self.config.data_dir / "activity.flag", msgspec.json.encode(flag))
 
 
-def _repair_own_files(tx: Transaction, folder: Path) -> None:
+def _repair_own_files(tx: Transaction, files: DatabaseFiles) -> None:
     """Repair the tombstone files, and put up notices about own files that were damaged or lost."""
-    now = ids.now_ms()
+    now, folder = ids.now_ms(), files.data_dir
     if problem := tx.deletions.complete_tombstone_file(folder):
         log.error("%s", problem)
         tx.journal.add_notice(f"file:{now}", f"claude-mem: {problem}.", now=now)
-    tombstones.replace_lost_key(folder)
+    files.replace_lost_key()
     if problem := tx.deletions.insert_match_all_tombstone(folder, now=now):
         tx.journal.add_notice(f"file:{problem}", f"claude-mem: {problem}.", now=now)
     for moved in data_directory.recently_quarantined(folder, now=now):

@@ -10,8 +10,8 @@ from claude_mem.domain import ids
 from claude_mem.domain.errors import LeaseLost
 from claude_mem.domain.records import Job, StreamEvent
 from claude_mem.storage.base import Commit, Database, Stage, Transaction
+from claude_mem.storage.files import is_transient_disk_error
 from claude_mem.storage.journal_records import ClaimOrder
-from claude_mem.storage.sqlite import damage
 from claude_mem.system.failpoints import failpoint
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class Runner:
         except LeaseLost as lost:
             log.warning("%s", lost)
         except Exception as error:
-            await (self._unclaim if damage.is_transient_disk_error(error) else self._release)(job, error)
+            await (self._unclaim if is_transient_disk_error(error) else self._release)(job, error)
         else:
             await self.publish(stream_events)
         finally:
@@ -106,7 +106,7 @@ class Runner:
             try:
                 return await self.db.write(lambda tx: tx.journal.unclaim_job(job, now=ids.now_ms()))
             except Exception as again:
-                if not damage.is_transient_disk_error(again):
+                if not is_transient_disk_error(again):
                     raise
 
     async def _release(self, job: Job, error: Exception) -> None:

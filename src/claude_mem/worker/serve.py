@@ -25,7 +25,7 @@ import uvicorn
 from claude_mem import __version__, hook
 from claude_mem.config import Config, load_lenient
 from claude_mem.privacy import secrets
-from claude_mem.storage.sqlite import damage
+from claude_mem.storage.files import is_database_damage
 from claude_mem.system import data_directory, process
 from claude_mem.system.failpoints import failpoint
 from claude_mem.system.log_format import LogFormatter
@@ -174,7 +174,7 @@ class WorkerProcess:
                 service.stream.close()
                 server.should_exit = True
         except BaseException as error:
-            if not damage.is_database_damage(error):
+            if not is_database_damage(error):
                 raise
             service.report_damage(str(error))
         finally:

@@ -9,10 +9,7 @@ from collections.abc import Sequence
 from claude_mem.config import Config
 from claude_mem.domain import ids
 from claude_mem.domain.errors import ClaudeMemError, DatabaseDamaged, OperationFailed
-from claude_mem.storage.sqlite import integrity, repair
-from claude_mem.storage.sqlite.deletion import tombstones
-from claude_mem.storage.sqlite.engine import resolve_database_path
-from claude_mem.storage.sqlite.repair import RepairRecord
+from claude_mem.storage.files import DatabaseFiles, RepairRecord
 from claude_mem.system.audit_log import AuditLog, AuditValue
 from claude_mem.worker.app import Service
 
@@ -24,8 +21,9 @@ _alarms: deque[int] = deque(maxlen=MAX_REPAIRS)  # times of reported damage that
 
 def open_service(config: Config) -> Service:
     """Open the service, repairing the database first if necessary. The caller must hold the lock."""
-    tombstones.replace_lost_key(config.data_dir)  # first: a restored database is verified with this key
-    if repair.find_unfinished_repair(config.quarantine):
+    files = DatabaseFiles(config)
+    files.replace_lost_key()  # first: a restored database is verified with this key
+    if files.find_unfinished_repair():
         repair_database(config, "")
     try:
         return Service(config)
@@ -44,13 +42,12 @@ def _check_frequency(times: Sequence[int], problem: str) -> None:
 
 def repair_database(config: Config, problem: str) -> None:
     """Set the damaged database aside and put a repaired one or a backup in its place."""
+    files = DatabaseFiles(config)
     # Count the repairs on disk, not those of this process: a hook would start another process.
-    _check_frequency([result.ended_at for result in repair.list_repairs(config.quarantine)], problem)
+    _check_frequency([result.ended_at for result in files.list_repairs()], problem)
     log.error("the database is damaged and was set aside: %s", problem)
-    result = repair.replace_damaged_database(
-        resolve_database_path(config.database), backups=config.backups, quarantine=config.quarantine, problem=problem
-    )
-    log.error("%s", repair.describe_repair(result))
+    result = files.repair(problem)
+    log.error("%s", result.describe())
     _record_repair(config, result)
     for start in config.starts.glob("*"):  # rendered from the damaged database; the worker writes them again
         start.unlink(missing_ok=True)
@@ -72,7 +69,7 @@ def _record_repair(config: Config, result: RepairRecord) -> None:
 
 def verify_damage(config: Config, problem: str) -> None:
     """Check the whole database after reported damage, and repair it if the damage is confirmed."""
-    problems = integrity.check_closed_database(resolve_database_path(config.database))
+    problems = DatabaseFiles(config).check_closed()
     if problems:
         repair_database(config, problems[0])
     else:

@@ -8,8 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from claude_mem.worker.mcp import INSTRUCTIONS
-from claude_mem.worker.tools import TOOLS
+from claude_mem.worker.mcp import INSTRUCTIONS, TOOLS
 from tests.support.lab import BRIDGE
 
 from .harness import Lab, Run, find_client, open_lab

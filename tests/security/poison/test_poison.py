@@ -21,7 +21,7 @@ from claude_mem.domain.text import estimate_tokens
 from claude_mem.inject import brief
 from claude_mem.privacy import external, injection_rules, tags, trust
 from claude_mem.storage.sqlite.memory import edits
-from claude_mem.worker.tools import Tools
+from claude_mem.worker.mcp import Tools
 from tests.security.poison.corpus import BENIGN, Payload, payloads, reworded
 from tests.security.poison.stage import ASKED, CARRIERS, OUTSIDE, TEAM, Obedient, Scene, broken_out, play, told
 from tests.support import proof

@@ -27,7 +27,9 @@ from claude_mem import hook
 from claude_mem.domain import export_format, ids
 from claude_mem.domain.errors import ClaudeMemError, DatabaseTooNew, InvalidRequest, NotFound, OperationFailed
 from claude_mem.domain.reports import BackupCheck, BackupCopy, BackupFile
-from claude_mem.storage.sqlite import checksums, damage, engine, export, external_db, former_names
+from claude_mem.storage import external_db
+from claude_mem.storage.records import StopCheck
+from claude_mem.storage.sqlite import checksums, damage, engine, export, former_names
 from claude_mem.storage.sqlite.deletion import tombstones
 from claude_mem.storage.sqlite.engine import (
     Connection,
@@ -43,7 +45,6 @@ from claude_mem.storage.sqlite.memory import observations, search
 from claude_mem.system.failpoints import failpoint
 from claude_mem.system.spool import modified_at, sync_directory
 
-StopCheck = Callable[[], bool]
 MANUAL_PREFIX, DAILY_PREFIX, BEFORE_PREFIX = OWN_PREFIXES = damage.BACKUP_PREFIXES
 # The database that a manual restore replaced: a history that was abandoned.
 REPLACED_PREFIX = f"{BEFORE_PREFIX}restore-"
@@ -219,8 +220,13 @@ def find_all_checksum_mismatches(conn: Connection) -> list[str]:
 
 def list_backup_files(folder: Path) -> list[BackupFile]:
     """Describe all backups, newest first, including those made by older versions."""
-    paths = [path for path in folder.glob("*.db") if path.name.startswith(OWN_PREFIXES) and path.is_file()]
+    paths = list_backup_paths(folder)
     return sorted((_describe_copy(path) for path in paths), key=lambda file: (-file.made_at, file.name))
+
+
+def list_backup_paths(folder: Path) -> list[Path]:
+    """Return the paths of all backups, without opening them."""
+    return [path for path in folder.glob("*.db") if path.name.startswith(OWN_PREFIXES) and path.is_file()]
 
 
 def _describe_copy(path: Path) -> BackupFile:
@@ -380,9 +386,8 @@ def prepare_restore(source: Path, parent: Path, *, should_stop: StopCheck = neve
 
     It is in a temporary folder that is deleted afterwards.
     """
-    for stale_folder in parent.glob(f"{RESTORE_FOLDER_PREFIX}*"):
-        if not is_used_by_other_process(stale_folder):  # left by a killed process
-            shutil.rmtree(stale_folder, ignore_errors=True)
+    for stale_folder in find_stale_restores(parent):
+        shutil.rmtree(stale_folder, ignore_errors=True)
     folder = parent / f"{RESTORE_FOLDER_PREFIX}{os.getpid()}"
     hook.make_private_dir(str(folder))
     try:
@@ -403,7 +408,12 @@ def prepare_restore(source: Path, parent: Path, *, should_stop: StopCheck = neve
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def is_used_by_other_process(folder: Path) -> bool:
+def find_stale_restores(parent: Path) -> list[Path]:
+    """Return the temporary folders of restores that killed processes left."""
+    return [folder for folder in parent.glob(f"{RESTORE_FOLDER_PREFIX}*") if not _is_used_by_other_process(folder)]
+
+
+def _is_used_by_other_process(folder: Path) -> bool:
     """Return whether the folder belongs to another process that is still running."""
     try:
         pid = int(folder.name.removeprefix(RESTORE_FOLDER_PREFIX))

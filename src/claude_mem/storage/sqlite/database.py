@@ -8,9 +8,9 @@ from typing import Any
 
 import apsw
 
-from claude_mem.storage.sqlite.checks import IntegrityChecks
 from claude_mem.storage.sqlite.deletion.store import Deletions
 from claude_mem.storage.sqlite.engine import Connection, Engine, savepoint
+from claude_mem.storage.sqlite.integrity import IntegrityChecks
 from claude_mem.storage.sqlite.journal.store import Journal
 from claude_mem.storage.sqlite.memory.store import SqliteMemory, SqliteSearch
 

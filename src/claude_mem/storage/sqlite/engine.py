@@ -26,7 +26,8 @@ from claude_mem import hook
 from claude_mem.domain import ids
 from claude_mem.domain.errors import DatabaseDamaged, DatabaseTooNew, OperationFailed
 from claude_mem.domain.text import make_storable
-from claude_mem.storage.sqlite import damage, external_db
+from claude_mem.storage import external_db
+from claude_mem.storage.sqlite import damage
 from claude_mem.storage.sqlite.deletion import keyed_hash
 from claude_mem.system.failpoints import failpoint
 
@@ -46,7 +47,6 @@ BUSY_TIMEOUT_MS = 5_000
 _TRUNCATE_TRIES, _TRUNCATE_BUSY_MS = 20, 100
 _PAGES_PER_STEP = 1000
 PARTIAL_SUFFIX = ".part"  # suffix of an unfinished copy
-SECOND_DATABASE_NAME = "memory.db"
 
 
 class Engine(Generic[C]):
@@ -75,7 +75,9 @@ class Engine(Generic[C]):
             raise
 
     def _open_writer(self, backups: Path) -> C:
-        if is_foreign_database(self.path):  # checked before opening: closing it would checkpoint its owner's WAL
+        if external_db.is_foreign_database(
+            self.path
+        ):  # checked before opening: closing it would checkpoint its owner's WAL
             raise _foreign_database_error(self.path)
         if not self.is_new:
             damage.check_before_opening(self.path, backups=backups)
@@ -243,29 +245,6 @@ def _truncate_wal(conn: Connection) -> bool:
 
 
 # --- opening a database file -----------------------------------------------------------------------------------------
-
-
-def resolve_database_path(path: Path) -> Path:
-    """Return the path of our database.
-
-    The older claude-mem uses the same file name in the same folder. If its database is there, ours has another name
-    beside it, and the older one is not touched.
-    """
-    second_path = path.with_name(SECOND_DATABASE_NAME)
-    return second_path if second_path.exists() or is_foreign_database(path) else path
-
-
-def is_foreign_database(path: Path) -> bool:
-    """Return whether this is an intact database of another program.
-
-    A damaged database may be ours, so it does not count; opening it shows whose it is.
-    """
-    try:
-        if not external_db.is_sqlite_file(path) or external_db.is_own_database_file(path):
-            return False
-        return external_db.identify_database(path) in ("older", "other")
-    except (OSError, OperationFailed):
-        return False
 
 
 def open_reader(path: Path) -> Connection:

@@ -12,17 +12,15 @@ from pathlib import Path
 
 import apsw
 
-from claude_mem.storage.sqlite import backup, checksums, damage
-from claude_mem.storage.sqlite.backup import PROGRESS_STEPS, StopCheck
+from claude_mem.storage.records import CheckInterrupted, StopCheck
+from claude_mem.storage.sqlite import backup, checksums, damage, self_check
+from claude_mem.storage.sqlite.backup import PROGRESS_STEPS
+from claude_mem.storage.sqlite.binding import BoundFunctions, bound
 from claude_mem.storage.sqlite.engine import Connection, fetch_all, open_reader
 from claude_mem.storage.sqlite.memory import search
 
 SAMPLE_SIZE = 1_000
 PAGE_BYTES = 4096
-
-
-class CheckInterrupted(Exception):
-    """The check was ended early and has no result."""
 
 
 def quick_check_database(path: Path, *, should_stop: StopCheck, rng: random.Random | None = None) -> list[str]:
@@ -122,3 +120,26 @@ def _problems_or_unreadable(check: Callable[[], list[str]]) -> list[str]:
         return check()
     except damage.DAMAGE_ERRORS as error:
         return [str(error)]
+
+
+# --- what rooms can ask ----------------------------------------------------------------------------------------------
+
+
+class IntegrityChecks(BoundFunctions):
+    """Checksums, the word index and the self-check."""
+
+    # checksums
+    has_queued_checksums = bound(checksums.has_queued_checksums)
+    store_checksums = bound(checksums.store_checksums)
+
+    # file and word index
+    count_free_bytes = bound(count_free_bytes)
+    is_index_intact = bound(is_index_intact)
+
+    # self-check
+    check_full_text_index = bound(self_check.check_full_text_index)
+    find_altered_observations = bound(self_check.find_altered_observations)
+    get_audit_head = bound(self_check.get_audit_head)
+    run_quick_checks = bound(self_check.run_quick_checks)
+    run_thorough_checks = bound(self_check.run_thorough_checks)
+    set_audit_head = bound(self_check.set_audit_head)

@@ -25,9 +25,10 @@ import msgspec
 from claude_mem import hook
 from claude_mem.domain import ids
 from claude_mem.domain.errors import ClaudeMemError
+from claude_mem.storage import external_db
 from claude_mem.storage.journal_records import DIGEST_BACKFILLED_JOB
 from claude_mem.storage.records import Tombstone
-from claude_mem.storage.sqlite import backup, checksums, damage, external_db, former_names
+from claude_mem.storage.sqlite import backup, checksums, damage, former_names
 from claude_mem.storage.sqlite.deletion import tombstones
 from claude_mem.storage.sqlite.engine import Connection, Engine, Row, fetch_all, fetch_value, open_reader
 from claude_mem.storage.sqlite.journal import jobs, notices
@@ -75,6 +76,34 @@ class RepairRecord(msgspec.Struct):
     was_missing: bool = msgspec.field(name="gone", default=False)
     pinned: str = ""  # the newest backup from before, which the rotation keeps as long as this record exists
 
+    def describe(self) -> str:
+        """Describe a repair for the user."""
+        if self.was_missing:
+            return self._describe_loss()
+        when = datetime.fromtimestamp(self.started_at / 1000)
+        source = f"the backup {self.backup}" if self.backup else "an empty one, because there was no good backup"
+        if self.backup == REPAIRED_FROM_ITSELF:
+            source = "its own intact content"
+        saved, lost = sum(self.salvaged.values()), sum(self.lost.values())
+        details = f", plus {saved:,} rows saved from the damaged one" if saved else ""
+        details += f"; {lost:,} rows were lost" if lost else ""
+        hint = "; run `claude-mem backfill` to read your transcripts again" if lost or not self.backup else ""
+        return (
+            f"claude-mem's database was damaged on {when:%d %b at %H:%M} ({self.problem}). It was replaced by"
+            f" {source}{details}{hint}. The damaged one is kept in {self.folder}."
+        )
+
+    def _describe_loss(self) -> str:
+        when = datetime.fromtimestamp(self.started_at / 1000)
+        if self.backup:
+            state = f"It was replaced by the backup {self.backup}, which lacks everything added after it was made."
+        else:
+            state = "All memory is LOST, because no backup can be restored; an empty database was created."
+        return (
+            f"claude-mem's database was missing on {when:%d %b at %H:%M} ({self.problem}). {state} Run `claude-mem"
+            f" backfill` to read your transcripts again. Details are in {self.folder}."
+        )
+
 
 # --- records of repairs ----------------------------------------------------------------------------------------------
 
@@ -107,36 +136,6 @@ def list_pinned_backups(quarantine: Path) -> set[str]:
         for name in (each.backup, each.pinned)
         if name not in ("", REPAIRED_FROM_ITSELF)
     }
-
-
-def describe_repair(repair: RepairRecord) -> str:
-    """Describe a repair for the user."""
-    if repair.was_missing:
-        return _describe_loss(repair)
-    when = datetime.fromtimestamp(repair.started_at / 1000)
-    source = f"the backup {repair.backup}" if repair.backup else "an empty one, because there was no good backup"
-    if repair.backup == REPAIRED_FROM_ITSELF:
-        source = "its own intact content"
-    saved, lost = sum(repair.salvaged.values()), sum(repair.lost.values())
-    details = f", plus {saved:,} rows saved from the damaged one" if saved else ""
-    details += f"; {lost:,} rows were lost" if lost else ""
-    hint = "; run `claude-mem backfill` to read your transcripts again" if lost or not repair.backup else ""
-    return (
-        f"claude-mem's database was damaged on {when:%d %b at %H:%M} ({repair.problem}). It was replaced by"
-        f" {source}{details}{hint}. The damaged one is kept in {repair.folder}."
-    )
-
-
-def _describe_loss(repair: RepairRecord) -> str:
-    when = datetime.fromtimestamp(repair.started_at / 1000)
-    if repair.backup:
-        state = f"It was replaced by the backup {repair.backup}, which lacks everything added after it was made."
-    else:
-        state = "All memory is LOST, because no backup can be restored; an empty database was created."
-    return (
-        f"claude-mem's database was missing on {when:%d %b at %H:%M} ({repair.problem}). {state} Run `claude-mem"
-        f" backfill` to read your transcripts again. Details are in {repair.folder}."
-    )
 
 
 # --- replacing the database ------------------------------------------------------------------------------------------
@@ -212,7 +211,7 @@ def _replace(database: Path, quarantined: Path, *, backups: Path, record: Repair
 
 def _record_in_database(conn: Connection, record: RepairRecord) -> None:
     now = ids.now_ms()
-    notices.add_notice(conn, f"damage:{record.started_at}", describe_repair(record), now=now)
+    notices.add_notice(conn, f"damage:{record.started_at}", record.describe(), now=now)
     notices.record_check(conn, "damage", ok=False, text=record.problem, now=now)
     backup.enqueue_start_renders(conn)
 

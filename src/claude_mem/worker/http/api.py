@@ -25,7 +25,7 @@ from claude_mem.domain.errors import (
     RequestTooLarge,
     UnreadableEvent,
 )
-from claude_mem.storage.sqlite import damage
+from claude_mem.storage.files import is_transient_disk_error
 from claude_mem.worker import mcp
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.auth import BrowserSessions, Guard
@@ -43,7 +43,6 @@ from claude_mem.worker.http.routes import (
     status,
     transfer,
     viewer,
-    worth,
 )
 
 log = logging.getLogger(__name__)
@@ -77,7 +76,7 @@ def _endpoint(service: Service, by_method: dict[str, AnyRoute]) -> Callable[[Req
             return Response(status_code=499)
         except Exception as error:
             log.exception("%s %s", request.method, request.url.path)
-            if damage.is_transient_disk_error(error):
+            if is_transient_disk_error(error):
                 problem = {"error": f"could not write to disk: {error}", "hint": "free disk space, then try again"}
                 return encode(problem, status=503)
             return encode({"error": "internal error", "hint": "`claude-mem logs` has the details"}, status=500)
@@ -126,7 +125,6 @@ MODULES = (
     settings,
     deletion,
     transfer,
-    worth,
     viewer,
 )
 ROUTES = _by_path([*(route for module in MODULES for route in module.ROUTES), RawRoute("POST", "/mcp", mcp.serve_mcp)])

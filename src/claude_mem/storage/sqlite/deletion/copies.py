@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from claude_mem.domain.errors import OperationFailed
+from claude_mem.storage import external_db
 from claude_mem.storage.records import AffectedRows, DeletionScope, TextCleaner, Tombstone
-from claude_mem.storage.sqlite import backup, external_db
+from claude_mem.storage.sqlite import backup
 from claude_mem.storage.sqlite.deletion import deletions, keyed_hash, redaction, scopes
 from claude_mem.storage.sqlite.engine import Connection, fetch_all
 

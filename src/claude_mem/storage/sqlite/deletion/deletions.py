@@ -20,9 +20,10 @@ from claude_mem.domain.memory_items import UndoneChange
 from claude_mem.domain.reports import Restored
 from claude_mem.domain.text import first_sentence, shorten
 from claude_mem.domain.text_pattern import TextPattern
+from claude_mem.storage import external_db
 from claude_mem.storage.journal_records import ANCHOR_JOB, FORGOTTEN_RULE
 from claude_mem.storage.records import UNDO_WINDOW_MS, AffectedRows, DeletionScope, Tombstone
-from claude_mem.storage.sqlite import external_db, former_names
+from claude_mem.storage.sqlite import former_names
 from claude_mem.storage.sqlite.deletion import tombstones
 from claude_mem.storage.sqlite.deletion.scopes import add_derived_rows, find_affected_rows
 from claude_mem.storage.sqlite.deletion.tombstones import (

@@ -6,15 +6,14 @@ have an older schema; tables and columns that it lacks are skipped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from claude_mem.domain import ids
 from claude_mem.domain.text import map_strings
-from claude_mem.storage.records import RedactionStep, RowKey, TextCleaner
+from claude_mem.storage.records import RedactionStep, RowKey, TextCleaner, TextTable
 from claude_mem.storage.sqlite import former_names
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_value, has_table
 from claude_mem.storage.sqlite.memory.observations import (
@@ -25,22 +24,6 @@ from claude_mem.storage.sqlite.memory.observations import (
 )
 
 REDACTION_BATCH = 100
-
-
-@dataclass(frozen=True, slots=True)
-class TextTable:
-    """A table with its key column and the columns that contain text.
-
-    `plain`: columns with a text. `lists`: with a JSON list of texts. `columns`: with a JSON object of the columns of
-    another table's row. `label`: the name in the report, if it differs.
-    """
-
-    table: str
-    key: str
-    plain: Sequence[str] = ()
-    lists: Sequence[str] = ()
-    columns: Sequence[str] = ()
-    label: str = ""
 
 
 TEXT_TABLES = (

@@ -12,8 +12,9 @@ from typing import Any
 from claude_mem.domain.errors import InvalidRequest, NotFound
 from claude_mem.domain.reports import AffectedSummary, AffectedTitle
 from claude_mem.domain.text_pattern import MIN_CHARS, TextPattern
+from claude_mem.storage import external_db
 from claude_mem.storage.records import AffectedRows, DeletionScope
-from claude_mem.storage.sqlite import external_db, former_names
+from claude_mem.storage.sqlite import former_names
 from claude_mem.storage.sqlite.deletion.tombstones import (
     ITEM_ID_COLUMNS,
     ITEM_TABLES,

@@ -35,6 +35,7 @@ class Deletions(BoundFunctions):
     undo_observation_change = bound(deletions.undo_observation_change)
 
     # redaction
+    text_tables = redaction.TEXT_TABLES
     count_text_rows = bound(redaction.count_text_rows)
     redact_batch = bound(redaction.redact_batch)
 

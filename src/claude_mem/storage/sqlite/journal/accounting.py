@@ -7,10 +7,7 @@ were deleted.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from claude_mem.domain.reports import EventAccount, RowCounts
-from claude_mem.storage.sqlite import external_db
 from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_one, fetch_value, savepoint
 
 # Events of a turn that is closed but not digested wait for a job; if that job is a dead letter, they count as set
@@ -89,9 +86,3 @@ def count_all_rows(conn: Connection) -> RowCounts:
         dead_jobs=fetch_value(conn, "select count(*) from jobs where dead"),
         last_event_at=fetch_value(conn, "select max(last_event_at) from sdk_sessions"),
     )
-
-
-def count_rows_in_file(path: Path) -> RowCounts:
-    """Return what `count_all_rows` does of a database file."""
-    with external_db.open_read_only(path) as conn:
-        return count_all_rows(conn)

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
 from claude_mem.domain.reports import BackfillFileProblem, BackfillProgress, BackfillRequested, BackfillRows
 from claude_mem.storage.journal_records import BACKFILL_JOB, DIGEST_BACKFILLED_JOB, BackfillFile, TranscriptFile
-from claude_mem.storage.sqlite import external_db
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_records, fetch_value
 from claude_mem.storage.sqlite.journal import jobs
 
@@ -24,14 +22,6 @@ _ID_COLUMNS = {
     "observations": "observations.id",
 }
 MAX_LISTED_PROBLEMS = 1_000
-
-
-def list_unchanged_in_file(path: Path, files: Iterable[TranscriptFile]) -> list[str]:
-    """Return the paths of the transcripts that are unchanged according to a database file that no worker has open."""
-    with external_db.open_read_only(path) as conn:
-        if "backfill_files" not in external_db.read_table_columns(conn):  # before the migration
-            return []
-        return list_unchanged_transcripts(conn, files)
 
 
 def enqueue_transcripts(conn: Connection, files: Iterable[TranscriptFile], *, now: int) -> BackfillRequested:

@@ -13,14 +13,9 @@ from claude_mem.domain.errors import NotFound
 from claude_mem.storage.journal_records import IMPORT_JOB, ImportCounts, ImportRun
 from claude_mem.storage.sqlite.engine import Connection, fetch_one
 from claude_mem.storage.sqlite.journal import jobs
+from claude_mem.system.disk import get_file_signature
 
 MAX_IMPORT_NOTES = 20
-
-
-def get_file_signature(path: Path) -> str:
-    """Return a value that changes whenever the file's content does: its size and modification time."""
-    status = path.stat()
-    return f"{status.st_size}.{status.st_mtime_ns}"
 
 
 def create_import(

@@ -410,13 +410,3 @@ def _find_prompt(conn: Connection, row: MemoryItem) -> str:
         (row["session_id"], row["prompt_number"]),
     )
     return str(text or "")
-
-
-def anchors_size(conn: Connection) -> tuple[int, int]:
-    """Return the bytes of all anchors and the number of observations that have any."""
-    row = fetch_one(
-        conn,
-        "select coalesce(sum(length(path) + length(lines) + length(phrases) + length(blob_id) + 16), 0) as bytes,"
-        " count(distinct observation_id) as observations from anchors",
-    )
-    return (int(row["bytes"]), int(row["observations"])) if row else (0, 0)

@@ -28,6 +28,7 @@ from claude_mem.domain.session_reports import (
     RetryingJob,
     RunningJob,
 )
+from claude_mem.storage.external_db import fetch_tuples
 from claude_mem.storage.journal_records import BACKFILL_JOB, DIGEST_BACKFILLED_JOB
 from claude_mem.storage.records import FeedCursor, FeedFilter, TimelinePoint
 from claude_mem.storage.sqlite.engine import (
@@ -39,7 +40,6 @@ from claude_mem.storage.sqlite.engine import (
     fetch_records,
     fetch_value,
 )
-from claude_mem.storage.sqlite.external_db import fetch_tuples
 from claude_mem.storage.sqlite.journal import jobs
 from claude_mem.storage.sqlite.memory import anchors
 from claude_mem.storage.sqlite.memory.observations import MEMORY_QUERIES, VALIDITY, decode_item, encode_json

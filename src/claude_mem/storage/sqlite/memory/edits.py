@@ -273,18 +273,6 @@ def list_ids_to_erase(conn: Connection, row_id: int) -> list[int]:
     return [row_id, *list_merged_into(conn, row_id)]
 
 
-def erase_with_merged(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> list[int]:
-    """Erase an observation with every copy in the database: in `deleted_observations`, in `history`, and in those
-    merged into it.
-
-    Return the erased ids.
-    """
-    erased_ids = list_ids_to_erase(conn, row_id)
-    for erased_id in erased_ids:
-        erase_observation(conn, erased_id, now=now, by=by)
-    return erased_ids
-
-
 def erase_observation(conn: Connection, row_id: int, *, now: int, by: str = PERSON) -> None:
     """Erase one observation and its key, which may quote the evidence.
 

@@ -16,6 +16,7 @@ import msgspec
 
 from claude_mem.domain.memory_items import DocumentSource, MemoryItem, SavedNeighbour
 from claude_mem.domain.reports import IndexCounts
+from claude_mem.storage.external_db import fetch_tuples
 from claude_mem.storage.records import (
     PASSAGES_PER_DOCUMENT,
     Document,
@@ -35,7 +36,6 @@ from claude_mem.storage.sqlite.engine import (
     fetch_records,
     fetch_value,
 )
-from claude_mem.storage.sqlite.external_db import fetch_tuples
 from claude_mem.storage.sqlite.memory.observations import INJECTABLE, VALIDITY, encode_json
 
 # BM25 weights of title, body, hints and around. The text around a passage counts least.

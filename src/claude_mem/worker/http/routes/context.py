@@ -23,7 +23,7 @@ from claude_mem.domain.records import SessionStarted
 from claude_mem.domain.text import make_storable
 from claude_mem.inject import brief
 from claude_mem.privacy import display
-from claude_mem.recall import rank, timeline
+from claude_mem.recall import rank
 from claude_mem.storage.base import Transaction
 from claude_mem.storage.records import DOCUMENT_KINDS, SearchFilter
 from claude_mem.system import project_folders, spool
@@ -176,6 +176,8 @@ async def search(service: Service, request: SearchQuery) -> Page[MemoryItem] | R
     """`query`, `limit` (1–100), `offset`, `project`, `kind`, `obs_type`, `concepts`, `validity`, `files`, `dateStart`,
     `dateEnd`, `host`, `session`, `orderBy`, `format`, `explain`, `typing` (the last word may be incomplete), `group`
     (`file` or `session`: one item for each, with its best records) → `{items, hasMore, offset, limit}`, best first."""
+    if unknown := set(request.obs_type) - set(service.icons):
+        raise InvalidRequest(f"there is no type {min(unknown)!r}", hint="use one of " + ", ".join(service.icons))
     await service.indexer.catch_up()
     text = request.query
     question = rank.SearchQuery(
@@ -230,7 +232,7 @@ async def show_timeline(service: Service, request: TimelineQuery) -> TimelinePag
     `project`, `format`."""
     name = request.project
     project_ids = await service.db.read(lambda tx: tx.memory.list_project_ids_by_name(name)) if name else None
-    center = await timeline.find_center(
+    center = await rank.find_center(
         service.db,
         service.indexer,
         anchor=request.anchor,

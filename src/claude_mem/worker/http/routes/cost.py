@@ -1,4 +1,4 @@
-"""Routes of requests to models: what they cost, each of them, and a preview of one."""
+"""Routes of cost and worth: the requests to models, a preview of one, and what memory is worth."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from msgspec.structs import asdict
 from claude_mem.curate import refine_on_demand
 from claude_mem.digest import refine
 from claude_mem.domain import ids
+from claude_mem.domain.errors import NotFound
 from claude_mem.domain.reports import LedgerLine, TurnPreview
+from claude_mem.domain.worth import Worth
+from claude_mem.inject.worth import measure_worth
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.endpoints import Page, page
 from claude_mem.worker.http.route import AnyRoute, Route
@@ -18,12 +21,14 @@ from claude_mem.worker.http.schemas.health import (
     LIST_LEDGER,
     SHOW_COST,
     SHOW_DAILY_COST,
+    SHOW_WORTH,
     CompressRequest,
     CostQuery,
     CostReport,
     DailyCost,
     DailyCostQuery,
     LedgerQuery,
+    WorthQuery,
 )
 
 
@@ -68,9 +73,23 @@ async def preview_refining(service: Service, request: CompressRequest) -> TurnPr
     return await refine_on_demand.preview_refining(selection, refiner=service.refiner)
 
 
+async def show_worth(service: Service, request: WorthQuery) -> Worth:
+    """What was shown to sessions, what they used, the lift over other sessions, and the effect of silent moments:
+    `project` or `project_id`, `since`."""
+    project_id = request.project_id
+    if request.project:
+        (project_id, *_) = await service.db.read(lambda tx: tx.memory.list_project_ids_by_name(request.project)) or [0]
+        if not project_id:
+            raise NotFound(f"there is no project {request.project!r}", hint="`claude-mem list projects` shows them")
+    return await measure_worth(
+        service.db, project_id=project_id, since=request.since or 0, holdout=service.config.holdout
+    )
+
+
 ROUTES: tuple[AnyRoute, ...] = (
     Route(LIST_LEDGER, list_ledger),
     Route(SHOW_COST, show_cost),
     Route(SHOW_DAILY_COST, show_daily_cost),
     Route(COMPRESS, preview_refining),
+    Route(SHOW_WORTH, show_worth),
 )

@@ -32,8 +32,7 @@ from claude_mem.domain import ids
 from claude_mem.domain.errors import NotFound
 from claude_mem.domain.reports import BackupCheck, Finding
 from claude_mem.privacy import secret_rules
-from claude_mem.storage.sqlite import backup, repair
-from claude_mem.system import data_directory
+from claude_mem.storage.files import DatabaseFiles
 from claude_mem.worker.app import Service
 from claude_mem.worker.http.endpoints import ById, NoFields
 from claude_mem.worker.http.route import AnyRoute, Caller, RawHandler, Route
@@ -101,7 +100,7 @@ async def show_health(service: Service, _: NoFields, caller: Caller) -> HealthPa
         jobs=await service.db.read(lambda tx: tx.journal.list_described_jobs()),
         aside=await _list_set_aside(service),
         backup=await _summarize_backups(service),
-        damage=await asyncio.to_thread(_list_damage, config),
+        damage=await asyncio.to_thread(service.files.describe_damage),
         checks=await service.db.read(lambda tx: {name: tx.journal.find_check(name) for name in _CHECKS}),
         disk=await asyncio.to_thread(disk_usage, config, service.db.path),
         times=_summarize_times(service),
@@ -166,7 +165,7 @@ async def _list_set_aside(service: Service) -> SetAside:
 
 async def _summarize_backups(service: Service) -> BackupsState:
     """Return the number and size of all backups, the newest one, and the results of their checks."""
-    files = await asyncio.to_thread(_stat_backups, service.config.backups)
+    files = await asyncio.to_thread(_stat_backups, service.files)
     newest = max(files, key=lambda item: item[1].st_mtime, default=None)
     return BackupsState(
         count=len(files),
@@ -177,9 +176,8 @@ async def _summarize_backups(service: Service) -> BackupsState:
     )
 
 
-def _stat_backups(folder: Path) -> list[tuple[str, os.stat_result]]:
-    paths = (path for path in folder.glob("*.db") if path.name.startswith(backup.OWN_PREFIXES))
-    return [(path.name, path.stat()) for path in paths]
+def _stat_backups(files: DatabaseFiles) -> list[tuple[str, os.stat_result]]:
+    return [(path.name, path.stat()) for path in files.list_backup_paths()]
 
 
 def disk_usage(config: Config, database: Path) -> DiskUsage:
@@ -230,12 +228,6 @@ def _entry_bytes(entry: os.DirEntry[str]) -> int:
 
 
 # --- current problems ------------------------------------------------------------------------------------------------
-
-
-def _list_damage(config: Config) -> list[str]:
-    """Describe the damaged databases and files that were set aside and still exist."""
-    files = [str(moved) for moved in data_directory.list_quarantined(config.data_dir)]
-    return [repair.describe_repair(each) for each in repair.list_repairs(config.quarantine)] + files
 
 
 def health_issues(health: Health) -> Iterator[Issue]:
@@ -333,7 +325,7 @@ async def check_backup(service: Service, request: BackupName) -> BackupCheck:
     paths = {path.name: path for path in service.config.backups.glob("*.db")}
     if request.name not in paths:  # never use a path from the request
         raise NotFound(f"there is no backup {request.name!r}", hint="`claude-mem backup --list` shows the backups")
-    return await asyncio.to_thread(backup.examine_backup, paths[request.name])
+    return await asyncio.to_thread(service.files.examine_backup, paths[request.name])
 
 
 # --- response times --------------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from claude_mem.domain import ids
 from claude_mem.domain.errors import InvalidRequest, NotFound
 from claude_mem.domain.reports import BackfillProgress, BackupCopy, ReprocessProgress, TurnsQueued
 from claude_mem.storage.journal_records import ReprocessFilter
-from claude_mem.storage.sqlite import backup
 from claude_mem.system import project_folders
 from claude_mem.transfer import export, import_
 from claude_mem.worker.app import Service
@@ -184,15 +183,14 @@ async def show_import(service: Service, request: ById) -> ImportStatus:
 async def list_backups(service: Service, _: NoFields) -> list[ListedBackup]:
     """All backups, newest first, each with its `drill`: when a test restore was done, and its result."""
     drills = await service.db.read(lambda tx: tx.journal.list_drills())
-    backups = await asyncio.to_thread(backup.list_backup_files, service.config.backups)
+    backups = await asyncio.to_thread(service.files.list_backups)
     return [ListedBackup(**asdict(file), drill=drills.get(file.name)) for file in backups]
 
 
 async def create_backup(service: Service, request: BackupRequest) -> BackupCopy:
     """Back up the database to `backups/`: `{digest?}` → its path and row counts."""
-    folder = service.config.backups
     async with service.deletion_service.lock:  # a copy made during an erase would still contain what is erased
-        copy = await asyncio.to_thread(backup.write_backup, service.db.path, folder, digest=request.digest)
+        copy = await asyncio.to_thread(service.files.write_backup, digest=request.digest)
     await service.recorder.record("copied", bytes=copy.size)
     return copy
 

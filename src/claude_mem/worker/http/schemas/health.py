@@ -24,6 +24,7 @@ from claude_mem.domain.reports import (
     RowCounts,
     TurnPreview,
 )
+from claude_mem.domain.worth import Worth
 from claude_mem.worker.http.endpoints import (
     MAX_ID,
     ById,
@@ -305,6 +306,14 @@ class CostReport(RefiningState, frozen=True):
     items: list[LedgerGroup]
 
 
+class WorthQuery(msgspec.Struct, frozen=True):
+    """The project, by name or id (all if it is left out), and the beginning of the period."""
+
+    project: Name = ""
+    project_id: Offset = 0
+    since: Date | None = None
+
+
 class DailyCostQuery(msgspec.Struct, frozen=True):
     """How to split the requests of each day, and how many days."""
 
@@ -344,6 +353,7 @@ CHECK_BACKUP = Endpoint("POST", "/api/backup/check", BackupName, BackupCheck)
 LIST_LEDGER = Endpoint("GET", "/api/ledger", LedgerQuery, Page[LedgerLine])
 SHOW_COST = Endpoint("GET", "/api/cost", CostQuery, CostReport)
 SHOW_DAILY_COST = Endpoint("GET", "/api/cost/days", DailyCostQuery, DailyCost)
+SHOW_WORTH = Endpoint("GET", "/api/worth", WorthQuery, Worth)
 COMPRESS = Endpoint("POST", "/api/compress", CompressRequest, TurnPreview)
 SHOW_STATS = Endpoint("GET", "/api/stats", NoFields, Stats)
 SHOW_LINE = Endpoint("GET", "/api/line", InFolder, LineCounts)

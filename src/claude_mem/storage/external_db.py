@@ -24,6 +24,7 @@ from claude_mem.domain.errors import OperationFailed
 from claude_mem.storage.sqlite.damage import SQLITE_MAGIC
 
 MAX_VALUE_BYTES = 32 << 20  # of one value or row; an event, the largest item we store, has at most 8 MB
+SECOND_DATABASE_NAME = "memory.db"
 # Tables that no other program has.
 OUR_TABLES = frozenset(("receipts", "turns", "jobs", "project_aliases", "project_dirs"))
 LEGACY_TABLES = frozenset(("observations", "session_summaries", "user_prompts"))
@@ -65,6 +66,29 @@ def is_own_database_file(path: Path) -> bool:
         finally:
             conn.close()
     except (apsw.Error, UnicodeDecodeError):
+        return False
+
+
+def resolve_database_path(path: Path) -> Path:
+    """Return the path of our database.
+
+    The older claude-mem uses the same file name in the same folder. If its database is there, ours has another name
+    beside it, and the older one is not touched.
+    """
+    second_path = path.with_name(SECOND_DATABASE_NAME)
+    return second_path if second_path.exists() or is_foreign_database(path) else path
+
+
+def is_foreign_database(path: Path) -> bool:
+    """Return whether this is an intact database of another program.
+
+    A damaged database may be ours, so it does not count; opening it shows whose it is.
+    """
+    try:
+        if not is_sqlite_file(path) or is_own_database_file(path):
+            return False
+        return identify_database(path) in ("older", "other")
+    except (OSError, OperationFailed):
         return False
 
 
