@@ -159,15 +159,23 @@ def test_the_figures_add_up_and_say_when_there_is_too_little(desk: Desk) -> None
 # --- silent moments --------------------------------------------------------------------------------------------------
 
 
+def some_silent(desk: Desk, *, at_least: int) -> list[str]:
+    """What sessions were shown, as many as it takes until one was silent and one was not: each is drawn at random."""
+    texts: list[str] = []
+    while len(texts) < at_least or (len({"rounded once" in text for text in texts}) < 2 and len(texts) < 64):
+        texts.append(session(desk, f"s{len(texts)}"))
+    return texts
+
+
 def test_a_silent_moment_says_nothing_but_rules_and_is_recorded(lab: Lab) -> None:
     desk = open_desk(lab, holdout="0.5")
     try:
         rule = {"text": "Always run the linter before a commit.", "cwd": str(lab.project), "type": "rule"}
         desk.http.post("/api/memory/save", json=rule)
         desk.work("a", WORDS)
-        texts = [session(desk, f"s{number}") for number in range(12)]
+        texts = some_silent(desk, at_least=12)
         silent = [text for text in texts if "rounded once" not in text]
-        assert 0 < len(silent) < 12
+        assert 0 < len(silent) < len(texts)
         assert all("run the linter" in text for text in texts), "what the user said is always shown"
         found = rows(desk, "select content_session_id as name, held_out, tokens, names, holdout from injections"
                            " where trigger = 'start' and holdout > 0")  # fmt: skip
@@ -182,7 +190,7 @@ def test_a_silent_moment_says_nothing_but_rules_and_is_recorded(lab: Lab) -> Non
         assert (worth["setting"], worth["spoken"] + worth["silent"]) == (0.5, len(found))
         assert worth["used"]["value"] is None
         counts = desk.db.read_now(store.count_uses, ["o2"])["o2"]
-        assert counts.shown == 12 - len(silent), "it was not shown in silence"
+        assert counts.shown == len(texts) - len(silent), "it was not shown in silence"
         for name in {row["name"] for row in held}:
             (of,) = rows(desk, f"select id from sdk_sessions where content_session_id = '{name}'")
             story = desk.story(of["id"])
@@ -197,8 +205,7 @@ def test_switching_it_off_stops_silence_and_keeps_what_was_recorded(lab: Lab) ->
     desk = open_desk(lab, holdout="0.5")
     try:
         desk.work("a", WORDS)
-        for number in range(8):
-            session(desk, f"s{number}")
+        some_silent(desk, at_least=8)
         before = desk.get("/api/worth")["holdout"]
         assert before["silent"]
     finally:

@@ -371,7 +371,9 @@ exec {shlex.join(HOOK)} "$1" {shlex.quote(str(self.data))} "$2"
 
     @contextmanager
     def hung_worker(self) -> Iterator[None]:
-        """A worker that is there, holds its lock and its port, and does not answer."""
+        """A worker that is there, holds its lock and its port, and does not answer. The start context lies on the disk by
+        then: a digested turn is counted as done a moment before its context is rendered."""
+        wait_for(lambda: not self._rendering(), lambda: f"still rendering: {self.api('/api/queue')}", step=0.05)
         pid = int(self.worker()["pid"])
         self.hung.touch()
         os.kill(pid, signal.SIGSTOP)
@@ -380,6 +382,9 @@ exec {shlex.join(HOOK)} "$1" {shlex.quote(str(self.data))} "$2"
         finally:
             os.kill(pid, signal.SIGCONT)
             self.hung.unlink()
+
+    def _rendering(self) -> bool:
+        return any(job["kind"] == "render" for job in self.api("/api/queue")["jobs"])
 
     def api(self, path: str) -> Any:
         """GET from the worker, as the viewer and the command line do."""
