@@ -69,10 +69,10 @@ class _Handler(BaseHTTPRequestHandler):
         query = {name: int(values[0]) for name, values in parse_qs(parts.query).items()}
         if self.command == "POST" and parts.path == "/v1/devices":
             if json.loads(body)["code"] != "one-time-code":
-                return 403, {}, b'{"error": "the code was used or is wrong"}'
+                return 403, {}, b'{"error": "not_found", "message": "the code was used or is wrong"}'
             return 200, {}, json.dumps({"token": TOKEN}).encode()
         if self.headers.get("Authorization") != f"Bearer {TOKEN}":
-            return 401, {}, b'{"error": "no such token"}'
+            return 401, {}, b'{"error": "unauthorized", "message": "no such token"}'
         if self.command == "DELETE":
             self.server.revoked.append(parts.path.rpartition("/")[2])
             return 204, {}, b""

@@ -419,8 +419,8 @@ def test_neither_hooks_nor_programs_that_a_repository_names_are_run(on_git: GitT
 def test_the_server_enrols_with_a_code_and_takes_tokens_away(server: SpaceServer) -> None:
     transport = ServerTransport(server.url, SPACE, "")
     with pytest.raises(OperationFailed, match="the code was used"):
-        transport.enrol("guess", device=LAPTOP, name="laptop", space=SPACE)
-    assert transport.enrol("one-time-code", device=LAPTOP, name="laptop", space=SPACE) == TOKEN
+        transport.enrol("guess", device=LAPTOP, name="laptop")
+    assert transport.enrol("one-time-code", device=LAPTOP, name="laptop") == TOKEN
     with pytest.raises(OperationFailed, match="refuses this machine") as caught:
         transport.heads()
     assert "one-time code" in caught.value.hint

@@ -178,7 +178,8 @@ def _join(client: Client, options: argparse.Namespace) -> int:
     typed = _argument(options, "join URL")
     place, mark, reference = typed.partition("#")
     url = normalize(place, base=Path.cwd()) + mark + reference
-    code = _ask_for_code(url)
+    is_enrolled = membership.is_server(url) and membership.find_enrolment(options.data_dir, url)
+    code = "" if is_enrolled else _ask_for_code(url)
     key = key_of_phrase(_read_secret("recovery phrase (24 words):"))
     joined = membership.join_space(
         options.data_dir, url, key, machine=options.machine or membership.default_machine_name(), code=code

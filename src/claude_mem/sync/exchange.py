@@ -15,7 +15,7 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
 from typing import TypeVar
 
@@ -206,6 +206,7 @@ class Exchange:
     async def _upload(self, manifest: Manifest, heads: dict[str, int]) -> None:
         """Seal what is new in this machine's log, and upload what the transport does not have."""
         device = self.space.device
+        await self._ensure_own_token()
         log = own_log(self.data_dir, self.space.id, device)
         theirs = heads.get(device, 0)
         stored_head = (await self.db.read(lambda tx: tx.spaces.heads(self.space.id))).get(device, 0)
@@ -230,6 +231,13 @@ class Exchange:
             await self.db.write(lambda tx, head: tx.spaces.mark_published(self.space.id, head), at)
             self.progress.uploaded = at - theirs
         return None
+
+    async def _ensure_own_token(self) -> None:
+        """After a change of this machine's id: exchange the token of its former id for one of its own."""
+        if self.keys.token_device:
+            self.keys.token = await self._call(self.transport.change_device, self.keys.device, self.keys.device_name)
+            self.keys.token_device = ""
+            await asyncio.to_thread(save_keys, self.data_dir, self.keys)
 
     async def _is_own_log_intact(self, manifest: Manifest, theirs: int) -> bool:
         """Return whether the database, the sealed log and the transport agree about this machine's entries. The last
@@ -285,6 +293,7 @@ class Exchange:
         old = self.space.device
         fresh = create_keys(self.space.id, self.keys.name, self.keys.device_name)
         fresh.epochs, fresh.token = self.keys.epochs, self.keys.token
+        fresh.token_device = self.keys.token_device or old
         await asyncio.to_thread(save_keys, self.data_dir, fresh, is_next=True)  # used once the database has the new id
         failpoint("sync.new_device")
         after, previous = 0, seal.START
@@ -375,8 +384,18 @@ class Exchange:
             if not page:
                 return
             failpoint("sync.downloaded")
-            at = await self._store_page(manifest, member, page[: last - at.index], at)
-            self.progress.downloaded[member.name] = at.index - begun
+            page = page[: last - at.index]
+            present = list(takewhile(bool, page))
+            if present:
+                at = await self._store_page(manifest, member, present, at)
+                self.progress.downloaded[member.name] = at.index - begun
+            if len(present) < len(page):  # nothing after it can be verified
+                self.state.note(
+                    "Erased",
+                    f"{self.transport.name} erased the entries of {member.name} from entry {at.index + 1:,} on",
+                    machine=member.name,
+                )
+                return
 
     async def _store_page(self, manifest: Manifest, member: Member, page: Sequence[bytes], at: Position) -> Position:
         """Verify and store a page. If an entry is refused, those before it are stored."""

@@ -26,6 +26,7 @@ from claude_mem.sync.crypto import (
     X25519PublicKey,
     derive_key,
 )
+from claude_mem.sync.segments import read_plain_file
 from claude_mem.system.spool import sync_directory, write_private
 from claude_mem.system.untrusted_files import is_owned_by_user_or_root
 
@@ -47,6 +48,7 @@ class SpaceKeys(msgspec.Struct, kw_only=True):
     signing_key: bytes
     exchange_key: bytes
     token: str = ""  # for the server, if the transport is one
+    token_device: str = ""  # whose token it is, while this machine has no token yet under a new id; "": its own
 
     def __repr__(self) -> str:
         return f"<keys of {self.device_name!r} for space {self.space[:8]}>"  # for logs and tracebacks
@@ -147,6 +149,39 @@ def _read_keys(path: Path, space: str) -> SpaceKeys:
 
 
 _REJOIN = "run `claude-mem space leave`, then join again with the recovery phrase: `claude-mem space join URL`"
+
+
+class _Enrolment(msgspec.Struct):
+    server: str
+    keys: SpaceKeys
+
+
+_DECODE_ENROLMENT = msgspec.json.Decoder(_Enrolment)
+
+
+def _enrolment_path(data_dir: Path, space: str) -> Path:
+    return data_dir / FOLDER / f"{space}.joining"
+
+
+def save_enrolment(data_dir: Path, server: str, keys: SpaceKeys) -> None:
+    """Keep the token that a server has given until this machine has joined. Only this user can read it."""
+    hook.make_private_dir(str(data_dir / FOLDER))
+    raw = msgspec.json.encode(_Enrolment(server, keys))
+    write_private(_enrolment_path(data_dir, keys.space), raw, sync=True)
+
+
+def load_enrolment(data_dir: Path, server: str, space: str) -> SpaceKeys | None:
+    """Return what was kept for this space at this server, or None. A token is never sent to another server."""
+    raw = read_plain_file(_enrolment_path(data_dir, space), MAX_KEY_FILE_BYTES)
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+        found = _DECODE_ENROLMENT.decode(raw or b"")
+        return found.keys if (found.server, found.keys.space) == (server, space) else None
+    return None
+
+
+def forget_enrolment(data_dir: Path, space: str) -> None:
+    """Delete what was kept."""
+    _enrolment_path(data_dir, space).unlink(missing_ok=True)
 
 
 # --- the recovery phrase ---------------------------------------------------------------------------------------------

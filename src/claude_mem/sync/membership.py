@@ -13,9 +13,18 @@ from claude_mem.domain import ids
 from claude_mem.domain.errors import InvalidRequest, NotFound
 from claude_mem.storage.spaces import Space
 from claude_mem.sync import manifest as manifests
-from claude_mem.sync.errors import Conflict, WrongKey
+from claude_mem.sync.errors import Conflict, Revoked, WrongKey
 from claude_mem.sync.git_remote import GitRemote
-from claude_mem.sync.keys import FOLDER, SpaceKeys, create_keys, key_id, save_keys
+from claude_mem.sync.keys import (
+    FOLDER,
+    SpaceKeys,
+    create_keys,
+    forget_enrolment,
+    key_id,
+    load_enrolment,
+    save_enrolment,
+    save_keys,
+)
 from claude_mem.sync.manifest import Envelope
 from claude_mem.sync.state import SpaceState, save_state
 from claude_mem.sync.transports.address import open_for, open_transport
@@ -46,9 +55,9 @@ def create_space(data_dir: Path, space_id: str, name: str, url: str, *, machine:
     transport = open_transport(url, data_dir, keys)
     if isinstance(transport, ServerTransport):
         transport.close()
-        keys.token = transport.enrol(code, device=keys.device, name=machine, space=space_id)
+        keys.token = transport.enrol(code, device=keys.device, name=machine)
         transport = ServerTransport(url, space_id, keys.token)
-        transport.create_space(space_id, name)
+        transport.create_space(space_id)
     try:
         manifest = manifests.create(keys, now=ids.now_ms())
         raw = manifests.encode(manifest, machine)
@@ -149,15 +158,41 @@ def choose_space(candidates: Sequence[FoundSpace], key: bytes) -> FoundSpace:
 def join_space(data_dir: Path, url: str, key: bytes, *, machine: str, code: str = "") -> Space:
     """Check the key against the manifest and write the keys of this machine. Blocks. Nothing is uploaded: the first
     exchange adds this machine to the manifest. Return the row to store."""
-    base, _, space_id = url.partition("#")
-    keys = create_keys(space_id, "", machine, key=key)
-    if urlsplit(base).scheme in ("http", "https"):
-        with closing(ServerTransport(base, check_id(space_id), "")) as server:
-            keys.token = server.enrol(code, device=keys.device, name=machine, space=space_id)
-    candidate = choose_space(find_spaces(url, data_dir, keys=keys), key)
+    keys = _enrol(data_dir, url, machine, code) if is_server(url) else create_keys("", "", machine)
+    try:
+        candidate = choose_space(find_spaces(url, data_dir, keys=keys), key)
+    except Revoked:  # a token from an earlier attempt, which was revoked since: the next attempt needs a new code
+        forget_enrolment(data_dir, keys.space)
+        raise
     keys.space, keys.epochs = candidate.envelope.space, {candidate.envelope.epoch: key}
     manifest = manifests.decode(candidate.raw, keys)
     keys.name, keys.epochs = manifest.name, dict(manifest.keys)
     save_keys(data_dir, keys)
+    forget_enrolment(data_dir, keys.space)
     save_state(data_dir, keys.space, SpaceState(manifest=candidate.raw))
     return space_of(keys, candidate.url)
+
+
+def is_server(url: str) -> bool:
+    """Return whether the space is at a server, which gives out a one-time code for each machine."""
+    return urlsplit(url).scheme in ("http", "https")
+
+
+def _enrol(data_dir: Path, url: str, machine: str, code: str) -> SpaceKeys:
+    """Return keys with a token of the server. They are kept, so that a wrong phrase does not cost another code."""
+    base, _, space_id = url.partition("#")
+    if keys := find_enrolment(data_dir, url):
+        keys.device_name = machine
+        return keys
+    keys = create_keys(check_id(space_id), "", machine)
+    keys.epochs = {}
+    with closing(ServerTransport(base, space_id, "")) as server:
+        keys.token = server.enrol(code, device=keys.device, name=machine)
+    save_enrolment(data_dir, base, keys)
+    return keys
+
+
+def find_enrolment(data_dir: Path, url: str) -> SpaceKeys | None:
+    """Return the keys of an attempt to join that got a token from this server, but did not have the right phrase."""
+    base, _, space_id = url.partition("#")
+    return load_enrolment(data_dir, base, check_id(space_id))

@@ -35,13 +35,17 @@ class Transport(Protocol):
         """Return the index of each device's last entry."""
 
     def read_entries(self, device: str, *, after: int, limit: int) -> list[bytes]:
-        """Return the entries after an index, at most `limit`, possibly fewer; none after the last."""
+        """Return the entries after an index, at most `limit`, possibly fewer; none after the last. An empty one was
+        erased at the transport."""
 
     def append_entries(self, device: str, *, after: int, entries: Sequence[bytes]) -> None:
         """Append entries; those that are there already are skipped. Raise `Conflict` if others are in their place."""
 
     def revoke_device(self, device: str) -> None:
         """Keep a device from reaching the transport, if the transport decides that."""
+
+    def change_device(self, device: str, name: str) -> str:
+        """Let this machine write as another device. Return its new token, "" if the transport has none."""
 
     def close(self) -> None:
         """Release what the transport holds open."""
@@ -52,15 +56,15 @@ def frame(entries: Sequence[bytes]) -> bytes:
     return b"".join(_LENGTH.pack(len(entry)) + entry for entry in entries)
 
 
-def split_frames(data: bytes) -> Iterator[bytes]:
-    """Yield the entries of `frame`; raise ValueError at one that is incomplete or too large."""
+def split_frames(data: bytes, *, allow_empty: bool = False) -> Iterator[bytes]:
+    """Yield the entries of `frame`; raise ValueError at one that is incomplete, too large or empty."""
     at = 0
     while at < len(data):
         if at + _LENGTH.size > len(data):
             raise ValueError("incomplete length")
         (length,) = _LENGTH.unpack_from(data, at)
         at += _LENGTH.size
-        if not 0 < length <= MAX_SEALED_BYTES or at + length > len(data):
+        if not (length or allow_empty) or length > MAX_SEALED_BYTES or at + length > len(data):
             raise ValueError("incomplete entry")
         yield data[at : at + length]
         at += length

@@ -81,6 +81,10 @@ class FolderTransport:
     def revoke_device(self, device: str) -> None:
         """Do nothing: who may reach it is decided elsewhere."""
 
+    def change_device(self, device: str, name: str) -> str:
+        """Nothing to do: whoever reaches the place can write."""
+        return ""
+
     def close(self) -> None:
         """Do nothing: no file stays open."""
 

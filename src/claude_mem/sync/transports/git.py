@@ -225,6 +225,10 @@ class GitTransport:
     def revoke_device(self, device: str) -> None:
         """Do nothing: who may reach it is decided elsewhere."""
 
+    def change_device(self, device: str, name: str) -> str:
+        """Nothing to do: whoever reaches the place can write."""
+        return ""
+
     def close(self) -> None:
         """Forget what was read."""
         self._tree = None

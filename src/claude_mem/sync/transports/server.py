@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Annotated, Any, TypeVar
 
 import httpx2 as httpx
 import msgspec
 
 from claude_mem.domain.errors import OperationFailed
-from claude_mem.sync.errors import Conflict, SpaceUnavailable
+from claude_mem.sync.errors import Conflict, Revoked, SpaceUnavailable
 from claude_mem.sync.manifest import MAX_MANIFEST_BYTES, DeviceId
 from claude_mem.sync.transports.base import (
     MAX_DEVICES,
@@ -47,8 +48,12 @@ class _Token(msgspec.Struct):
     token: str
 
 
+class _Code(msgspec.Struct):
+    code: str
+
+
 class _Problem(msgspec.Struct):
-    error: str = ""
+    message: str = ""
     hint: str = ""
 
 
@@ -86,10 +91,12 @@ class ServerTransport:
         return dict(sorted((device, head) for device, head in heads.items() if head)[:MAX_DEVICES])
 
     def read_entries(self, device: str, *, after: int, limit: int) -> list[bytes]:
-        """Return the entries after an index."""
+        """Return the entries after an index; an empty one was erased with its member."""
         path = f"{self._path}/logs/{check_device(device)}?after={after}&limit={min(limit, MAX_PAGE_ENTRIES)}"
         try:
-            return list(split_frames(self._send("GET", path).body))
+            return list(
+                islice(split_frames(self._send("GET", path).body, allow_empty=True), min(limit, MAX_PAGE_ENTRIES))
+            )
         except ValueError as error:
             raise SpaceUnavailable(f"{self.name} sent entries that are not complete: {error}") from error
 
@@ -105,14 +112,21 @@ class ServerTransport:
                 raise Conflict(f"the server has other entries after entry {after:,}", head=head)
             after += len(part)
 
-    def create_space(self, space: str, name: str) -> None:
-        """Create the space at the server, which then knows its id."""
-        self._send("POST", "/v1/spaces", allowed=(200, 201, 204), json={"space": space, "name": name})
+    def create_space(self, space: str) -> None:
+        """Create the space at the server, which then knows its id but not its name."""
+        self._send("POST", "/v1/spaces", allowed=(200, 201), json={"space": space, "kind": "personal"})
 
-    def enrol(self, code: str, *, device: str, name: str, space: str) -> str:
+    def enrol(self, code: str, *, device: str, name: str) -> str:
         """Exchange a one-time code for this device's token."""
-        fields = {"code": code, "device": device, "name": name, "space": space}
+        fields = {"code": code, "device": device, "name": name}
         return self._decode(self._send("POST", "/v1/devices", allowed=(200, 201), json=fields), _Token).token
+
+    def change_device(self, device: str, name: str) -> str:
+        """Enrol this machine under another id, with a code that its present token gives it. Return the new token, which
+        is used from now on."""
+        code = self._decode(self._send("POST", "/v1/codes", allowed=(200, 201)), _Code).code
+        self._token = self.enrol(code, device=device, name=name)
+        return self._token
 
     def revoke_device(self, device: str) -> None:
         """Take a device's token away."""
@@ -157,10 +171,12 @@ class ServerTransport:
             problem = msgspec.json.decode(answer.body[: 1 << 16], type=_Problem)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             problem = _Problem()
-        text = problem.error[:MESSAGE_CHARS] or f"HTTP {answer.status}"
-        if answer.status in (401, 403):
-            hint = "this machine's token was revoked, or it never had one: ask for a one-time code, then join again"
-            return OperationFailed(f"{self.name} refuses this machine: {text}", hint=hint)
+        text = problem.message[:MESSAGE_CHARS] or f"HTTP {answer.status}"
+        if answer.status == 401:
+            hint = (
+                "if it was not removed on purpose: ask for a one-time code, `claude-mem space leave`, then join again"
+            )
+            return Revoked(f"{self.name} refuses this machine: {text}", hint=hint)
         if answer.status == 429 or answer.status >= 500 or answer.status in range(300, 400):
             return SpaceUnavailable(f"{self.name} can't answer now: {text}", hint=problem.hint[:MESSAGE_CHARS])
         return OperationFailed(f"{self.name}: {text}", hint=problem.hint[:MESSAGE_CHARS])
