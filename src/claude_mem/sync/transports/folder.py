@@ -81,7 +81,7 @@ class FolderTransport:
     def revoke_device(self, device: str) -> None:
         """Do nothing: who may reach it is decided elsewhere."""
 
-    def change_device(self, device: str, name: str) -> str:
+    def change_device(self, device: str, name: str) -> str:  # noqa: ARG002 - of all transports
         """Nothing to do: whoever reaches the place can write."""
         return ""
 
