@@ -36,7 +36,8 @@ class Place:
     def codes_used(self) -> int:
         with psycopg.connect(self.postgres.dsn("postgres")) as conn:
             row = conn.execute(
-                "select count(*) from enrolment_codes where org_id = %s and used_at is not null", (self.team.org_id,)
+                "select count(*) from claude_mem.enrolment_codes where org_id = %s and used_at is not null",
+                (self.team.org_id,),
             ).fetchone()
         assert row
         return int(row[0])
@@ -142,7 +143,9 @@ def test_a_revoked_machine_is_refused(laptop: Lab, desktop: Lab, place: Place) -
     assert [each["code"] for each in seen["problems"]] == ["Revoked"]
     assert found(desktop, SECRET_WORD) == []
     with psycopg.connect(place.postgres.dsn("postgres")) as conn:
-        row = conn.execute("select revoked_at is not null from devices where device = %s", (lost,)).fetchone()
+        row = conn.execute(
+            "select revoked_at is not null from claude_mem.devices where device = %s", (lost,)
+        ).fetchone()
     assert row == (True,)
 
 
@@ -195,5 +198,7 @@ def test_entries_that_were_erased_with_their_member_do_not_stop_the_others(
 def _open_to(place: Place, space: str, member: UUID) -> None:
     """Make the space one of a team, as clients can't yet, and admit a member."""
     with psycopg.connect(place.postgres.dsn("postgres")) as conn:
-        conn.execute("update spaces set kind = 'team' where space_id = %s", (UUID(space),))
-        conn.execute("insert into space_members values (%s, %s, %s)", (place.team.org_id, UUID(space), member))
+        conn.execute("update claude_mem.spaces set kind = 'team' where space_id = %s", (UUID(space),))
+        conn.execute(
+            "insert into claude_mem.space_members values (%s, %s, %s)", (place.team.org_id, UUID(space), member)
+        )
