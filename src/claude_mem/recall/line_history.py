@@ -25,6 +25,7 @@ _FRESHNESS = {
     "moved": "its code has moved to another file",
     "outdated": "its code was replaced since",
     "gone": "its files are gone",
+    "elsewhere": "its code is not on this branch",
 }
 MATCHES = {
     "line": "Written by:",
