@@ -14,7 +14,7 @@ import pytest
 from claude_mem.domain import anchors
 from claude_mem.domain.anchors import Freshness, Outcome
 from claude_mem.domain.memory_items import MemoryState
-from claude_mem.inject import freshness
+from claude_mem.inject import freshness, outcomes
 from claude_mem.storage import sqlite
 from claude_mem.storage.records import StoredAnchor, apply_looks
 from claude_mem.storage.sqlite.memory.anchors import judge_freshness
@@ -67,7 +67,7 @@ def test_of_old_work_all_lines_count_that_commits_of_its_time_had(repository: Re
     repository.commit("Add the steps")
     repository.put("a.py", "\n".join(CODE.splitlines()[:3]) + "\n")
     repository.commit("Remove most steps")
-    verdict = repository.judge(created_at=NOW - 2 * freshness.DAY_MS, now=NOW)
+    verdict = repository.judge(created_at=NOW - 2 * outcomes.DAY_MS, now=NOW)
     assert verdict is not None
     (item,) = verdict.anchors
     assert item.committed.bit_count() == 9, "not only the three that are left"

@@ -237,15 +237,16 @@ def _past_outcome(
     """
     commits, is_complete = past.within(outcome.created_at - DAY_MS, outcome.created_at + COMMIT_MS)
     paths = {item.path for item in group}
-    by_commit = past.versions.read([commit.id for commit in commits], paths)
+    by_commit = past.versions.read([name for commit in commits for name in (commit.id, *commit.parents)], paths)
     holders = [commit for commit in commits if has_committed(group, by_commit[commit.id])]
-    bringers = _find_bringers(past, group, commits, holders)
+    bringers = _find_bringers(group, commits, holders, by_commit)
     bringers += _claimed_commits(past, commits, bringers, outcome, paths)
     landings = [commit for commit in bringers if past.is_on_default(commit)]
     was_landed = outcome.outcome == Outcome.LANDED or bool(landings) or any(map(past.is_on_default, holders))
     if not (holders or bringers):
         is_known = is_complete and (bool(commits) or now - outcome.created_at < COMMIT_MS)
-        is_dropped = is_known and outcome.outcome not in _IN_COMMIT and not _is_in_part_there(group)
+        is_dropped = is_known and outcome.outcome not in _IN_COMMIT and _is_gone(group)
+        is_dropped = is_dropped and not _has_trace(group, commits, by_commit)
         name = _bringer_of_landed(past, group, outcome) if state else ""
         return Outcome.DROPPED if is_dropped else Outcome.UNKNOWN, name, list(group)
     updated = list(group)
@@ -263,27 +264,35 @@ def _past_outcome(
 
 
 def _find_bringers(
-    past: PastCommits, group: Sequence[StoredAnchor], commits: Sequence[CommitInfo], holders: Sequence[CommitInfo]
+    group: Sequence[StoredAnchor],
+    commits: Sequence[CommitInfo],
+    holders: Sequence[CommitInfo],
+    by_commit: Mapping[str, Lines],
 ) -> list[CommitInfo]:
     """Return the commits that brought the work, the oldest first: none of their parents had it. If there is none,
     those that brought a part of it."""
-    paths = {item.path for item in group}
-    by_commit = past.versions.read([name for commit in commits for name in (commit.id, *commit.parents)], paths)
     whole = [
         commit
         for commit in reversed(holders)
         if not any(has_committed(group, by_commit[parent]) for parent in commit.parents)
     ]
-    return whole or [commit for commit in reversed(commits) if not holders and _is_trace(group, commit, by_commit)]
+    if holders:
+        return whole
+    return [commit for commit in reversed(commits) if _brings_part(_count_new(group, commit, by_commit))]
 
 
-def _is_trace(group: Sequence[StoredAnchor], commit: CommitInfo, by_commit: Mapping[str, Lines]) -> bool:
-    """Return whether a commit brought a part of the work: half of the lines in one file, or some of all."""
-    before = [by_commit[parent] for parent in commit.parents]
-    counts = [
-        (len(item.lines), sum(_is_new(line, item.path, by_commit[commit.id], before) for line in item.lines))
-        for item in group
+def _count_new(
+    group: Sequence[StoredAnchor], commit: CommitInfo, by_commit: Mapping[str, Lines]
+) -> list[tuple[int, int]]:
+    """Return the number of an observation's lines in each file, and of those that a commit brought."""
+    now, before = by_commit[commit.id], [by_commit[parent] for parent in commit.parents]
+    return [
+        (len(item.lines), sum(_is_new(line, item.path, now, before) for line in item.lines)) for item in group
     ]
+
+
+def _brings_part(counts: Sequence[tuple[int, int]]) -> bool:
+    """Return whether a commit brought a part of the work: half of the lines in one file, or some of all."""
     total, new = sum(total for total, _ in counts), sum(new for _, new in counts)
     in_one_file = any(new * 2 >= total for total, new in counts)
     return in_one_file or (new >= anchors.MIN_LINES and new >= total * TRACE_SHARE)
@@ -321,12 +330,15 @@ def _plain_subject(subject: str) -> str:
     return plain if len(plain.split()) >= 3 else ""
 
 
-def _is_in_part_there(group: Sequence[StoredAnchor]) -> bool:
-    """Return whether the work tree has most of what the lines say, or enough lines to show that some of it stayed."""
-    sightings = [item.sight(item.all_lines) for item in group if item.stamp]
-    total, present = sum(len(item.lines) for item in group), sum(item.present for item in sightings)
-    phrases, there = sum(item.phrases for item in sightings), sum(item.phrases_present for item in sightings)
-    return present * 2 >= total or (phrases > 0 and there * 2 >= phrases)
+def _is_gone(group: Sequence[StoredAnchor]) -> bool:
+    """Return whether the work tree has neither the lines nor what they say. Of one or two lines nobody can tell."""
+    was_seen = all(item.stamp is not None for item in group)
+    return was_seen and anchors.judge([item.sight(item.all_lines) for item in group]) in anchors.STALE
+
+
+def _has_trace(group: Sequence[StoredAnchor], commits: Iterable[CommitInfo], by_commit: Mapping[str, Lines]) -> bool:
+    """Return whether a commit brought any line of the work."""
+    return any(any(new for _, new in _count_new(group, commit, by_commit)) for commit in commits)
 
 
 def _bringer_of_landed(past: PastCommits, group: Sequence[StoredAnchor], outcome: StoredOutcome) -> str:
