@@ -234,7 +234,7 @@ def test_unmerged_work_is_not_gone_but_not_on_this_branch(lab: Lab) -> None:
     done = lab.mem("review", "--project", lab.project.name)
     assert shown(lab, "step functions") == (Outcome.COMMITTED, Freshness.ELSEWHERE, "elsewhere")
     assert "step functions" not in done.stdout, "nothing to review: the work waits on its branch"
-    assert "⟨not on this branch⟩" in lab.mem("list").stdout
+    assert "⟨not on this branch⟩" in lab.mem("search", "step functions").stdout
     assert "step functions" not in str(lab.hook("SessionStart", session_id="b", source="startup"))
     repository.git("merge", "-q", "feature")
     lab.mem("review", "--project", lab.project.name)

@@ -235,10 +235,10 @@ def context(options: argparse.Namespace) -> int:
     if options.at:
         return _context_at(options)
     name = options.project or _current_project()
+    where = {"project": options.project} if options.project else {"cwd": str(Path.cwd())}
     if options.prompt:
-        answer = _client().post("/api/context/semantic", {"q": options.prompt, "project": name})
+        answer = _client().post("/api/context/semantic", {"q": options.prompt, **where})
     else:
-        where = {"project": options.project} if options.project else {"cwd": str(Path.cwd())}
         answer = {"context": _client().get("/api/context/preview", **where)}
     if options.json:
         output.json({"project": name, **answer})

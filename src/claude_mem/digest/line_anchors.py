@@ -61,6 +61,13 @@ class TurnLines:
         """Return whether the turn added lines with one of these names."""
         return any(name in line for lines in self.files.values() for line in lines.added for name in names)
 
+    def repeats(self, phrases: Collection[int]) -> bool:
+        """Return whether the lines that the turn added have at least half of these phrases."""
+        added = "\n".join(line for lines in self.files.values() for line in lines.added)
+        return bool(phrases) and 2 * len(anchors.hash_phrases(added.encode("utf-8", "replace")) & set(phrases)) >= len(
+            phrases
+        )
+
     def blob_id(self, path: str) -> str:
         """Return git's id of the file as the turn left it; "" if the turn did not write the whole file."""
         whole = self.files[path].whole if path in self.files else None

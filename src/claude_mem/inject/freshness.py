@@ -25,7 +25,7 @@ from claude_mem.inject.outcomes import Verdict, judge_outcomes
 from claude_mem.storage.base import Database, Transaction
 from claude_mem.storage.records import NOT_LOOKED_FOR, Look, StoredAnchor, StoredOutcome, apply_looks
 from claude_mem.system import git_files, untrusted_files
-from claude_mem.system.git_objects import CommitInfo, GitObjects
+from claude_mem.system.git_objects import GitObjects
 
 MAX_FILE_BYTES = 2 << 20
 START_RECORDS, START_SECONDS = 400, 0.015

@@ -70,7 +70,9 @@ def judge_outcomes(
     past.versions.read([default, head], {item.moved_to or item.path for item in edits})
     verdicts: list[Verdict] = []
     deadline = time.monotonic() + seconds
-    for outcome in sorted(outcomes, key=lambda one: (bool(one.outcome in _IN_COMMIT and one.commit_id), -one.created_at)):
+    for outcome in sorted(
+        outcomes, key=lambda one: (bool(one.outcome in _IN_COMMIT and one.commit_id), -one.created_at)
+    ):
         group = by_observation.get(outcome.observation_id, [])
         if group and (verdict := _judge(past, group, outcome, head=head, now=now, deadline=deadline)):
             verdicts.append(verdict)
@@ -286,9 +288,7 @@ def _count_new(
 ) -> list[tuple[int, int]]:
     """Return the number of an observation's lines in each file, and of those that a commit brought."""
     now, before = by_commit[commit.id], [by_commit[parent] for parent in commit.parents]
-    return [
-        (len(item.lines), sum(_is_new(line, item.path, now, before) for line in item.lines)) for item in group
-    ]
+    return [(len(item.lines), sum(_is_new(line, item.path, now, before) for line in item.lines)) for item in group]
 
 
 def _brings_part(counts: Sequence[tuple[int, int]]) -> bool:

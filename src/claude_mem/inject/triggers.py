@@ -127,7 +127,7 @@ def _rank_files(
         return []
     branch = git_files.current_branch(Path(os.path.realpath(root))) if root else ""
     files = likely_files.predict(likely_files.signs_of(prompt, ranked, branch), history, limit=3 * PROMPT_FILES)
-    if not Path(root).is_dir():  # a worktree that was removed, or another machine's
+    if not root or not Path(root).is_dir():  # a worktree that was removed, or another machine's
         return files
     return [path for path in files if os.path.lexists(f"{root}/{path}")]
 

@@ -286,10 +286,11 @@ class StoredOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """An observation whose code a later turn replaced, and its text."""
+    """An observation whose code a later turn replaced, its text, and the phrases of its lines."""
 
     id: int
     text: str
+    phrases: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

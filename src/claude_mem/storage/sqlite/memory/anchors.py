@@ -10,7 +10,15 @@ from types import MappingProxyType
 from claude_mem.domain import anchors
 from claude_mem.domain.anchors import Anchor, Freshness, Outcome
 from claude_mem.domain.memory_items import UNKNOWN_STATE, MemoryItem, MemoryState
-from claude_mem.storage.records import NOT_LOOKED_FOR, Look, Replaced, StoredAnchor, StoredOutcome, apply_looks, is_in_work_tree
+from claude_mem.storage.records import (
+    NOT_LOOKED_FOR,
+    Look,
+    Replaced,
+    StoredAnchor,
+    StoredOutcome,
+    apply_looks,
+    is_in_work_tree,
+)
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
 from claude_mem.storage.sqlite.memory.observations import INJECTABLE, decode_item, encode_json, load_observations
 
@@ -90,7 +98,7 @@ def find_replaced(
     rows = fetch_all(
         conn,
         """
-        select a.observation_id, a.path, a.lines
+        select a.observation_id, a.path, a.lines, a.phrases
           from anchors a join observations o on o.id = a.observation_id
           join observations n on n.id = :successor
          where a.kind = 'edit' and o.project_id = :project and o.superseded_by is null and not o.forgotten
@@ -101,10 +109,12 @@ def find_replaced(
         {"project": project_id, "successor": successor, "paths": encode_json(sorted(dropped))},
     )
     counts: dict[int, list[tuple[int, int]]] = {}
+    phrases: dict[int, set[int]] = {}
     for row in rows:
         lines = anchors.unpack_lines(bytes(row["lines"]))
         count = sum(line in dropped.get(row["path"], ()) for line in lines)
         counts.setdefault(row["observation_id"], []).append((len(lines), count))
+        phrases.setdefault(row["observation_id"], set()).update(anchors.unpack_phrases(bytes(row["phrases"])))
     replaced = [row_id for row_id, files in counts.items() if anchors.is_replaced(files)]
     texts = fetch_all(
         conn,
@@ -112,7 +122,7 @@ def find_replaced(
         " where id in (select value from json_each(?)) order by id",
         (encode_json(replaced),),
     )
-    return [Replaced(row["id"], row["text"]) for row in texts]
+    return [Replaced(row["id"], row["text"], frozenset(phrases[row["id"]] - {anchors.NO_PHRASE})) for row in texts]
 
 
 def supersede(conn: Connection, observation_ids: Sequence[int], successor: int) -> None:
