@@ -235,7 +235,8 @@ def test_unmerged_work_is_not_gone_but_not_on_this_branch(lab: Lab) -> None:
     assert shown(lab, "step functions") == (Outcome.COMMITTED, Freshness.ELSEWHERE, "elsewhere")
     assert "step functions" not in done.stdout, "nothing to review: the work waits on its branch"
     assert "⟨not on this branch⟩" in lab.mem("search", "step functions").stdout
-    assert "step functions" not in str(lab.hook("SessionStart", session_id="b", source="startup"))
+    asked = "How do the nine step functions walk the basket?"
+    assert "step functions" not in lab.mem("context", "--project", lab.project.name, "--prompt", asked).stdout
     repository.git("merge", "-q", "feature")
     lab.mem("review", "--project", lab.project.name)
     assert shown(lab, "step functions") == (Outcome.LANDED, Freshness.CURRENT, "current")

@@ -251,7 +251,7 @@ def _parse_place(place: str) -> tuple[str, int]:
     if there is none."""
     if Path(place).is_file():  # a colon is part of its name
         return place, 0
-    match = _PLACE.fullmatch(place)
+    match = _PLACE.fullmatch(place.removesuffix(":"))
     if match and not Path(match["file"]).is_file() and (shorter := _PLACE.fullmatch(match["file"])):
         match = shorter  # behind the line is a column
     if match is None:

@@ -63,7 +63,7 @@ def add_commands(commands: Any) -> None:
     review_.add_argument(
         "--json",
         action="store_true",
-        help="print one JSON object per line, and ask nothing; `kind` is observation or instruction",
+        help="print one JSON object per line, and ask nothing; `kind` is observation or statement",
     )
     review_.set_defaults(run=review)
     _add_trust(commands)
@@ -80,7 +80,7 @@ def review(options: argparse.Namespace) -> int:
         provenance.json_lines(list(_fetch(client, query)))
         findings = [] if options.project else check_folder(Path.cwd()).findings
         output.json_lines(
-            {"kind": "instruction", "id": f"{finding.file}:{finding.line}"} | row
+            {"id": f"{finding.file}:{finding.line}"} | row
             for finding, row in zip(findings, map(instruction_files.as_row, findings), strict=True)
         )
         return 0

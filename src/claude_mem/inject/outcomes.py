@@ -70,9 +70,7 @@ def judge_outcomes(
     past.versions.read([default, head], {item.moved_to or item.path for item in edits})
     verdicts: list[Verdict] = []
     deadline = time.monotonic() + seconds
-    for outcome in sorted(
-        outcomes, key=lambda one: (bool(one.outcome in _IN_COMMIT and one.commit_id), -one.created_at)
-    ):
+    for outcome in sorted(outcomes, key=lambda one: (one.outcome in _IN_COMMIT, bool(one.commit_id), -one.created_at)):
         group = by_observation.get(outcome.observation_id, [])
         if group and (verdict := _judge(past, group, outcome, head=head, now=now, deadline=deadline)):
             verdicts.append(verdict)
