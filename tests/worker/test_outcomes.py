@@ -145,6 +145,26 @@ def test_lines_that_were_removed_within_a_day_without_replacement_were_reverted(
     assert (verdict.outcome, verdict.commit) == (Outcome.REVERTED, repository.git("rev-parse", "HEAD"))
 
 
+def test_work_that_went_together_with_much_more_was_not_reverted(repository: Repository) -> None:
+    more = "\n".join(f"def older_{number}(basket): return basket.older({number})" for number in range(30)) + "\n"
+    repository.put("a.py", more)
+    repository.commit("Begin the basket")
+    repository.put("a.py", more + CODE)
+    repository.commit("Add the steps")
+    repository.git("rm", "-q", "a.py")
+    repository.commit("Remove the basket")
+    assert judge(repository).outcome == Outcome.LANDED
+
+
+def test_lines_that_were_there_before_do_not_name_a_commit(repository: Repository) -> None:
+    repository.put("a.py", "\n".join(LINES[:4]) + "\n")
+    repository.commit("Begin the basket", in_days=-9)
+    repository.put("a.py", CODE)
+    commit = repository.commit("Add the steps")
+    verdict = judge(repository)
+    assert (verdict.outcome, verdict.commit) == (Outcome.LANDED, commit)
+
+
 def test_lines_that_moved_to_another_file_were_not_reverted(repository: Repository) -> None:
     repository.put("a.py", CODE)
     repository.commit("Add the steps")

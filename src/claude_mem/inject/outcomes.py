@@ -22,9 +22,10 @@ from claude_mem.system.git_objects import CommitInfo, GitObjects
 HISTORY_SECONDS = 20.0  # that a look spends on commits; the rest is judged by the next look
 MAX_COMMITS = 400  # commits searched for each observation
 MAX_WALK = 20_000  # commits that are listed
-MAX_CHANGES = 200  # of the default branch's commits of a file, to find the one that brought the lines
+MAX_CHANGES = 400  # of the default branch's commits of a file, to find the one that brought the lines
 MAX_CHANGED_FILES = 100  # of a commit that are searched for lines that moved
 DAY_MS = 86_400_000
+TURN_MS = DAY_MS // 8  # a turn may commit so long before its end; what was in a commit before is not its work
 COMMIT_MS = 14 * DAY_MS  # work that is in no commit after this time was dropped
 TRACE_SHARE = 0.1  # of the lines of work: a commit that brought as many took some of the work
 REPLACED_RATIO = 10  # a commit that removed so many times more lines than it added replaced nothing
@@ -184,12 +185,18 @@ class PastCommits:
         self._landed: frozenset[str] = frozenset()
 
     def within(self, since: int, until: int) -> tuple[list[CommitInfo], bool]:
-        """Return the commits of a time, the newest first, and whether these are all."""
+        """Return the commits of a time, the newest first, and whether these are all. Of many, these are the oldest: work
+        is usually committed soon."""
         commits = self._list()
         inside = [commit for commit in commits if commit.at <= until and self._latest[commit.id] >= since]
         is_listed = len(commits) < MAX_WALK or self._latest[commits[-1].id] < since
         is_complete = is_listed and len(inside) <= MAX_COMMITS and not self._is_incomplete
-        return inside[:MAX_COMMITS], is_complete
+        return inside[-MAX_COMMITS:], is_complete
+
+    def reaches(self, commit: CommitInfo, since: int) -> bool:
+        """Return whether a commit may be from this time or later."""
+        self._list()
+        return self._latest.get(commit.id, commit.at) >= since
 
     def is_on_default(self, commit: CommitInfo) -> bool:
         """Return whether a commit is reachable from the default branch."""
@@ -239,7 +246,8 @@ def _past_outcome(
     paths = {item.path for item in group}
     by_commit = past.versions.read([name for commit in commits for name in (commit.id, *commit.parents)], paths)
     holders = [commit for commit in commits if has_committed(group, by_commit[commit.id])]
-    bringers = _find_bringers(group, commits, holders, by_commit)
+    since = outcome.created_at - TURN_MS
+    bringers = [commit for commit in _find_bringers(group, commits, holders, by_commit) if past.reaches(commit, since)]
     bringers += _claimed_commits(past, commits, bringers, outcome, paths)
     landings = [commit for commit in bringers if past.is_on_default(commit)]
     was_landed = outcome.outcome == Outcome.LANDED or bool(landings) or any(map(past.is_on_default, holders))
@@ -269,16 +277,25 @@ def _find_bringers(
     holders: Sequence[CommitInfo],
     by_commit: Mapping[str, Lines],
 ) -> list[CommitInfo]:
-    """Return the commits that brought the work, the oldest first: none of their parents had it. If there is none,
-    those that brought a part of it."""
+    """Return the commits that brought the work, the oldest first: none of their parents had it. If there is none, the
+    one that brought most of it, because enough of its lines were there before, or those that brought a part of it."""
     whole = [
         commit
         for commit in reversed(holders)
         if not any(has_committed(group, by_commit[parent]) for parent in commit.parents)
     ]
     if holders:
-        return whole
+        return whole or _brings_most(group, holders, by_commit)
     return [commit for commit in reversed(commits) if _brings_part(_count_new(group, commit, by_commit))]
+
+
+def _brings_most(
+    group: Sequence[StoredAnchor], commits: Sequence[CommitInfo], by_commit: Mapping[str, Lines]
+) -> list[CommitInfo]:
+    """Return the commit that brought most lines, the oldest of several; none if no commit brought any."""
+    counts = {commit: sum(new for _, new in _count_new(group, commit, by_commit)) for commit in reversed(commits)}
+    best = max(counts, key=lambda commit: counts[commit], default=None)
+    return [best] if best and counts[best] else []
 
 
 def _count_new(
@@ -292,7 +309,7 @@ def _count_new(
 def _brings_part(counts: Sequence[tuple[int, int]]) -> bool:
     """Return whether a commit brought a part of the work: half of the lines in one file, or some of all."""
     total, new = sum(total for total, _ in counts), sum(new for _, new in counts)
-    in_one_file = any(new * 2 >= total for total, new in counts)
+    in_one_file = any(new * 2 >= total and new > 1 for total, new in counts)
     return in_one_file or (new >= anchors.MIN_LINES and new >= total * TRACE_SHARE)
 
 
@@ -342,19 +359,15 @@ def _has_trace(group: Sequence[StoredAnchor], commits: Iterable[CommitInfo], by_
 def _bringer_of_landed(past: PastCommits, group: Sequence[StoredAnchor], outcome: StoredOutcome) -> str:
     """Return the commit by which work came to the default branch, however late; "" if that is not known."""
     largest = max(group, key=lambda item: len(item.lines))
-    changes = past.git.list_changes(past.default, largest.moved_to or largest.path, most=MAX_CHANGES)
-    later = [commit for commit in changes if commit.at >= outcome.created_at - DAY_MS]
+    changes = past.git.list_changes(past.default, largest.moved_to or largest.path, most=MAX_WALK)
+    later = [commit for commit in changes if past.reaches(commit, outcome.created_at - TURN_MS)][-MAX_CHANGES:]
     paths = {item.path for item in group} | {item.moved_to for item in group if item.moved_to}
     names = [name for commit in later for name in (commit.id, *commit.parents)]
     by_commit = {
         commit: {item.path: lines.get(item.path) or lines.get(item.moved_to, frozenset()) for item in group}
         for commit, lines in past.versions.read(names, paths).items()
     }
-    for commit in reversed(later):
-        has_before = any(has_committed(group, by_commit[parent]) for parent in commit.parents)
-        if has_committed(group, by_commit[commit.id]) and not has_before:
-            return commit.id
-    return ""
+    return next((commit.id for commit in _brings_most(group, later, by_commit)), "")
 
 
 # --- the end of work -------------------------------------------------------------------------------------------------
@@ -380,24 +393,31 @@ def _end_of(
             return commit
     for commit in removals:
         is_soon = bool(landings) and 0 <= commit.at - landings[0].at <= DAY_MS
-        if is_soon and past.is_on_default(commit) and _only_removes(past, commit, group):
+        if is_soon and past.is_on_default(commit) and _only_removes(past, commit, group, landings[0]):
             return commit
     return _restoring_commit(past, group, landings)
 
 
-def _only_removes(past: PastCommits, commit: CommitInfo, group: Sequence[StoredAnchor]) -> bool:
-    """Return whether a commit removed lines of an observation's files, put nothing in their place, and did not move
-    them to another file."""
+def _only_removes(past: PastCommits, commit: CommitInfo, group: Sequence[StoredAnchor], landed: CommitInfo) -> bool:
+    """Return whether a commit removed what `landed` had brought to an observation's files, and little else, put nothing
+    in its place, and did not move it to another file."""
     paths = sorted({item.path for item in group})
-    parent = commit.parents[0]
-    contents = past.git.read_blobs([f"{name}:{path}" for name in (parent, commit.id) for path in paths])
-    versions = {spec: anchors.hash_content(content) for spec, content in contents.items()}
-    removed = added = 0
+    removed, added = _changed_lines(past.git, commit, paths)
+    _, brought = _changed_lines(past.git, landed, paths)
+    is_taken_back = len(removed & brought) * 2 >= len(removed) and len(added) * REPLACED_RATIO <= len(removed)
+    return is_taken_back and not _has_moved_lines(past, commit, group)
+
+
+def _changed_lines(git: GitObjects, commit: CommitInfo, paths: Iterable[str]) -> tuple[set[bytes], set[bytes]]:
+    """Return the lines that a commit removed from these files and those that it added."""
+    parent = commit.parents[0] if commit.parents else ""
+    contents = git.read_blobs([f"{name}:{path}" for name in (parent, commit.id) for path in paths])
+    removed, added = set[bytes](), set[bytes]()
     for path in paths:
-        before = versions.get(f"{parent}:{path}", frozenset())
-        after = versions.get(f"{commit.id}:{path}", frozenset())
-        removed, added = removed + len(before - after), added + len(after - before)
-    return added * REPLACED_RATIO <= removed and not _has_moved_lines(past, commit, group)
+        before, after = (anchors.hash_content(contents.get(f"{name}:{path}", b"")) for name in (parent, commit.id))
+        removed |= before - after
+        added |= after - before
+    return removed, added
 
 
 def _has_moved_lines(past: PastCommits, commit: CommitInfo, group: Sequence[StoredAnchor]) -> bool:
