@@ -84,9 +84,11 @@ def test_work_that_was_squashed_under_the_same_subject_landed(repository: Reposi
 def test_one_file_of_the_work_that_a_commit_took_shows_that_it_landed(repository: Repository) -> None:
     repository.put("lint.yaml", "rules:\n")
     repository.commit("Add rules")
-    repository.put("lint.yaml", "rules:\n  forbid the working directory: always\n")
+    repository.put("lint.yaml", "rules:\n  forbid the working directory: always\n  but not in tests: never\n")
     commit = repository.commit("Forbid it")
-    verdict = judge(repository, edit(), edit(["forbid the working directory: always"], "lint.yaml", 2))
+    verdict = judge(
+        repository, edit(), edit(["forbid the working directory: always", "but not in tests: never"], "lint.yaml", 2)
+    )
     assert (verdict.outcome, verdict.commit) == (Outcome.LANDED, commit)
 
 
@@ -121,7 +123,7 @@ def later(repository: Repository, text: str, subject: str = "Simplify the basket
     repository.commit("Add the steps")
     repository.put("a.py", text)
     repository.commit(subject)
-    return judge(repository)
+    return judge(repository, stored=replace(WORK, outcome=Outcome.LANDED))
 
 
 def test_work_that_was_reworked_within_a_day_was_not_reverted(repository: Repository) -> None:
@@ -153,12 +155,13 @@ def test_work_that_went_together_with_much_more_was_not_reverted(repository: Rep
     repository.commit("Add the steps")
     repository.git("rm", "-q", "a.py")
     repository.commit("Remove the basket")
-    assert judge(repository).outcome == Outcome.LANDED
+    assert judge(repository, stored=replace(WORK, outcome=Outcome.LANDED)).outcome == Outcome.LANDED
 
 
 def test_lines_that_were_there_before_do_not_name_a_commit(repository: Repository) -> None:
     repository.put("a.py", "\n".join(LINES[:4]) + "\n")
-    repository.commit("Begin the basket", in_days=-9)
+    repository.git("add", "-A")
+    repository.git("commit", "-q", "--amend", "--no-edit", GIT_COMMITTER_DATE=f"@{NOW // 1000 - 9 * 86_400} +0000")
     repository.put("a.py", CODE)
     commit = repository.commit("Add the steps")
     verdict = judge(repository)
@@ -171,7 +174,7 @@ def test_lines_that_moved_to_another_file_were_not_reverted(repository: Reposito
     repository.put("a.py", "from steps import *\n")
     repository.put("steps.py", CODE)
     repository.commit("Give the steps a file")
-    assert judge(repository).outcome == Outcome.LANDED
+    assert judge(repository, stored=replace(WORK, outcome=Outcome.LANDED)).outcome == Outcome.LANDED
 
 
 # --- the commit that is named ----------------------------------------------------------------------------------------

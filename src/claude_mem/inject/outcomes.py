@@ -185,8 +185,8 @@ class PastCommits:
         self._landed: frozenset[str] = frozenset()
 
     def within(self, since: int, until: int) -> tuple[list[CommitInfo], bool]:
-        """Return the commits of a time, the newest first, and whether these are all. Of many, these are the oldest: work
-        is usually committed soon."""
+        """Return the commits of a time, the newest first, and whether these are all. Of too many, these are the oldest:
+        work is usually committed soon."""
         commits = self._list()
         inside = [commit for commit in commits if commit.at <= until and self._latest[commit.id] >= since]
         is_listed = len(commits) < MAX_WALK or self._latest[commits[-1].id] < since
