@@ -335,18 +335,6 @@ def test_an_edit_that_only_removes_lines_replaces_nothing(lab: Lab) -> None:
     assert links(lab, PRICES, one, "Kept one function and deleted the other nine, nothing else calls them.") == []
 
 
-def test_an_edit_that_says_the_same_in_more_words_replaces_nothing(lab: Lab) -> None:
-    subjects = ("fish", "bread", "fruit", "coffee", "paper", "wood", "glass", "cloth", "stone")
-    rules = [f"The tax on {name} is paid by whoever sells {name} to customers abroad." for name in subjects]
-    longer = [f"{first} {second} Nothing else was ever agreed." for first, second in zip(rules, rules[1:], strict=False)]
-    work(lab, "a", "RULES.md", "\n".join(rules) + "\n", "Added a section on who pays the tax to the rules of the shop.")
-    work(lab, "b", "RULES.md", "\n".join(longer) + "\n", "Expanded the section on who pays the tax in the rules.")
-    lab.start()
-    lab.wait_digested()
-    lab.mem("stop")
-    assert lab.rows("select id from observations where superseded_by is not null") == []
-
-
 def test_a_forgotten_observation_leaves_no_anchor(lab: Lab) -> None:
     work(lab, "a", "src/prices.py", PRICES, PRICES_SAID)
     client = lab.start()

@@ -38,7 +38,7 @@ def add_commands(commands: Any) -> None:
         " Anything else on stdin is ignored.",
     )
     context_.add_argument("--project", default="", metavar="NAME", help="project (default: the current directory's)")
-    context_.add_argument("--prompt", default="", metavar="TEXT", help="show what would be injected for this prompt")
+    context_.add_argument("--prompt", default="", metavar="TEXT", help="show what a prompt is given in this work tree")
     context_.add_argument(
         "--at", default="", metavar="COMMIT", help="as it would be with the work tree at this commit (not checked out)"
     )
