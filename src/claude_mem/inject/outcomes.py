@@ -329,8 +329,8 @@ def _claimed_commits(
     own = past.find(outcome.own_commit)
     if own and not past.changes(own, paths):
         own = None
-    known = [commit.subject for commit in (*bringers, *([own] if own else []))]
-    subjects = {_plain_subject(subject) for subject in (*known, outcome.own_subject) if subject} - {""}
+    named = [commit.subject for commit in (*bringers, *([own] if own else []))]
+    subjects = {_plain_subject(subject) for subject in (*named, outcome.own_subject) if subject} - {""}
     same = [
         commit
         for commit in reversed(commits)
@@ -428,8 +428,8 @@ def _has_moved_lines(past: PastCommits, commit: CommitInfo, group: Sequence[Stor
     versions = past.versions.read([commit.parents[0], commit.id], {*own, *others})
     was = frozenset(line for path in own for line in versions[commit.parents[0]].get(path, ()))
     ours = frozenset(line for item in group for line in item.lines) & was
-    found = frozenset(line for path in others for line in versions[commit.id].get(path, ())) & ours
-    return len(found) * 2 >= len(ours)
+    moved = frozenset(line for path in others for line in versions[commit.id].get(path, ())) & ours
+    return len(moved) * 2 >= len(ours)
 
 
 def _restoring_commit(
