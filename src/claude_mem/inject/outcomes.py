@@ -329,8 +329,8 @@ def _claimed_commits(
     own = past.find(outcome.own_commit)
     if own and not past.changes(own, paths):
         own = None
-    named = [commit.subject for commit in (*bringers, *([own] if own else []))]
-    subjects = {_plain_subject(subject) for subject in (*named, outcome.own_subject) if subject} - {""}
+    own_subjects = [commit.subject for commit in (*bringers, *([own] if own else []))]
+    subjects = {_plain_subject(subject) for subject in (*own_subjects, outcome.own_subject) if subject} - {""}
     same = [
         commit
         for commit in reversed(commits)
