@@ -249,6 +249,7 @@ def _past_outcome(
     since = outcome.created_at - TURN_MS
     bringers = [commit for commit in _find_bringers(group, commits, holders, by_commit) if past.reaches(commit, since)]
     bringers += _claimed_commits(past, commits, bringers, outcome, paths)
+    bringers.sort(key=lambda commit: commit.at)  # a rebase makes copies; the first is the work itself
     landings = [commit for commit in bringers if past.is_on_default(commit)]
     was_landed = outcome.outcome == Outcome.LANDED or bool(landings) or any(map(past.is_on_default, holders))
     if not (holders or bringers):
