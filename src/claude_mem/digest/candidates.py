@@ -39,7 +39,9 @@ class TitleCandidate:
     @property
     def is_fragment(self) -> bool:
         """Return whether the title ends in the middle of a sentence. After a full stop any word may be the last."""
-        ended = self.statement is not None and self.statement.text.endswith((".", "!", "。")) and not self.is_cut
+        one = self.statement
+        whole = one.text.rstrip(" .!。") if one is not None and one.text.endswith((".", "!", "。")) else ""
+        ended = bool(whole) and self.title.removesuffix(f" ({self.title.rpartition(' (')[2]}").endswith(whole[-12:])
         return self.title.count("`") % 2 == 1 if ended else prose.is_fragment(self.title)
 
     @property
@@ -248,7 +250,7 @@ def _cause_and_fix(story: Story) -> Iterator[TitleCandidate]:
     if cause and fix and cause is not fix:
         first, second = prose.as_title(cause.text, 75), prose.as_title(fix.text, 65)
         if not prose.is_chat(first) and not prose.is_chat(second):
-            yield TitleCandidate(f"{first}; {second[:1].lower()}{second[1:]}", "cause and fix", cause)
+            yield TitleCandidate(f"{first}; {lowered(second)}", "cause and fix", cause)
 
 
 def _cause_found(story: Story) -> Iterator[TitleCandidate]:
@@ -494,11 +496,24 @@ def _from_message(story: Story) -> Iterator[TitleCandidate]:
                     one,
                 )
         elif not prose.is_lead_in(bare) and not prose.is_chat(bare) and says_something(one):
-            if one.label and one.kind != "row":
-                yield TitleCandidate(prose.as_title(f"{one.label}: {one.text}"), one.kind, one)
-            elif one.label:
-                yield TitleCandidate(prose.as_title(f"{one.label}: {one.text}"), "row", one)
-            yield TitleCandidate(prose.as_title(one.text), one.kind, one)
+            text = one.text if one.kind != "row" else _row_claim(one)
+            if text and one.label:
+                yield TitleCandidate(prose.as_title(f"{one.label}: {text}"), one.kind, one)
+            if text:
+                yield TitleCandidate(prose.as_title(text), one.kind, one)
+
+
+_TELLING_COLUMN = re.compile(
+    r"(?i)\W*(?:fix|change[sd]?|what|description|purpose|reason|why|result|behaviou?r|meaning|does|effect|cause|problem|issue|finding|solution|action|explanation|notes?|details?|after|now)\b"
+)
+
+
+def _row_claim(one: Statement) -> str:
+    """Return the cell of a row that states something about its label: cells without their columns are no sentence."""
+    if len(one.cells) == 1:
+        return one.text
+    telling = (cell for head, cell in one.cells if _TELLING_COLUMN.match(head) and len(content_words(cell)) >= 3)
+    return next(telling, "")
 
 
 _PAST_STATE = re.compile(
@@ -700,7 +715,7 @@ def _pair(statements: Sequence[Statement], index: int) -> Iterator[TitleCandidat
         for claim in claims
     ):
         yield TitleCandidate(
-            f"{parts[0]}; {parts[1][:1].lower() if not parts[1][:2].isupper() else parts[1][:1]}{parts[1][1:]}",
+            f"{parts[0]}; {lowered(parts[1])}",
             "pair",
             pair[0],
         )
@@ -720,6 +735,8 @@ def _with_items(statements: Sequence[Statement], index: int) -> Iterator[TitleCa
         if one.first and one.depth == statements[index + 1].depth:
             items.append(one)
     briefs = [_brief(item) for item in items]
+    if any(item.kind == "row" and len(item.label.strip("`")) < 8 for item in items):
+        return  # cells such as "true" or "Yes" name nothing without their row
     if not all(briefs[:2]) or not briefs or is_generic_lead(lead.text):
         return
     whole = lead.text.rstrip(": ")
