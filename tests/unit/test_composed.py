@@ -413,7 +413,7 @@ def test_a_heading_that_names_no_work_titles_nothing(heading: str) -> None:
 def test_the_fault_a_reviewer_states_titles_its_fix() -> None:
     review = "The `sum_rows` helper in the cart never rounds the total, so orders are off by a cent. Please fix it."
     assert lines(review, edit("src/cart.py"), Stopped("Done."), source="fault")[:1] == [
-        "Fixed: the `sum_rows` helper in the cart never rounds the total, so orders are off by a cent"
+        "Fixed bug: the `sum_rows` helper in the cart never rounds the total, so orders are off by a cent"
     ]
     assert lines(review, Stopped("I disagree."), source="fault") == []
     failing = bash("pytest tests", "1 failed", failed=True)
@@ -480,7 +480,7 @@ def test_a_lead_in_is_joined_with_the_items_that_end_its_sentence() -> None:
 def test_work_without_an_edit_is_told_in_the_words_of_the_request() -> None:
     rebased = bash("git rebase main", "Successfully rebased")
     asked = "please remove the cart commit and update the branch of the shop"
-    assert lines(asked, rebased, Stopped("Done. All is on main."), source="wish") == [
+    assert lines(asked, rebased, Stopped("Done. The cart commit is gone from main."), source="wish") == [
         "Removed the cart commit and updated the branch of the shop"
     ]
     assert lines(asked, Stopped("Which commit?"), source="wish") == []

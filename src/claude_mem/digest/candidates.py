@@ -41,8 +41,9 @@ class TitleCandidate:
         """Return whether the title ends in the middle of a sentence. After a full stop any word may be the last."""
         one = self.statement
         whole = one.text.rstrip(" .!。") if one is not None and one.text.endswith((".", "!", "。")) else ""
-        ended = bool(whole) and self.title.removesuffix(f" ({self.title.rpartition(' (')[2]}").endswith(whole[-12:])
-        return self.title.count("`") % 2 == 1 if ended else prose.is_fragment(self.title)
+        title = self.title.rpartition(" (")[0] if self.placed and self.title.endswith(")") else self.title
+        ended = bool(whole) and title.endswith(whole[-12:])
+        return title.count("`") % 2 == 1 if ended else prose.is_fragment(title)
 
     @property
     def is_cut(self) -> bool:
@@ -203,15 +204,13 @@ def _composed(story: Story) -> Iterator[TitleCandidate]:
 def _from_wish(story: Story) -> Iterator[TitleCandidate]:
     request = story.request
     if (fault := story.fault) and story.worked and not request.plan and open_steps.unsolved_check(story) is None:
-        yield TitleCandidate(f"Fixed: {lowered(prose.as_wish(fault, 150))}", "fault")
+        yield TitleCandidate(f"Fixed bug: {lowered(prose.as_wish(fault, 150))}", "fault")
     wish = prose.as_wish(request.text)
-    past_wish = prose.to_past_tense(wish)
+    past_wish = subjects.done_wish(wish, story)
     if len(content_words(request.text) - content_words(wish)) > 2:
         return
     telling = len(content_words(wish)) >= 4 and (names(wish) or not subjects.VAGUE.search(wish))
-    if not story.worked and past_wish != wish and telling and _did(story):
-        yield TitleCandidate(past_wish, "wish")
-    if story.worked and not request.plan and past_wish != wish and telling:
+    if past_wish and telling and (not request.plan if story.worked else _did(story)):
         yield TitleCandidate(past_wish, "wish")
     if len(story.evidence.tasks) == 1 and story.evidence.tasks[0].is_done:
         yield TitleCandidate(prose.to_past_tense(prose.as_title(story.evidence.tasks[0].subject)), "task")
@@ -845,7 +844,7 @@ def _introduced(candidate: TitleCandidate, story: Story) -> Iterator[TitleCandid
         if len(whole) <= 175 and len(title_words - subject_words) >= 2 and len(subject_words - title_words) >= 2:
             yield replace(candidate, title=whole, with_request=True)
     bare = _BACK.sub("", title)
-    for topic in story.topics if bare == title or answers else ():
+    for topic in story.topics if (bare == title or answers) and not is_change(bare) else ():
         whole = f"{topic}: {bare}"
         if not content_words(topic) & title_words and len(whole) <= 150:
             yield replace(candidate, title=whole, topical=True)

@@ -257,6 +257,16 @@ def to_past_tense(line: str) -> str:
     return f"{past_tense.capitalize()}{_FURTHER_VERB.sub(to_past, _FURTHER.sub(to_past, rest))}"
 
 
+def has_open_verb(line: str) -> bool:
+    """Return whether a line in the past tense still asks for something: "Removed the flag and rebase to main"."""
+    start = _SUBORDINATE.search(line)
+    further = re.finditer(r"(?i)(?:\band|[,;]|\bthen|\balso)\s{1,2}(?P<verb>[a-z-]{3,20})\b", line[: start.start() if start else None])
+    return any(match["verb"] in _REGULAR | _ASKED_VERBS | _IRREGULAR.keys() for match in further)
+
+
+_ASKED_VERBS = frozenset(["rebase", "push", "run", "tell", "show", "see", "look", "explain", "find", "try", "do", "give", "let"])
+
+
 def _past_tense(verb: str) -> str:
     """Return the past tense of a known verb of change, or ""."""
     if verb in _IRREGULAR:

@@ -314,11 +314,11 @@ def _finished(candidate: TitleCandidate, story: Story) -> TitleCandidate:
 
 def _told_plainly(candidate: TitleCandidate, story: Story) -> TitleCandidate:
     """Return the request instead of "Edited `a.py`" if nothing states what was done."""
-    wish = prose.to_past_tense(prose.as_wish(story.request.text))
     if candidate.source != "edited" or not story.request.is_wish or len(story.asked_words) < 2:
         return candidate
-    if wish == prose.as_wish(story.request.text):
-        return candidate  # no verb says what was done
+    wish = subjects.done_wish(prose.as_wish(story.request.text), story)
+    if not wish:
+        return candidate
     if prose.is_fragment(wish) or prose.is_pointing(wish) or prose.is_chat(wish) or _SPOKEN.search(wish):
         return candidate
     return replace(candidate, title=f"{wish} ({story.place})" if story.place else wish)
@@ -350,6 +350,13 @@ _PRONOUN = re.compile(r"(?i)\W*(?:it|its|this|that|these|those|they|he|she|there
 _SPOKEN = re.compile(r"\b(?:I|I'm|I've|I'd|I'll|[Yy]ou|[Yy]our|[Yy]ou're|[Ll]et's)\b")
 
 
+# These point to the conversation, which the reader of a title does not have.
+_TO_THE_CHAT = re.compile(
+    r"(?i)\b(?:as )?we (?:discussed|said|mentioned|talked)\b|\b(?:discussed|mentioned) (?:earlier|above|before)\b|\b(?:our|your|the|my) earlier (?:discussion|question|message|analysis|conversation)\b"
+    r"|\bmy (?:timeline|analysis|mistake|understanding|assumption|suggestion|changes?|fix|earlier)\b|\b(?:is|are|see|per) #\d{1,2}(?=\W|$)|\b(?:yes|no|yeah|nope): |^(?:yes|no|correct|right|exactly)\b(?=[\s,]{0,2}[-–—,:!])"
+)
+
+
 _ADDRESS = re.compile(r"https?://\S+")
 
 
@@ -370,6 +377,7 @@ def is_presentable(candidate: TitleCandidate) -> bool:
         or prose.is_offer(title)
         or _PRONOUN.match(title)
         or _SPOKEN.search(title)
+        or _TO_THE_CHAT.search(title)
         or injection_rules.injection_rule(title)
         or _is_address(title)
     )
