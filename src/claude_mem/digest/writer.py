@@ -91,7 +91,8 @@ def compose_digest(turn: Turn) -> Digest:
     else:
         own = build_story(turn, evidence)
         drafts = write_records(turn, own)
-    drafts = [*stated, *_without_repeats(drafts, turn.known_titles)]
+    only_records = bool(evidence.commits) and all(map(classify.is_document, evidence.edited_paths))
+    drafts = [*stated, *_without_repeats(drafts, turn.known_titles, only_records=only_records)]
     summary = replace(summarize(turn, own), closing=clip_closing(evidence.message), closing_trust=closing_trust)
     weighed = provenance.weigh_all(drafts, turn)
     return Digest(provenance.weigh_summary(summary, turn, weighed), tuple(weighed))
@@ -191,13 +192,27 @@ def _tells_enough(own: Story, evidence: Evidence, drafts: Sequence[Draft]) -> bo
     return bool(drafts) and remaining >= LEAST_LEFT * len(evidence.message.split()) > 0
 
 
-def _without_repeats(drafts: Iterable[Draft], known_titles: frozenset[str]) -> Iterator[Draft]:
-    """Drop drafts whose title an earlier turn of the session already has."""
+def _without_repeats(
+    drafts: Iterable[Draft], known_titles: frozenset[str], *, only_records: bool
+) -> Iterator[Draft]:
+    """Drop drafts whose title an earlier turn of the session already has. If the turn only recorded earlier work, as a
+    commit and a line of the changelog do, other words for the same count, too."""
     seen_titles = set(known_titles)
     for draft in drafts:
-        if (title := normalize_title(draft.title)) not in seen_titles:
-            seen_titles.add(title)
-            yield draft
+        title = normalize_title(draft.title)
+        if title in seen_titles or (only_records and _is_told(title, seen_titles)):
+            continue
+        seen_titles.add(title)
+        yield draft
+
+
+SAME_WORK = 0.75  # share of the words of the shorter title
+
+
+def _is_told(title: str, others: Iterable[str]) -> bool:
+    words = content_words(title)
+    sizes = ((len(words & other), min(len(words), len(other))) for other in map(content_words, others))
+    return any(smaller >= 3 and shared >= SAME_WORK * smaller for shared, smaller in sizes)
 
 
 # --- the record ------------------------------------------------------------------------------------------------------
@@ -309,7 +324,12 @@ def _finished(candidate: TitleCandidate, story: Story) -> TitleCandidate:
         and len(content_words(own)) >= 4
     ):
         return replace(candidate, title=own, with_request=False)
+    if story.worked and (cause := _CAUSE_ONLY.match(title)) and open_steps.unsolved_check(story) is None:
+        return replace(candidate, title=f"Fixed bug: {lowered(title[cause.end() :])}")
     return _told_plainly(candidate, story)
+
+
+_CAUSE_ONLY = re.compile(r"(?:Problem|Root [Cc]ause|Issue|Bug|Cause): (?=\S)(?!.* now )")
 
 
 def _told_plainly(candidate: TitleCandidate, story: Story) -> TitleCandidate:
