@@ -196,7 +196,7 @@ def test_a_test_that_was_to_fail_first_is_no_failure() -> None:
 
 def test_work_whose_pipeline_fails_for_missing_settings_is_done_in_part() -> None:
     said = Stopped(
-        "The pipeline works:\n\n- **Tests** — passed\n- **Sign** — failed at \"Install certificate\", the secrets are missing\n\n"
+        "The pipeline works:\n\n- **Tests** — passed\n- **Sign** — failed at \"Install certificate\", because the secrets aren't configured yet\n\n"
         "To complete the setup, you need to add these secrets:\n\n- `SHOP_CERT`\n- `SHOP_CERT_PASSWORD`"
     )
     assert outcome("sign the release of the shop", edit(".github/ci.yml"), said) == "partly"

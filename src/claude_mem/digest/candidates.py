@@ -230,7 +230,7 @@ def _did(story: Story) -> bool:
 
 _GENERIC_LEAD = re.compile(
     r"(?i)^(?:the |key |all |main |summary of |list of |some |a few |two |three |four |several |additional |new |other |related |remaining )*(?:changes?|files?|tests?|options?|fix(?:es)?|updates?|modifications?|details?|notes?|"
-    r"added|removed|updated|modified|created|deleted|result|results|benefits?|features?|functions?|coverage|scenarios?|cases|steps|usage|summary|locations?|implementation|strengths?|issues?|findings?|root causes?|kept|the (?:full picture|solution|fix|problem|flow|result)|full picture|recommendations?|suggestions?|minor observations?|observations?|what's preserved|preserved|problem|solution|flow|frontend|backend|code|docs?|how it works|what (?:was|changed|it)|before|after)\b"
+    r"added|removed|updated|modified|created|deleted|result|results|benefits?|features?|functions?|coverage|scenarios?|cases|steps|usage|summary|locations?|implementation|strengths?|issues?|findings?|insights?|root causes?|kept|the (?:full picture|solution|fix|problem|flow|result)|full picture|recommendations?|suggestions?|minor observations?|observations?|what's preserved|preserved|problem|solution|flow|frontend|backend|code|docs?|how it works|what (?:was|changed|it)|before|after)\b"
     r"(?: (?:made|modified|changed|files?|added|created|updated|summary|found|fixed|coverage|to|from|includes?|covers?|covering|in|are|is|that|were|was|now|i|we|done|will|look|like|of|the|test|new|so|far|this|does|and|by|following|follows|as|here|below))*$"
 )
 _CAUSE_LABEL = re.compile(r"(?i)^(?:the )?(?:root cause|cause|problem|issue|bug|what was (?:wrong|happening)|why)\b")
@@ -736,6 +736,8 @@ def _with_items(statements: Sequence[Statement], index: int) -> Iterator[TitleCa
     briefs = [_brief(item) for item in items]
     if any(item.kind == "row" and len(item.label.strip("`")) < 8 for item in items):
         return  # cells such as "true" or "Yes" name nothing without their row
+    if len(set(briefs)) < len(briefs) or any(len(brief) < 3 for brief in briefs[:3]):
+        return
     if not all(briefs[:2]) or not briefs or is_generic_lead(lead.text):
         return
     whole = lead.text.rstrip(": ")

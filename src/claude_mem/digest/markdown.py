@@ -159,8 +159,8 @@ class _MarkdownReader:
     def _inline(self, token: Token, is_heading: bool) -> Iterator[Statement]:
         """Read a paragraph, item or heading. A line in it that begins in bold is a separate statement."""
         lead = ""
-        for line in _lines(token):
-            if is_heading or not (listed := _LISTED.match(_plain(line))):
+        for number, line in enumerate(_lines(token)):
+            if number == 0 or not (listed := _LISTED.match(_plain(line))):
                 yield from self._line(line, is_heading)
                 continue
             lead = lead or (self.last if self.last.endswith((":", "：")) else "")

@@ -453,7 +453,8 @@ _PLACE = re.compile(
 
 def _is_topic(name: str) -> bool:
     """Return whether a name can stand before a sentence as its topic: no branch, folder, domain or command."""
-    return bool(_TOPIC.fullmatch(name)) and name not in _COMMON and not _PLACE.fullmatch(name)
+    is_word = name.isalpha() and name.islower()
+    return bool(_TOPIC.fullmatch(name)) and name not in _COMMON and not is_word and not _PLACE.fullmatch(name)
 
 
 _REVIEWED = re.compile(r"(?i)\breview")

@@ -226,6 +226,9 @@ def write_records(turn: Turn, story: Story, *, always: bool = False) -> list[Dra
     best = _best(ranked)
     if best is None or not (always or classify.is_worth_keeping(story, best[1].title, best[0])):
         return []
+    documents = all(map(classify.is_document, story.evidence.edited_paths))
+    if best[1].source == "edited" and documents and story.evidence.commits and not always:
+        return []  # the changelog of earlier work, of which nothing new is known
     return [_record(turn, story, _with_second(_finished(best[1], story), best[0], ranked))]
 
 
@@ -324,9 +327,17 @@ def _finished(candidate: TitleCandidate, story: Story) -> TitleCandidate:
         and len(content_words(own)) >= 4
     ):
         return replace(candidate, title=own, with_request=False)
+    if candidate.with_request and own != title and _stands_without_question(own):
+        return replace(candidate, title=own, with_request=False)
     if story.worked and (cause := _CAUSE_ONLY.match(title)) and open_steps.unsolved_check(story) is None:
         return replace(candidate, title=f"Fixed bug: {lowered(title[cause.end() :])}")
     return _told_plainly(candidate, story)
+
+
+def _stands_without_question(answer: str) -> bool:
+    """Return whether an answer names its own subject, so that its question adds nothing."""
+    named = bool(names(answer[:60])) and len(content_words(answer)) >= 6
+    return named and not prose.is_pointing(answer) and not prose.lacks_subject(answer)
 
 
 _CAUSE_ONLY = re.compile(r"(?:Problem|Root [Cc]ause|Issue|Bug|Cause): (?=\S)(?!.* now )")
