@@ -24,6 +24,7 @@ from claude_mem.domain.errors import OperationFailed
 from claude_mem.domain.records import ToolUsed
 from claude_mem.privacy import trust
 from claude_mem.recall import embed, models
+from claude_mem.system import process
 from tests.support.lab import MEM, Lab
 from tests.support.refining import spool_turn
 from tests.support.waiting import SECONDS, wait_for
@@ -182,7 +183,7 @@ def test_explaining_says_which_words_were_found(shop: Lab) -> None:
     ("words", "hint"),
     [
         (("zebra",), "other or fewer words"),
-        (("basket", "--project", "nowhere", "--type", "bugfix"), "try without --project or --type"),
+        (("basket", "--project", "ops", "--type", "bugfix"), "try without --project or --type"),
     ],
 )
 def test_nothing_found_is_no_failure_and_says_what_to_try(ask: Ask, words: tuple[str, ...], hint: str) -> None:
@@ -200,9 +201,11 @@ def test_any_words_are_a_question(ask: Ask, query: str) -> None:
     ("words", "says"),
     [
         (("search", "x", "--since", "lately"), "2026-01-31"),
-        (("search", "x", "-n", "0"), "from 1 to 100"),
+        (("search", "x", "-n", "0"), "-n/--limit: '0' is not a number from 1 to 100"),
+        (("search", "x", "--type", "gossip"), "use one of"),
+        (("list", "-n", "-1"), "-n/--limit: '-1' is not a number from 1 to 100"),
         (("timeline", "soon"), "S12"),
-        (("timeline", "1", "--before", "900"), "0 to 50"),
+        (("timeline", "1", "--before", "900"), "from 0 to 50"),
         (("pin", "S1"), "such as 12"),
         (("edit", "1"), "--title"),
         (("edit", "1", "--type", "gossip"), "bugfix"),
@@ -224,6 +227,29 @@ def test_what_is_not_there_is_named(ask: Ask, words: tuple[str, ...]) -> None:
     assert done.returncode == 1
     assert "99" in done.stderr
     assert "hint:" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("list",), ("list", "sessions"), ("search", "basket")])
+def test_a_project_that_is_not_there_is_an_error_and_a_near_one_is_named(ask: Ask, words: tuple[str, ...]) -> None:
+    done = ask(*words, "--project", "opps")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "there is no project 'opps'" in done.stderr
+    assert "did you mean ops?" in done.stderr
+
+
+def test_what_only_means_something_similar_is_announced(ask: Ask, shop: Lab) -> None:
+    """The built-in embedding finds something near for any words."""
+    note = "no memory has these words"
+    assert note not in ask("search", "basket").stderr
+    wait_for(lambda: Client(process.ensure_worker(shop.data)).get("/api/index")["vectors"])
+    done = ask("search", "publishing on a weekday")
+    assert done.stdout
+    assert note in done.stderr
+
+
+def test_a_list_says_that_there_is_more(ask: Ask) -> None:
+    assert "there are more prompts: use `-n 2`" in ask("list", "prompts", "-n", "1").stderr
+    assert ask("list", "prompts").stderr == ""
 
 
 # --- timeline --------------------------------------------------------------------------------------------------------

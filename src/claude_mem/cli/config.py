@@ -105,7 +105,7 @@ def _set(loaded: LoadedConfig, path: Path, name: str, raw_value: str | None) -> 
             "missing VALUE", hint=f"usage: claude-mem config set {name} VALUE, or `-` to read it from stdin"
         )
     text = _from_stdin(name) if raw_value == "-" else raw_value
-    value = validate(name, parse_text(name, text), "this value")
+    value = validate(name, parse_text(name, text), "not changed")
     config_file.set_value(path, name, value)
     return _apply(loaded, name)
 

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import UNSET
 
 from claude_mem.cli import output, provenance
-from claude_mem.cli.search import VALIDITIES
+from claude_mem.cli.search import VALIDITIES, check_project, whole_number
 from claude_mem.client import Client
 from claude_mem.config import load_lenient
 from claude_mem.domain.errors import InvalidRequest, NotFound
@@ -39,7 +39,12 @@ def add_commands(commands: Any) -> None:
         "--validity", choices=VALIDITIES, default="", help="only observations of this validity (docs/living.md)"
     )
     listing.add_argument(
-        "-n", "--limit", type=int, default=20, metavar="N", help="number of rows (default: 20, maximum: 100)"
+        "-n",
+        "--limit",
+        type=whole_number(1, 100),
+        default=20,
+        metavar="N",
+        help="number of rows (default: 20, maximum: 100)",
     )
     listing.add_argument("--json", action="store_true", help="print one JSON object per line")
     listing.set_defaults(run=list_)
@@ -64,7 +69,9 @@ def add_commands(commands: Any) -> None:
     why_.set_defaults(run=why)
     cost_ = commands.add_parser("cost", help="show the requests to models, their tokens and their cost")
     cost_.add_argument("--by", choices=GROUPS, default="day", help="group by (default: day)")
-    cost_.add_argument("--days", type=int, default=30, metavar="N", help="only the last N days (default: 30)")
+    cost_.add_argument(
+        "--days", type=whole_number(1, 3660), default=30, metavar="N", help="only the last N days (default: 30)"
+    )
     cost_.add_argument("--json", action="store_true", help="print one JSON object per line")
     cost_.set_defaults(run=cost)
     compress_ = commands.add_parser(
@@ -99,7 +106,11 @@ def list_(options: argparse.Namespace) -> int:
         )
     query = {} if options.kind == "projects" else {"limit": options.limit, "project": options.project}
     query |= {name: value for name in ("type", "validity") if (value := getattr(options, name))}
-    items = _client().get(f"/api/{options.kind}", **query)["items"]
+    client = _client()
+    answer = client.get(f"/api/{options.kind}", **query)
+    items = answer["items"]
+    if not items:
+        check_project(client, options.project)
     if options.json:
         provenance.json_lines(items)
     elif not items:
@@ -109,6 +120,9 @@ def list_(options: argparse.Namespace) -> int:
         provenance.warn_if_held(items)
         output.table(columns, [rows(item) for item in items])
         provenance.print_note(items)
+        if answer.get("hasMore"):
+            more = f"use `-n {min(2 * options.limit, 100)}`, or find" if options.limit < 100 else "find"
+            output.info(f"there are more {options.kind}: {more} them with `claude-mem search`")
     return 0
 
 

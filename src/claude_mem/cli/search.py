@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
+from collections.abc import Callable
 from datetime import datetime
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ from claude_mem.cli import output, provenance
 from claude_mem.client import Client
 from claude_mem.config import load_lenient
 from claude_mem.digest import modes
-from claude_mem.domain.errors import InvalidRequest, OperationFailed
+from claude_mem.domain.errors import InvalidRequest, NotFound, OperationFailed
 from claude_mem.domain.validity import Validity
 from claude_mem.system import process, project_folders
 
@@ -64,7 +67,14 @@ def _add_search(commands: Any) -> None:
     add("--until", type=parse_date, metavar="DATE", help="only up to this date, inclusive")
     add("--host", default="", metavar="H", help="only this agent: claude, codex, …")
     add("--session", default="", metavar="S", help="only this session, by the agent's session id")
-    add("-n", "--limit", type=int, default=20, metavar="N", help="number of results (default: 20, maximum: 100)")
+    add(
+        "-n",
+        "--limit",
+        type=whole_number(1, 100),
+        default=20,
+        metavar="N",
+        help="number of results (default: 20, maximum: 100)",
+    )
     add("--sort", choices=ORDERS, default="relevance", help="order of the best results (default: relevance)")
     add("--group", choices=GROUPS, default="", help="one result per file or session, each with its best records")
     add("--explain", action="store_true", help="show why each result matched")
@@ -81,8 +91,12 @@ def _add_timeline(commands: Any) -> None:
         help="12 (observation), S12 (summary), P12 (prompt) or a date (default: now)",
     )
     timeline_.add_argument("--query", default="", metavar="Q", help="use the best hit for these words as the anchor")
-    timeline_.add_argument("--before", type=int, default=5, metavar="N", help="records before it (default: 5)")
-    timeline_.add_argument("--after", type=int, default=5, metavar="N", help="records after it (default: 5)")
+    timeline_.add_argument(
+        "--before", type=whole_number(0, 50), default=5, metavar="N", help="records before it (default: 5)"
+    )
+    timeline_.add_argument(
+        "--after", type=whole_number(0, 50), default=5, metavar="N", help="records after it (default: 5)"
+    )
     timeline_.add_argument("--project", default="", metavar="P", help="only this project (default: the anchor's)")
     timeline_.add_argument("--json", action="store_true", help=_JSON)
     timeline_.set_defaults(run=timeline)
@@ -97,6 +111,26 @@ def parse_date(text: str) -> str:
     return text
 
 
+def whole_number(low: int, high: int) -> Callable[[str], int]:
+    """Return a function that reads a number in this range; used as the type of an argument."""
+
+    def read(text: str) -> int:
+        if not re.fullmatch(r"[+-]?[0-9]{1,9}", text) or not low <= int(text) <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {low:,} to {high:,}")
+        return int(text)
+
+    return read
+
+
+def check_project(client: Client, name: str) -> None:
+    """Raise `NotFound` if a project is named and there is none of that name."""
+    names = sorted({project["name"] for project in client.get("/api/projects")["items"]}) if name else []
+    if name and name not in names:
+        near = get_close_matches(name, names, n=3)
+        hint = f"did you mean {' or '.join(near)}?" if near else "`claude-mem list projects` shows all projects"
+        raise NotFound(f"there is no project {name!r}", hint=hint)
+
+
 def _client() -> Client:
     return Client(process.ensure_worker(load_lenient().config.data_dir))
 
@@ -106,7 +140,10 @@ def _client() -> Client:
 
 def search(options: argparse.Namespace) -> int:
     """Search and print the hits."""
-    results = _client().get("/api/search", **_search_params(options))
+    client = _client()
+    results = client.get("/api/search", **_search_params(options))
+    if not results["items"]:
+        check_project(client, options.project)
     if options.json and options.group:
         provenance.json_group_lines(results["items"])
     elif options.json:
@@ -139,7 +176,7 @@ def _search_params(options: argparse.Namespace) -> dict[str, object]:
         "limit": options.limit,
         "orderBy": ORDERS[options.sort],
         "group": options.group,
-        "explain": "1" if options.explain else "",
+        "explain": "1" if options.explain or not options.json else "",
     }
 
 
@@ -149,11 +186,17 @@ def _show_hits(items: list[dict[str, Any]], *, explain: bool) -> None:
     columns = ("id", "when", "project", "type", "title", "tokens")
     rows = [_row(item, icons) for item in items]
     provenance.warn_if_held(items)
+    if all("explain" in item and item["explain"]["meaning"] and not _has_words(item) for item in items):
+        output.info("no memory has these words; these are the nearest in meaning")
     if explain:
         output.table((*columns, "why"), [(*row, explain_hit(item)) for row, item in zip(rows, items, strict=True)])
     else:
         output.table(columns, rows)
     provenance.print_note(items)
+
+
+def _has_words(item: dict[str, Any]) -> bool:
+    return bool(item["explain"]["terms"] or item["explain"]["signals"])
 
 
 def _show_groups(groups: list[dict[str, Any]], *, by: str) -> None:

@@ -176,6 +176,8 @@ async def search(service: Service, request: SearchQuery) -> Page[MemoryItem] | R
     """`query`, `limit` (1–100), `offset`, `project`, `kind`, `obs_type`, `concepts`, `validity`, `files`, `dateStart`,
     `dateEnd`, `host`, `session`, `orderBy`, `format`, `explain`, `typing` (the last word may be incomplete), `group`
     (`file` or `session`: one item for each, with its best records) → `{items, hasMore, offset, limit}`, best first."""
+    if unknown := set(request.obs_type) - set(service.icons):
+        raise InvalidRequest(f"there is no type {min(unknown)!r}", hint="use one of " + ", ".join(service.icons))
     await service.indexer.catch_up()
     text = request.query
     question = rank.SearchQuery(
