@@ -424,13 +424,19 @@ def test_the_fault_a_reviewer_states_titles_its_fix() -> None:
     ("answer", "expected"),
     [
         ("No, it adds the rows first and rounds the sum.", "No: it adds the rows first and rounds the sum"),
-        ("Yes. The helper `sum_rows` rounds every row.", "Yes: the helper `sum_rows` rounds every row"),
         ("Currently, no. Only the sum is rounded, in `cart.py`.", "No: only the sum is rounded, in `cart.py`"),
     ],
 )
-def test_a_yes_or_a_no_keeps_its_question(answer: str, expected: str) -> None:
+def test_a_no_keeps_its_question(answer: str, expected: str) -> None:
     asked = "Does the cart round every row of an order?"
     assert lines(asked, Stopped(answer), source="verdict")[:1] == [f"{asked} {expected}"]
+
+
+def test_a_yes_is_told_by_what_confirms_it() -> None:
+    asked = "Does the cart round every row of an order?"
+    confirmed = lines(asked, Stopped("Yes. The helper `sum_rows` rounds every row."), source="verdict")
+    assert confirmed == ["The helper `sum_rows` rounds every row"]
+    assert lines(asked, Stopped("Yes, an easy fix!"), source="verdict") == []
 
 
 def test_the_cause_that_an_answer_names_is_called_a_cause() -> None:

@@ -227,3 +227,12 @@ def test_characters_that_were_read_are_counted_from_the_stored_event() -> None:
     stored = ToolUsed("Read", {"file_path": "/shop/src/cart.py"}, drop_redundant_fields(output))
     assert "xxx" not in str(stored.output)
     assert measure_reading(turn("read it", stored), known_paths=()).characters == 120
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_answer_that_names_its_subject_needs_no_question() -> None:
+    said = Stopped("`cart.total` holds the rounded sum of every order, and only the till writes to that field at night.")
+    asked = "What is the rounded total of the orders used for in the shop?"
+    assert title(asked, said).startswith("`cart.total` holds the rounded sum")

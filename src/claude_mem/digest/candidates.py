@@ -348,7 +348,8 @@ VERDICT_POSITION = 3
 
 
 def _verdict(story: Story) -> Iterator[TitleCandidate]:
-    """Yield a question that is answered with yes or no, with its answer: a reason alone leaves open what was asked."""
+    """Yield a question that is answered with no, with its reason, which alone leaves open what was asked; or what
+    confirms a question that is answered with yes."""
     if story.worked or not story.subject.endswith("?") or not _YES_NO.match(story.subject):
         return
     for one in story.statements:
@@ -361,11 +362,18 @@ def _verdict(story: Story) -> Iterator[TitleCandidate]:
             rest = prose.as_title(match["rest"], 110) if len(content_words(match["rest"])) >= 2 else ""
             later = story.statements[one.position : one.position + 3]
             reasons = [rest] if rest else [prose.as_title(other.text, 110) for other in later if _is_reason(other)]
-            for reason in [reason for reason in reasons if not prose.is_fragment(reason)][:2]:
+            for reason in [reason for reason in reasons if _explains_answer(reason)][:2]:
                 title = f"{story.subject} {polar}: {lowered(reason)}"
-                if len(title) <= WHOLE_CHARS:
+                if polar == "Yes":  # the reason says it; the word alone is chat
+                    yield from [TitleCandidate(reason, "verdict", one)] if names(reason) else []
+                elif len(title) <= WHOLE_CHARS:
                     yield TitleCandidate(title, "verdict", one, with_request=True)
             return
+
+
+def _explains_answer(reason: str) -> bool:
+    """Return whether what follows "yes" or "no" says something, unlike "an easy fix!"."""
+    return len(content_words(reason)) >= (3 if names(reason) else 4) and not prose.is_fragment(reason)
 
 
 def _is_reason(one: Statement) -> bool:
@@ -736,7 +744,8 @@ def _with_items(statements: Sequence[Statement], index: int) -> Iterator[TitleCa
     briefs = [_brief(item) for item in items]
     if any(item.kind == "row" and len(item.label.strip("`")) < 8 for item in items):
         return  # cells such as "true" or "Yes" name nothing without their row
-    if len(set(briefs)) < len(briefs) or any(len(brief) < 3 for brief in briefs[:3]):
+    shown = [brief for brief in briefs if brief]
+    if len(set(shown)) < len(shown) or any(len(brief) < 3 for brief in shown[:3]):
         return
     if not all(briefs[:2]) or not briefs or is_generic_lead(lead.text):
         return

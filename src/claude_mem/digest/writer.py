@@ -336,8 +336,9 @@ def _finished(candidate: TitleCandidate, story: Story) -> TitleCandidate:
 
 def _stands_without_question(answer: str) -> bool:
     """Return whether an answer names its own subject, so that its question adds nothing."""
-    named = bool(names(answer[:60])) and len(content_words(answer)) >= 6
-    return named and not prose.is_pointing(answer) and not prose.lacks_subject(answer)
+    named = bool(names(answer[:25])) and len(content_words(answer)) >= 6 and not answer.startswith(("No: ", "#"))
+    proposes = prose.to_past_tense(answer) != answer
+    return named and not proposes and not prose.is_pointing(answer) and not prose.lacks_subject(answer)
 
 
 _CAUSE_ONLY = re.compile(r"(?:Problem|Root [Cc]ause|Issue|Bug|Cause): (?=\S)(?!.* now )")
@@ -384,7 +385,7 @@ _SPOKEN = re.compile(r"\b(?:I|I'm|I've|I'd|I'll|[Yy]ou|[Yy]our|[Yy]ou're|[Ll]et'
 # These point to the conversation, which the reader of a title does not have.
 _TO_THE_CHAT = re.compile(
     r"(?i)\b(?:as )?we (?:discussed|said|mentioned|talked)\b|\b(?:discussed|mentioned) (?:earlier|above|before)\b|\b(?:our|your|the|my) earlier (?:discussion|question|message|analysis|conversation)\b"
-    r"|\bmy (?:timeline|analysis|mistake|understanding|assumption|suggestion|changes?|fix|earlier)\b|\b(?:is|are|see|per) #\d{1,2}(?=\W|$)|\b(?:yes|no|yeah|nope): |^(?:yes|no|correct|right|exactly)\b(?=[\s,]{0,2}[-–—,:!])"
+    r"|\bmy (?:timeline|analysis|mistake|understanding|assumption|suggestion|changes?|fix|earlier)\b|\b(?:is|are|see|per) #\d{1,2}(?=\W|$)|(?<!\? )\b(?:yes|yeah|nope): |^(?:yes|no|correct|right|exactly)\b(?=[\s,]{0,2}[-–—,:!])"
 )
 
 
