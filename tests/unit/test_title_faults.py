@@ -59,7 +59,9 @@ def test_a_long_sentence_is_cut_where_a_clause_ends(sentence: str, expected: str
 
 
 def test_a_list_that_goes_on_after_a_paragraph_is_a_list() -> None:
-    first, second, third, _ = markdown.read("Later:\n8. Ann opens the till at `noon`\n9. → **It refuses!** The drawer is open")
+    first, second, third, _ = markdown.read(
+        "Later:\n8. Ann opens the till at `noon`\n9. → **It refuses!** The drawer is open"
+    )
     assert first.text == "Later:"
     assert (second.kind, second.text, second.lead) == ("item", "Ann opens the till at `noon`", "Later:")
     assert third.text == "→ It refuses!"
@@ -75,7 +77,9 @@ def test_an_item_whose_words_are_removed_goes_with_its_number() -> None:
 
 
 def test_the_cells_of_a_row_keep_the_headings_of_their_columns() -> None:
-    table = "| # | File | Function | Fix |\n|---|---|---|---|\n| 5 | `cart.py` | `total()` | Rounds the sum, not the rows |"
+    table = (
+        "| # | File | Function | Fix |\n|---|---|---|---|\n| 5 | `cart.py` | `total()` | Rounds the sum, not the rows |"
+    )
     (row,) = markdown.read(table)
     assert (row.label, row.text) == ("`cart.py`", "Function: `total()`; Fix: Rounds the sum, not the rows")
 
@@ -123,7 +127,9 @@ def test_a_branch_a_domain_or_a_command_is_no_prefix(topic: str) -> None:
 
 
 def test_capitals_stay_capitals_when_two_sentences_are_joined() -> None:
-    said = Stopped("**Root cause:** The till rounds `rows` twice.\n\n**Fix:** AFTER (not before) the sum, `total` rounds.")
+    said = Stopped(
+        "**Root cause:** The till rounds `rows` twice.\n\n**Fix:** AFTER (not before) the sum, `total` rounds."
+    )
     assert not any("aFTER" in line for line in lines("the total is wrong", CHANGED, said))
 
 
@@ -169,7 +175,11 @@ def test_a_fix_is_a_bugfix() -> None:
 
 
 def test_a_commit_of_work_that_is_told_already_is_not_told_again() -> None:
-    bodies = (edit("CHANGELOG.md"), committed("Fixed cart rounding: show the cents of every row"), Stopped("Committed."))
+    bodies = (
+        edit("CHANGELOG.md"),
+        committed("Fixed cart rounding: show the cents of every row"),
+        Stopped("Committed."),
+    )
     known = frozenset({normalize_title("Fixed Cart Rounding - Show the Cents of Every Row (cart.py)")})
     before = turn("finish the notes about the cents of the cart", *bodies)
     assert compose_digest(before).observations
@@ -188,26 +198,35 @@ def outcome(prompt: str, *bodies: Body) -> str:
 
 
 def test_a_test_that_was_to_fail_first_is_no_failure() -> None:
-    failing = bash("pytest tests/test_cart.py", "FAILED tests/test_cart.py::test_total - assert 2 == 3\n1 failed", failed=True)
+    failing = bash(
+        "pytest tests/test_cart.py", "FAILED tests/test_cart.py::test_total - assert 2 == 3\n1 failed", failed=True
+    )
     written = edit("tests/test_cart.py", "", "def test_total():\n    assert total() == 3")
-    assert outcome("write a failing test for the total first", written, failing, Stopped("It fails as expected.")) == "done"
+    assert (
+        outcome("write a failing test for the total first", written, failing, Stopped("It fails as expected."))
+        == "done"
+    )
     assert outcome("round the total", written, failing, Stopped("It fails.")) == "failed"
 
 
 def test_work_whose_pipeline_fails_for_missing_settings_is_done_in_part() -> None:
     said = Stopped(
-        "The pipeline works:\n\n- **Tests** — passed\n- **Sign** — failed at \"Install certificate\", because the secrets aren't configured yet\n\n"
+        'The pipeline works:\n\n- **Tests** — passed\n- **Sign** — failed at "Install certificate", because the secrets aren\'t configured yet\n\n'
         "To complete the setup, you need to add these secrets:\n\n- `SHOP_CERT`\n- `SHOP_CERT_PASSWORD`"
     )
     assert outcome("sign the release of the shop", edit(".github/ci.yml"), said) == "partly"
 
 
 def test_a_rejected_call_does_not_make_an_answered_turn_abandoned() -> None:
-    rejected = bash("rm cart.py", "The user doesn't want to proceed with this tool use. The tool use was rejected", failed=True)
+    rejected = bash(
+        "rm cart.py", "The user doesn't want to proceed with this tool use. The tool use was rejected", failed=True
+    )
     assert outcome("clean up the cart", rejected, CHANGED) == "done"
 
 
-@pytest.mark.parametrize("question", ["Does this feel right?", "What's your instinct on that?", "Does the cart feel right to anyone?"])
+@pytest.mark.parametrize(
+    "question", ["Does this feel right?", "What's your instinct on that?", "Does the cart feel right to anyone?"]
+)
 def test_a_question_of_the_chat_is_no_open_step(question: str) -> None:
     made = compose_digest(turn("how is the total rounded?", Stopped(f"Row by row, in `sum_rows`. {question}"))).summary
     assert made is not None
@@ -233,6 +252,8 @@ def test_characters_that_were_read_are_counted_from_the_stored_event() -> None:
 
 
 def test_an_answer_that_names_its_subject_needs_no_question() -> None:
-    said = Stopped("`cart.total` holds the rounded sum of every order, and only the till writes to that field at night.")
+    said = Stopped(
+        "`cart.total` holds the rounded sum of every order, and only the till writes to that field at night."
+    )
     asked = "What is the rounded total of the orders used for in the shop?"
     assert title(asked, said).startswith("`cart.total` holds the rounded sum")

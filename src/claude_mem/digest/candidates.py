@@ -744,8 +744,8 @@ def _with_items(statements: Sequence[Statement], index: int) -> Iterator[TitleCa
     briefs = [_brief(item) for item in items]
     if any(item.kind == "row" and len(item.label.strip("`")) < 8 for item in items):
         return  # cells such as "true" or "Yes" name nothing without their row
-    shown = [brief for brief in briefs if brief]
-    if len(set(shown)) < len(shown) or any(len(brief) < 3 for brief in shown[:3]):
+    filled_briefs = [brief for brief in briefs if brief]
+    if len(set(filled_briefs)) < len(filled_briefs) or any(len(brief) < 3 for brief in filled_briefs[:3]):
         return
     if not all(briefs[:2]) or not briefs or is_generic_lead(lead.text):
         return

@@ -164,20 +164,20 @@ def edited_title(evidence: Evidence) -> str:
     """Return the plainest title: the definitions that were added, changed or removed in the files with most of them, or
     the files."""
     own = [edit for edit in evidence.edits if not is_test(edit.path)] or list(evidence.edits)
-    changes: dict[str, list[str]] = {"added": [], "changed": [], "removed": []}
+    added = unique(name for edit in own for name in edit.change.added)
+    removed = unique(name for edit in own for name in edit.change.removed)
+    rewritten = [name for name in removed if name in added]
+    changes = {
+        "added": [name for name in added if name not in removed],
+        "changed": unique([*(name for edit in own for name in edit.change.changed), *rewritten]),
+        "removed": [name for name in removed if name not in added],
+    }
     places: Counter[str] = Counter()
     for edit in own:
-        for verb, listed in changes.items():
-            found = [name for name in getattr(edit.change, verb) if name not in listed]
-            listed += found
-            places[PurePosixPath(edit.path).name] += len(found)
-    removed = [name for name in changes["removed"] if name not in changes["added"]]
-    changes = {
-        "added": [name for name in changes["added"] if name not in changes["removed"]],
-        "changed": unique([*changes["changed"], *(name for name in changes["removed"] if name in changes["added"])]),
-        "removed": removed,
-    }
-    parts = [f"{verb} {join_listed([f'`{name}`' for name in listed], 2)}" for verb, listed in changes.items() if listed]
+        places[PurePosixPath(edit.path).name] += len({*edit.change.added, *edit.change.changed, *edit.change.removed})
+    parts = [
+        f"{verb} {join_listed([f'`{name}`' for name in symbols], 2)}" for verb, symbols in changes.items() if symbols
+    ]
     if parts:
         files = [f"`{name}`" for name, count in places.most_common() if count]
         return prose.as_title(f"{' and '.join(parts[:2])} in {join_listed(files, 2)}", 160)

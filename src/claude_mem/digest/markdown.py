@@ -160,12 +160,12 @@ class _MarkdownReader:
         """Read a paragraph, item or heading. A line in it that begins in bold is a separate statement."""
         lead = ""
         for number, line in enumerate(_lines(token)):
-            if number == 0 or not (listed := _LISTED.match(_plain(line))):
+            if number == 0 or not (number_mark := _LISTED.match(_plain(line))):
                 yield from self._line(line, is_heading)
                 continue
             lead = lead or (self.last if self.last.endswith((":", "：")) else "")
             self.leads.append(lead)
-            yield from self._line(line, is_heading, start=listed.end())
+            yield from self._line(line, is_heading, start=number_mark.end())
             self.leads.pop()
 
     def _line(self, token: Token, is_heading: bool, *, start: int = 0) -> Iterator[Statement]:
@@ -197,8 +197,8 @@ class _MarkdownReader:
     def _row(self, heads: Sequence[str], cells: Sequence[str]) -> Iterator[Statement]:
         """Read a row as its first telling cell and the others, each with the heading of its own column. A number or a
         mark in the first column names nothing."""
-        named = [*heads, *[""] * (len(cells) - len(heads))]
-        filled = [(head, cell) for head, cell in zip(named, cells, strict=False) if cell.strip("-–— ")]
+        columns = [*heads, *[""] * (len(cells) - len(heads))]
+        filled = [(head, cell) for head, cell in zip(columns, cells, strict=False) if cell.strip("-–— ")]
         while len(filled) > 2 and _NAMES_NOTHING.fullmatch(filled[0][1]):
             filled = filled[1:]
         if len(filled) > 1:
@@ -214,7 +214,19 @@ class _MarkdownReader:
         self.position += 1
         lead = next((lead for lead in reversed(self.leads) if lead), "")
         number = self.number or _numbered(label)
-        return Statement(text, kind, self.section, lead, label, first, len(self.leads), self.position, is_done, number, cells=self.cells)
+        return Statement(
+            text,
+            kind,
+            self.section,
+            lead,
+            label,
+            first,
+            len(self.leads),
+            self.position,
+            is_done,
+            number,
+            cells=self.cells,
+        )
 
 
 _PROGRAM = re.compile(

@@ -260,11 +260,15 @@ def to_past_tense(line: str) -> str:
 def has_open_verb(line: str) -> bool:
     """Return whether a line in the past tense still asks for something: "Removed the flag and rebase to main"."""
     start = _SUBORDINATE.search(line)
-    further = re.finditer(r"(?i)(?:\band|[,;]|\bthen|\balso)\s{1,2}(?P<verb>[a-z-]{3,20})\b", line[: start.start() if start else None])
+    further = re.finditer(
+        r"(?i)(?:\band|[,;]|\bthen|\balso)\s{1,2}(?P<verb>[a-z-]{3,20})\b", line[: start.start() if start else None]
+    )
     return any(match["verb"] in _REGULAR | _ASKED_VERBS | _IRREGULAR.keys() for match in further)
 
 
-_ASKED_VERBS = frozenset(["rebase", "push", "run", "tell", "show", "see", "look", "explain", "find", "try", "do", "give", "let"])
+_ASKED_VERBS = frozenset(
+    ["rebase", "push", "run", "tell", "show", "see", "look", "explain", "find", "try", "do", "give", "let"]
+)
 
 
 def _past_tense(verb: str) -> str:

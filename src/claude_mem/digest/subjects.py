@@ -439,9 +439,7 @@ def topic_of(story: Story) -> str:
         return f"Review of `{branch}`"
     spoken = story.message_words | story.work_words
     matching_names = [
-        name
-        for name in names(story.request.text)
-        if len(name) > 2 and content_words(name) & spoken and _is_topic(name)
+        name for name in names(story.request.text) if len(name) > 2 and content_words(name) & spoken and _is_topic(name)
     ]
     return next((name for name in matching_names if len(name) <= 45), "")
 
@@ -471,9 +469,7 @@ def _reviewed_branch(story: Story) -> str:
 def talked_about(story: Story) -> str:
     """Return the name that the message mentions most, if earlier prompts mention it, too, or it is mentioned often."""
     earlier = " ".join([story.prompt[:2_000], *story.earlier])
-    counts = {
-        name: count for name, count in story.name_counts.items() if 3 < len(name) <= 45 and _is_topic(name)
-    }
+    counts = {name: count for name, count in story.name_counts.items() if 3 < len(name) <= 45 and _is_topic(name)}
     best = max(counts, key=lambda name: (counts[name] + 2 * (name in earlier), -len(name)), default="")
     if not best:
         return ""

@@ -192,9 +192,7 @@ def _tells_enough(own: Story, evidence: Evidence, drafts: Sequence[Draft]) -> bo
     return bool(drafts) and remaining >= LEAST_LEFT * len(evidence.message.split()) > 0
 
 
-def _without_repeats(
-    drafts: Iterable[Draft], known_titles: frozenset[str], *, only_records: bool
-) -> Iterator[Draft]:
+def _without_repeats(drafts: Iterable[Draft], known_titles: frozenset[str], *, only_records: bool) -> Iterator[Draft]:
     """Drop drafts whose title an earlier turn of the session already has. If the turn only recorded earlier work, as a
     commit and a line of the changelog do, other words for the same count, too."""
     seen_titles = set(known_titles)
@@ -336,9 +334,9 @@ def _finished(candidate: TitleCandidate, story: Story) -> TitleCandidate:
 
 def _stands_without_question(answer: str) -> bool:
     """Return whether an answer names its own subject, so that its question adds nothing."""
-    named = bool(names(answer[:25])) and len(content_words(answer)) >= 6 and not answer.startswith(("No: ", "#"))
+    has_name = bool(names(answer[:25])) and len(content_words(answer)) >= 6 and not answer.startswith(("No: ", "#"))
     proposes = prose.to_past_tense(answer) != answer
-    return named and not proposes and not prose.is_pointing(answer) and not prose.lacks_subject(answer)
+    return has_name and not proposes and not prose.is_pointing(answer) and not prose.lacks_subject(answer)
 
 
 _CAUSE_ONLY = re.compile(r"(?:Problem|Root [Cc]ause|Issue|Bug|Cause): (?=\S)(?!.* now )")
