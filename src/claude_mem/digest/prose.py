@@ -289,7 +289,7 @@ _ELIDED = re.compile(r"(?P<verb>[A-Z][a-z]{2,14}s) (?:the|a|an|its|all|each|any|
 
 # The rest may name much, but not what was fixed, or which two.
 _NO_SUBJECT = re.compile(
-    r"(?i)\W*(?:(?:after|now|result|fix|solution|change|before): )?(?:the (?:\w+ )?(?:fix|solution|change|code|implementation)|both|either|neither|each)"
+    r"(?i)\W*does(?:n't| not)\b|\W*(?:(?:after|now|result|fix|solution|change|before): )?(?:the (?:\w+ )?(?:fix|solution|change|code|implementation)|both|either|neither|each)"
     r" (?:is|are|was|were|has|have|had|will|would|now|can|does|do|did|should|must|uses?|works?|adds?|makes?|ensures?|correctly|simply|just|of (?:these|those|them))\b"
 )
 

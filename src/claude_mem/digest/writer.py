@@ -325,18 +325,19 @@ def _finished(candidate: TitleCandidate, story: Story) -> TitleCandidate:
         and len(content_words(own)) >= 4
     ):
         return replace(candidate, title=own, with_request=False)
-    if candidate.with_request and own != title and _stands_without_question(own):
+    if candidate.with_request and own != title and _stands_without_question(own, story.subject):
         return replace(candidate, title=own, with_request=False)
     if story.worked and (cause := _CAUSE_ONLY.match(title)) and open_steps.unsolved_check(story) is None:
         return replace(candidate, title=f"Fixed bug: {lowered(title[cause.end() :])}")
     return _told_plainly(candidate, story)
 
 
-def _stands_without_question(answer: str) -> bool:
-    """Return whether an answer names its own subject, so that its question adds nothing."""
+def _stands_without_question(answer: str, question: str) -> bool:
+    """Return whether an answer names its own subject and repeats what was asked about, so that its question adds little."""
     has_name = bool(names(answer[:25])) and len(content_words(answer)) >= 6 and not answer.startswith(("No: ", "#"))
     proposes = prose.to_past_tense(answer) != answer
-    return has_name and not proposes and not prose.is_pointing(answer) and not prose.lacks_subject(answer)
+    repeats = bool(content_words(answer) & content_words(question))
+    return has_name and repeats and not proposes and not prose.is_pointing(answer) and not prose.lacks_subject(answer)
 
 
 _CAUSE_ONLY = re.compile(r"(?:Problem|Root [Cc]ause|Issue|Bug|Cause): (?=\S)(?!.* now )")
