@@ -140,7 +140,7 @@ def test_capitals_stay_capitals_when_two_sentences_are_joined() -> None:
     "prompt",
     [
         "remove the owners change from the cart and rebase to main please",
-        "add a trace of the cart or something to find out why",
+        "add something to the cart to find out why it is slow",
         "make the rounding of the cart something that should be injected like we do with the key",
     ],
 )
@@ -149,8 +149,9 @@ def test_a_request_with_more_in_it_is_not_told_as_done(prompt: str) -> None:
     assert lines(prompt, CHANGED, said, source="wish") == []
 
 
-def test_a_request_is_told_as_done_without_the_word_please() -> None:
-    asked = "remove the voucher field from the cart of the shop please"
+@pytest.mark.parametrize("more", [" please", " or something to find out why it is slow"])
+def test_a_request_is_told_as_done_without_what_is_no_part_of_it(more: str) -> None:
+    asked = f"remove the voucher field from the cart of the shop{more}"
     said = Stopped("Done. It's gone from the cart.")
     assert lines(asked, CHANGED, said, source="wish") == ["Removed the voucher field from the cart of the shop"]
 

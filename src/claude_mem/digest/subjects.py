@@ -378,10 +378,13 @@ _NOT_ONE_CHANGE = re.compile(
 _POLITE_WORD = re.compile(r"(?i),?\s{1,2}(?:please|pls|thanks|thank you)\b")
 
 
+_OR_SOMETHING = re.compile(r"(?i)\s{1,2}or (?:something|anything|so|similar|whatever)\b(?! else).{0,60}$")
+
+
 def done_wish(wish: str, story: Story) -> str:
     """Return a request in the past tense if the evidence supports that it was done: one change, with a word that the
     commits, the edits or the closing message have, too. Otherwise ""."""
-    wish = _POLITE_WORD.sub("", wish).strip()
+    wish = _OR_SOMETHING.sub("", _POLITE_WORD.sub("", wish)).strip()
     past_wish = prose.to_past_tense(wish)
     if past_wish == wish or _NOT_ONE_CHANGE.search(past_wish) or prose.has_open_verb(past_wish):
         return ""
