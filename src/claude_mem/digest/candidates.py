@@ -209,7 +209,7 @@ def _from_wish(story: Story) -> Iterator[TitleCandidate]:
     past_wish = subjects.done_wish(wish, story)
     if len(content_words(request.text) - content_words(wish)) > 2:
         return
-    telling = len(content_words(wish)) >= 4 and (names(wish) or not subjects.VAGUE.search(wish))
+    telling = len(content_words(past_wish)) >= 4 and (names(past_wish) or not subjects.VAGUE.search(past_wish))
     if past_wish and telling and (not request.plan if story.worked else _did(story)):
         yield TitleCandidate(past_wish, "wish")
     if len(story.evidence.tasks) == 1 and story.evidence.tasks[0].is_done:
