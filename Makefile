@@ -9,11 +9,15 @@ AXE_VERSION := $(shell cat tests/viewer/axe-version.txt)
 JS     := build/js
 VIEWER := src/claude_mem/data/viewer tests/viewer/js
 
-.PHONY: demo quick coverage figures test test-again test-long test-hosts test-crash test-crash-long proof fuzz run lint lint-js types docs docs-site bench client agents browser axe clean wheel lock
+.PHONY: demo team quick coverage figures test test-again test-long test-hosts test-crash test-crash-long proof fuzz run lint lint-js types docs docs-site bench client agents browser axe clean wheel lock
 
 # KEEP=1 leaves a worker with some days of history running, to look at in a browser.
 demo: $(READY)
 	@$(BIN)/python -m demo.replay $(if $(KEEP),--keep)
+
+# A team server: PostgreSQL, two nodes, an organisation with three members; prints how to connect. Ctrl-C deletes it.
+team: $(READY)
+	@$(BIN)/python -m demo.team $(if $(PORTS),--ports $(PORTS))
 
 # What to run while working: lint, types, and the tests that need no agent, no browser and no other process.
 quick: $(READY) lint types
@@ -145,6 +149,7 @@ bench: $(READY) browser
 	$(BIN)/python bench/backfill.py
 	$(BIN)/python bench/viewer.py
 	$(BIN)/python bench/crowd.py
+	$(BIN)/python bench/server.py
 	$(BIN)/python bench/run.py
 
 # The real Claude Code, at the version the tests are written against. The native binary does not need node to run.

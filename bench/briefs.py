@@ -1,12 +1,12 @@
 """The briefs that sessions of two real projects are given at their start, for reading and for judging blind.
 
-    python bench/briefs.py [--moments tuned|held-out] [--count 10] [--data FOLDER] [--out FOLDER]
+    python bench/briefs.py [--moments tuned|first|second|third] [--count 10] [--data FOLDER] [--out FOLDER]
 
 Sessions are replayed in order of time through the shipped path, in a work tree that has the default branch of that time
 (`living_starts.Player`). At moments spread evenly over the sessions, the brief that the session is given is written to
 `build/briefs/PROJECT-NNN.md`. Beside it, `PROJECT-NNN-sessions.md` has what a judge may look at: the turns behind the
 lines, the requests of the sessions before, and the session that was given the brief. Moments are either those that the wording was
-tuned on, or others, half-way between them, for judging: see `judging.py`.
+tuned on, or others between them, for a round of judging each: see `judging.py`.
 
 The sessions are not part of this project (`CLAUDE_MEM_BENCH_DATA`, or `../shared/data`); where they are absent, this says
 so. Briefs and sessions are other people's words: they are never committed.
@@ -36,7 +36,8 @@ from claude_mem.storage.sqlite.engine import Connection, fetch_all
 OUT = Path(__file__).parents[1] / "build" / "briefs"
 Row = dict[str, Any]
 PROJECTS = {"cli": "sessions", "evaluator": "evaluator"}  # the project's name and its folder of the data
-TUNED, HELD_OUT = "tuned", "held-out"
+TUNED = "tuned"
+MOMENTS = {TUNED: 0.0, "first": 0.5, "second": 0.25, "third": 0.75}  # how far before a tuned moment; one for each round
 BEFORE = 14  # sessions before the moment that a judge may look at
 REQUEST_CHARS, CLOSING_CHARS, NEXT_CHARS, ASKED_CHARS = 900, 2_500, 700, 240
 
@@ -122,9 +123,9 @@ def clipped(text: str, most: int) -> str:
 
 
 def moments(kind: str, sessions: int, count: int) -> set[int]:
-    """Return the numbers of the starts at which briefs are read. Held-out ones lie half-way between the tuned ones."""
-    shift = 0.5 if kind == HELD_OUT else 0.0
-    return {max(1, min(sessions - 1, round(sessions * (n - shift) / count))) for n in range(1, count + 1)}
+    """Return the numbers of the starts at which briefs are read. Those of each round of judging lie between the tuned
+    ones."""
+    return {max(1, min(sessions - 1, round(sessions * (n - MOMENTS[kind]) / count))) for n in range(1, count + 1)}
 
 
 def write(project: str, options: argparse.Namespace) -> None:
@@ -150,7 +151,7 @@ def write(project: str, options: argparse.Namespace) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Write the briefs at moments of real projects.")
-    parser.add_argument("--moments", choices=(TUNED, HELD_OUT), default=TUNED)
+    parser.add_argument("--moments", choices=tuple(MOMENTS), default=TUNED)
     parser.add_argument("--count", type=int, default=10, help="briefs of each project (default: 10)")
     parser.add_argument("--project", choices=tuple(PROJECTS), help="only this project")
     parser.add_argument("--data", type=Path, default=turns.DATA, help="where the real sessions are")

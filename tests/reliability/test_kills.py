@@ -47,6 +47,9 @@ ELSEWHERE = {
     **dict.fromkeys(("repair.moved", "repair.salvaged"), "test_damage.py"),
     "retention.faded": "test_keeping.py",
     **dict.fromkeys(("rewrite.drafted", "rewrite.kept"), "test_reprocess.py"),
+    **dict.fromkeys(("space.read", "space.appended", "space.collected"), "test_kills_between_machines.py"),
+    **dict.fromkeys(("space.applied", "space.deleted"), "test_kills_between_machines.py"),
+    **dict.fromkeys((point for point in failpoints.FAILPOINTS if point.startswith("sync.")), "test_spaces.py"),
     **dict.fromkeys(("forget.put_away", "forget.erased", "forget.part"), "test_chores.py"),
 }
 WORKER_POINTS = [point for point in failpoints.FAILPOINTS if point not in ELSEWHERE]

@@ -56,7 +56,7 @@ EXCEPTIONS = {
     "digest.ranking": "weights that come with the package",
     "storage.sqlite.damage": OWN,
     "storage.sqlite.integrity": f"{OWN}; {IMPORTED}",
-    "storage.sqlite.external_db": IMPORTED,
+    "storage.external_db": IMPORTED,
     "storage.sqlite.backup": WRITTEN,
     "worker.http.auth": KERNEL,
     "storage.sqlite.engine": "migrations that come with the package; a copy made before",
@@ -68,7 +68,7 @@ EXCEPTIONS = {
     "worker.serve": f"{WRITTEN}; the FIFO that we made",
     "curate.erasure": OWN,
     "worker.http.routes.viewer": "files that come with the package",
-    "recall.static": "a file that comes with the package",
+    "recall.models": "a file that comes with the package",
 }  # fmt: skip
 
 

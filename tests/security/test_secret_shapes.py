@@ -25,6 +25,7 @@ FIRST_LOOK = {
     "sixth_": (81.8, 0.0), "seventh_": (82.6, 1.3), "eighth_": (85.7, 2.9),
     "ninth_": (87.7, 0.8), "tenth_": (94.5, 2.5),
     "eleventh_": (78.8, 1.0),  # of another author's set of 849 texts; the shapes here are of its kinds, in other words
+    "twelfth_": (80.1, 2.2),
 }  # fmt: skip
 COMMAND = "CLAUDE_MEM_PROOF=build/proof pytest tests/security/test_secret_shapes.py"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from claude_mem.domain.records import LOCAL
-from claude_mem.storage.conformance import BEHAVIOURS, Behaviour, OpenDatabase
+from claude_mem.storage.conformance import BEHAVIOURS, SPACE_BEHAVIOURS, Behaviour, OpenDatabase
 from claude_mem.storage.records import SearchFilter
 from claude_mem.storage.sqlite.binding import BoundFunctions, bound
 from claude_mem.storage.sqlite.database import Database, SqliteTransaction
@@ -19,6 +19,8 @@ from claude_mem.storage.sqlite.deletion.store import Deletions
 from claude_mem.storage.sqlite.engine import Connection
 from claude_mem.storage.sqlite.memory import anchors, browse, edits, observations, search, sessions
 from claude_mem.storage.sqlite.memory.store import SqliteMemory, SqliteSearch
+from claude_mem.storage.sqlite.spaces import logs
+from claude_mem.storage.sqlite.spaces.store import SqliteSpaces
 
 Function = Callable[..., Any]
 
@@ -37,7 +39,7 @@ def open_database(tmp_path: Path) -> Iterator[OpenDatabase]:
         db.close()
 
 
-@pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=lambda behaviour: behaviour.__name__)
+@pytest.mark.parametrize("behaviour", (*BEHAVIOURS, *SPACE_BEHAVIOURS), ids=lambda behaviour: behaviour.__name__)
 def test_sqlite_behaves(behaviour: Behaviour, open_database: OpenDatabase) -> None:
     behaviour(open_database)
 
@@ -74,6 +76,10 @@ def _remove_row(conn: Connection, row_id: int, *_: Any, **__: Any) -> None:
 
 def _any_project(conn: Connection, point: Any, **named: Any) -> Any:
     return browse.list_timeline(conn, replace(point, project_id=None), **named)
+
+
+def _append_anything(conn: Connection, space_id: str, device: str, *, after: int, bodies: Any) -> int:
+    return logs.append_foreign(conn, space_id, f"{device[1:]}{after}", after=0, bodies=bodies) + after
 
 
 def _see_everything(conn: Connection, root: str, looks: Any, **named: Any) -> None:
@@ -156,10 +162,14 @@ FAULTS: dict[str, tuple[type[BoundFunctions], str, Function]] = {
         _with(search.list_outdated_vectors, current="other"),
     ),
     "an_export_restores_the_memory": (SqliteMemory, "import_record", _answers("added")),
+    "a_space_is_found_by_its_name_and_left_without_trace": (SqliteSpaces, "leave_space", _answers()),
+    "a_log_has_no_gaps_and_no_second_version": (SqliteSpaces, "append_foreign", _append_anything),
+    "an_older_database_continues_as_another_device": (SqliteSpaces, "confirm_published", _answers("a" * 16)),
+    "a_row_that_changes_empties_its_entries": (SqliteSpaces, "list_emptied", _answers([])),
 }
 
 
-@pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=lambda behaviour: behaviour.__name__)
+@pytest.mark.parametrize("behaviour", (*BEHAVIOURS, *SPACE_BEHAVIOURS), ids=lambda behaviour: behaviour.__name__)
 def test_a_fault_is_found(behaviour: Behaviour, open_database: OpenDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     if behaviour.__name__ in FAULTS:
         store, name, function = FAULTS[behaviour.__name__]

@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
+WHOLE_FOLDERS = ("tests/server",)  # one PostgreSQL for all files
 FOLDERS = ("tests/viewer",)  # a browser and a worker with a history for each file
 FILES = (
     "tests/worker/test_audit.py",
@@ -41,4 +42,6 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
 def scope(nodeid: str) -> str:
     """Return the name of the piece of work to which a test belongs."""
     path = nodeid.partition("::")[0]
-    return path if path in FILES or str(PurePosixPath(path).parent) in FOLDERS else nodeid
+    if (folder := str(PurePosixPath(path).parent)) in WHOLE_FOLDERS:
+        return folder
+    return path if path in FILES or folder in FOLDERS else nodeid

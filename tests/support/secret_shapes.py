@@ -1,6 +1,7 @@
 """Shapes of secrets and of what only looks like one, read from `tests/support/shapes` and filled when they are asked for.
 
-No key stands in those files: `«kind»` is replaced by letters by chance, always the same ones, and so is `‹kind›`, which is no secret. The shapes of a tool or a
+No key stands in those files: `«kind»` is replaced by letters by chance, always the same ones, and so is `‹kind›`, which is no secret. `⟦…⟧` is an
+invented password, which stays as it stands. The shapes of a tool or a
 language are a family, and a family is either seen or held out, as the hash of its name decides. The rules were made with
 the seen ones at hand; how well they do on the others says what to expect of shapes that nobody thought of.
 """
@@ -26,7 +27,7 @@ from tests.support.secret_corpus import HEX, LETTERS, UPPER, URLSAFE, Maker, pie
 
 FOLDER = Path(__file__).parent / "shapes"
 _HEAD = re.compile(r"^=== (?P<family>[^/\n]+) / (?P<label>[^\n\[]+?)(?P<json> \[json\])?\n", re.MULTILINE)
-_MARK = re.compile(r"[«‹]([a-zA-Z]+)(\d*)[»›]")
+_MARK = re.compile(r"[«‹]([a-zA-Z]+)(\d*)[»›]|⟦([^⟧\n]+)⟧")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,8 @@ def _shape(head: re.Match[str], text: str, seed: int) -> Shape:
     secrets: list[str] = []
 
     def fill(mark: re.Match[str]) -> str:
-        made = _MADE[mark[1]](make, int(mark[2] or 0))
-        secrets.extend([made] * (mark[0][0] == "«"))
+        made = mark[3] or _MADE[mark[1]](make, int(mark[2] or 0))
+        secrets.extend([made] * (mark[0][0] != "‹"))
         return made
 
     value: Any = _MARK.sub(fill, text.removesuffix("\n"))
@@ -182,6 +183,7 @@ _MADE: dict[str, Callable[[Maker, int], str]] = {
     "bline": lambda make, _: make.some(64, LETTERS + "+/"),
     "bcrypt": lambda make, count: make.some(count, LETTERS + "./"),
     "words": lambda make, count: " ".join(make.chance.sample(_WORDS, k=count)),
+    "passphrase": lambda make, count: "-".join(make.chance.sample(_WORDS, k=count)),
     "colonhex": lambda make, _: ":".join(make.some(2, HEX) for _ in range(15)) + ":",
     "bytes": lambda make, count: ",".join(str(make.chance.randrange(256)) for _ in range(count)),
 }

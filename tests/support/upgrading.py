@@ -67,6 +67,12 @@ insert into deleted_rows values (1, 'prompt', 999, 1, 1, 1, '{}');
 insert into tombstones values ('mark', 1, 0, 9);
 insert into trusted_sources values (1, 'gh', 1);
 insert or replace into audit_head values (1, 3, 'h');
+insert into spaces (id, name, kind, device, transport, created_at) values ('s', 'mine', 'personal', 'd', 'file:///x', 1);
+insert into space_devices values ('s', 'd', 1);
+insert into space_log (space_id, device, idx, body, hash, item_hash, state) values ('s', 'd', 1, x'7b', 'h', 'i', 'own');
+insert into space_replaced values ('s', 'former');
+insert into space_items (space_id, item_hash, state, version, at, device, idx) values ('s', 'i', 'live', 1, 1, 'd', 1);
+insert into space_changes (kind, row_id) values ('summary', 1) on conflict do nothing;
 """
 
 

@@ -20,9 +20,13 @@ SOURCES = sorted(ROOT.rglob("*.py"))
 # The rooms in the order in which data passes through them: each may import those before it, and itself.
 ROOMS = (
     "domain", "system", "privacy", "storage", "agents", "digest", "recall", "capture", "maintain", "inject", "curate", "transfer",
-    "worker", "cli",
+    "sync", "worker", "cli", "server",
 )  # fmt: skip
 # Modules at the top. The hook and its launcher stay there because the settings of installed agents name them by path.
+# The team server is a program of its own: nobody imports it, and it shares only these rooms with the local product, and
+# the one module that prints.
+SERVER_MAY_IMPORT = {"domain", "system", "privacy", "storage", "server", "base"}
+SERVER_PRINTS_WITH = {"claude_mem.cli.output"}
 TOP: dict[str, set[str]] = {
     "hook": {"privacy"},
     "launch": set(),
@@ -45,6 +49,8 @@ def room(name: str) -> str:
 
 def may_import(name: str) -> set[str]:
     own = room(name)
+    if own == "server":
+        return SERVER_MAY_IMPORT
     if own in TOP:
         return TOP[own] | set(TOP)
     return {*ROOMS[: ROOMS.index(own) + 1], *TOP} - {"__main__"}
@@ -67,7 +73,9 @@ def imports(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("path", SOURCES, ids=module)
 def test_imports_point_to_earlier_rooms(path: Path) -> None:
-    assert {name for name in imports(path) if room(name) not in may_import(module(path))} == set()
+    allowed = may_import(module(path))
+    beyond = {name for name in imports(path) if room(name) not in allowed}
+    assert beyond - (SERVER_PRINTS_WITH if room(module(path)) == "server" else set()) == set()
 
 
 def test_only_storage_contains_sql() -> None:
@@ -105,6 +113,25 @@ def test_only_the_wiring_imports_sqlite() -> None:
         if any(name.startswith("claude_mem.storage.sqlite") for name in imports(path))
     }
     assert users == {"claude_mem.worker.app"}
+
+
+def test_only_the_team_server_imports_postgresql() -> None:
+    """The local product runs without the extra `server`."""
+    foreign = ("claude_mem.storage.postgres", "claude_mem.server", "psycopg")
+    users = {
+        module(path)
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [f"{node.module}.{alias.name}" for alias in node.names]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+        if name.startswith(foreign)
+    }
+    assert {name for name in users if not name.startswith(foreign)} == set()
 
 
 def test_there_are_no_import_cycles() -> None:
@@ -180,4 +207,4 @@ def test_every_failpoint_is_in_the_list_and_in_the_code() -> None:
                 if isinstance(argument, ast.Constant):
                     name = argument.value
                     called.add(name.decode() if isinstance(name, bytes) else name)
-    assert called == {*failpoints.FAILPOINTS, *hook.FAILPOINTS}
+    assert called == {*failpoints.FAILPOINTS, *failpoints.SERVER_FAILPOINTS, *hook.FAILPOINTS}

@@ -376,14 +376,16 @@ def test_a_conversation_is_one_line_beside_the_work() -> None:
 @pytest.mark.parametrize(("sessions_between", "lines"), [(0, 1), (1, 1), (2, 2)])
 def test_work_that_goes_on_in_one_of_the_next_sessions_stays_one_line(sessions_between: int, lines: int) -> None:
     rows = [
-        _row(1, "Ledger rounds negative amounts", files_modified=["src/ledger.py"]),
+        _row(1, "Rounded negative amounts in the ledger", files_modified=["src/ledger.py"]),
         *(
             _row(n + 2, title)
-            for n, title in zip(range(sessions_between), ("Painted doors", "Swept yards"), strict=False)
+            for n, title in zip(
+                range(sessions_between), ("Painted the doors of the shop", "Swept the yards behind it"), strict=False
+            )
         ),
-        _row(9, "Ledger rounds large sums", files_modified=["src/ledger.py"]),
+        _row(9, "Rounded large sums in the ledger", files_modified=["src/ledger.py"]),
     ]
-    assert sum("Ledger" in line for line in _lines(ProjectMemory("shop", recent=rows))) == lines
+    assert sum("ledger" in line for line in _lines(ProjectMemory("shop", recent=rows))) == lines
 
 
 def test_a_long_session_does_not_hide_the_others() -> None:
@@ -612,6 +614,60 @@ def _changes(before: ProjectMemory, after: ProjectMemory, budget: int) -> tuple[
 @given(made=st.lists(ANY_WORK, min_size=1, max_size=60), budget=st.sampled_from([300, 500, 800, 1200]))
 def test_one_observation_more_changes_one_line_and_pushes_out_at_most_one(made: list[Row], budget: int) -> None:
     new, gone = _changes(_history(made[:-1]), _history(made), budget)
+    assert len(new) <= 1, (new, gone)
+    assert len(gone) <= 1, (new, gone)
+
+
+TITLES = (
+    "Added the {noun}{n} to the {place} of the harbour",
+    "Fixed: The {noun}{n} was not painted in the {place}",
+    "Repainted {noun}{n}",  # says little
+    "Removed `{noun}{n}` from `{place}.py`",  # a detail
+    "Ledger rounding: {noun}{n} of the {place} meets the harbour",  # says again what others say
+    "Planned: Move the {noun}{n} to the {place} of the harbour",
+)
+WORK_AT_THE_END: st.SearchStrategy[Row] = st.fixed_dictionaries(
+    {
+        "title": st.sampled_from(TITLES),
+        "type": st.sampled_from(["bugfix", "feature", "change", "discovery", "refactor", "decision"]),
+        "session": st.sampled_from([0, 0, 1]),
+        "turn": st.integers(0, 2),
+        "files": st.lists(st.sampled_from([f"src/{noun}.py" for noun in NOUNS[:8]]), max_size=2),
+        "facts": st.sampled_from(
+            [[], ["Added `paint: green` to the door"], ["Removed `paint: green` from the door"], ["`make test` passes"]]
+        ),
+        "noun": st.sampled_from(NOUNS),
+        "place": st.sampled_from(NOUNS),
+    }
+)
+
+
+@settings(max_examples=2_000 if proof.long() else 300, deadline=None, database=None, derandomize=True)
+@given(made=st.lists(WORK_AT_THE_END, min_size=1, max_size=40), budget=st.sampled_from([300, 500, 800, 1200]))
+def test_so_does_one_observation_of_the_last_session(made: list[Row], budget: int) -> None:
+    """Whatever its title says: nothing, a detail, what another says, or that work was undone."""
+    rows: list[Row] = []
+    session = turn = 1
+    for number, item in enumerate(made, 1):
+        session, turn = session + item["session"], turn + item["turn"]
+        title = item["title"].format(n=number, noun=item["noun"], place=item["place"])
+        more = {"facts": item["facts"], "files_modified": item["files"], "prompt_number": turn, "type": item["type"]}
+        rows.append(_row(number, title, session_id=session, created_at=NOON + number * DAY, **more))
+    turns = [
+        _turn(number, session_id=number, request="Walk to the moon", next_steps="Cook the soup", created_at=NOON)
+        for number in range(session, 0, -1)
+    ]
+
+    def known(rows: list[Row]) -> ProjectMemory:
+        newest_first = rows[::-1]
+        return ProjectMemory(
+            "shop",
+            recent=newest_first,
+            decisions=[row for row in newest_first if row["type"] == "decision"],
+            turns=turns,
+        )
+
+    new, gone = _changes(known(rows[:-1]), known(rows), budget)
     assert len(new) <= 1, (new, gone)
     assert len(gone) <= 1, (new, gone)
 

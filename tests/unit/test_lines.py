@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from claude_mem.domain import mistakes
+from claude_mem.domain.mistakes import KnownMistake
 from claude_mem.inject import select
+from claude_mem.inject.mistake_lines import is_about_work
 from claude_mem.inject.select import group_work
 from tests.support.growth import LIMIT, growth
 from tests.unit.test_context import NOON, Row, _lines, _row, _turn
@@ -25,6 +28,10 @@ from claude_mem.inject.brief import ProjectMemory, render_brief  # isort: skip
         ("Is `ring()` still used? `ring()` is only called by the tests of the till", "`ring()` is only called by the tests of the till"),
         ("Added vouchers to the web shop (CHANGELOG.md)", "Added vouchers to the web shop"),
         ("Chose cents over floats", "Chose cents over floats"),
+        ("Moved `ring()`, `sum_up()` and 6 more from `till.py` to `bell.py`", "Moved `ring()` and `sum_up()` from `till.py` to `bell.py`"),
+        ("Deleted `ring()`, `sum_up()` and 2 more files from the cellar", "Deleted `ring()`, `sum_up()` and 2 more files from the cellar"),
+        ("Refused orders without an address in till.py - An order without an address passes through", "Refused orders without an address in till.py"),
+        ("Use cents - not floats", "Use cents - not floats"),
     ],
 )  # fmt: skip
 def test_a_line_reads_without_labels_and_enumerations(title: str, line: str) -> None:
@@ -190,7 +197,10 @@ def test_several_details_of_work_on_many_files_are_told() -> None:
     ],
 )  # fmt: skip
 def test_a_fault_that_was_fixed_is_told_as_fixed(title: str, line: str) -> None:
-    assert select.title_line(_row(1, title, type="bugfix", files_modified=["till.py"])) == line
+    assert (
+        select.title_line(_row(1, title, type="bugfix", files_modified=["till.py"], facts=["`make test` passes"]))
+        == line
+    )
 
 
 def test_a_fault_that_nobody_fixed_stays_a_fault() -> None:
@@ -226,7 +236,7 @@ def test_work_longer_ago_than_a_few_pieces_is_left_to_search() -> None:
 
 
 def test_a_title_that_tells_little_gives_way_to_those_that_tell_more() -> None:
-    weak = [_row(n, f"The drawer is now painted as paint{n} of can{n}") for n in range(1, 9)]
+    weak = [_row(n, f"Added `paint{n}` to the drawer of can{n} and hall{n}") for n in range(1, 9)]
     strong = [_row(n, f"Added counter{n} to the entrance of hall{n}") for n in range(20, 20 + select.MIN_WORK_LINES)]
     told = [line for line in _lines(ProjectMemory("shop", recent=[*weak, *strong])) if line[0].isdigit()]
     assert len(told) == select.MIN_WORK_LINES
@@ -405,3 +415,117 @@ def test_an_answer_after_work_does_not_change_how_the_session_ended() -> None:
 def test_shaping_a_request_takes_time_in_proportion_to_its_length(unit: str) -> None:
     assert growth(select.format_request, unit * 2_000) <= LIMIT
     assert growth(select.is_open_step, unit * 2_000) <= LIMIT
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        "Improved Till Prompt Quality",
+        "Drawer Security Fix",
+        "Added a single retry (till.yaml)",
+        "Core Changes: `shop/till.py`, `shop/drawer.py` and `ring()`",
+        "Replaced the placeholder path with the logo of the shop",
+        "Increased the visibility of the sums on the receipt",
+        "The orders of each customer are now sorted alphabetically by their street",
+        "Removed `ring`, `sum_up` and 1 more from `test_till.py`",
+    ],
+)
+def test_a_title_without_content_is_not_worth_a_line(title: str) -> None:
+    assert not select.is_informative_row(_row(1, title, type="feature"))
+
+
+def test_a_title_without_content_is_told_with_the_parts_of_the_work() -> None:
+    facts = ["Larger header text: raised the size", "Link on the sum: it leads to the receipt"]
+    line = select.title_line(_row(1, "Improved Past Receipts UI (till.tsx)", type="feature", facts=facts))
+    assert line == "Improved Past Receipts UI: larger header text, link on the sum"
+
+
+def test_a_fault_that_was_only_made_easier_to_find_is_not_told_as_fixed() -> None:
+    facts = ["`make test` passes", "Next time the till fails, you'll see why"]
+    row = _row(1, "Problem: the till was opened twice", type="bugfix", files_modified=["till.py"], facts=facts)
+    assert select.title_line(row) == "Worked on: the till was opened twice"
+
+
+def test_a_fault_of_which_nothing_says_that_it_is_gone_is_told_only_while_there_is_little_else() -> None:
+    fault = _row(1, "Problem: the till was never closed at night by the robot", type="bugfix")
+    assert [line for line in _lines(ProjectMemory("shop", recent=[fault])) if "Worked on: the till" in line]
+    others = [_row(n, f"Added counter{n} to the entrance of hall{n}") for n in range(2, 2 + select.MIN_WORK_LINES)]
+    assert not [line for line in _lines(ProjectMemory("shop", recent=[fault, *others])) if "robot" in line]
+
+
+def _feature(number: int, title: str, **more: Row) -> Row:
+    return _row(number, title, type="feature", files_modified=["src/till.py"], **more)
+
+
+def test_later_work_on_the_same_takes_the_place_of_earlier_work() -> None:
+    earlier = _feature(9, "Redesigned the printed receipt of the till as a table")
+    later = _feature(1, "Redesigned the printed receipt of the till as a list with sums")
+    between = [_row(n, f"Added counter{n} to the entrance of hall{n}") for n in (3, 4, 5)]
+    (piece,) = (
+        piece for piece in group_work([later, *between, earlier]) if "receipt" in select.title_line(piece.title)
+    )
+    assert (piece.title, piece.others) == (later, (earlier,))
+    assert piece.session_id == earlier["session_id"], "another place would displace a second line"
+    elsewhere = later | {"files_modified": ["src/web.py"]}
+    pieces = group_work([elsewhere, *between, earlier])
+    assert len([piece for piece in pieces if "receipt" in select.title_line(piece.title)]) == 2
+
+
+def test_work_that_was_undone_gives_way_to_what_undid_it() -> None:
+    taken_out = _feature(9, "Fixed: The till asks for the address twice", facts=["Removed `address: street` from it"])
+    put_in = _row(1, "Fixed: Orders were sent without a street", facts=["Added `address: street` to the order"])
+    between = [_row(n, f"Added counter{n} to the entrance of hall{n}") for n in (3, 4, 5)]
+    told = "\n".join(_lines(ProjectMemory("shop", recent=[put_in, *between, taken_out])))
+    assert "without a street" in told
+    assert "address twice" not in told
+
+
+def test_what_the_user_chose_gives_way_to_nothing() -> None:
+    earlier = _feature(9, "Redesigned the printed receipt of the till as a table", verdict="approved")
+    later = _feature(1, "Redesigned the printed receipt of the till as a list with sums")
+    between = [_row(n, f"Added counter{n} to the entrance of hall{n}") for n in (3, 4, 5)]
+    assert len(group_work([later, *between, earlier])) == 5
+
+
+def test_work_that_the_last_session_continued_is_told_by_what_that_session_did() -> None:
+    begun = _feature(9, "Added vouchers to the till of the shop", commit_id="a1", session_id=1)
+    went_on = _feature(1, "Added expiry dates to vouchers of the till", session_id=2)
+    moved = _row(
+        1, "Moved the vouchers of the till to a shelf", type="change", session_id=2, files_modified=["src/till.py"]
+    )
+    (piece,) = group_work([went_on, begun], newest_session=2)
+    assert piece.title == went_on
+    (piece,) = group_work([went_on, begun])
+    assert piece.title == begun, "of work long ago, the most important part is told"
+    (piece,) = group_work([moved, begun], newest_session=2)
+    assert piece.title == begun, "a lesser kind of work does not name a feature"
+
+
+def test_what_a_session_was_asked_is_told_only_if_it_edited_nothing() -> None:
+    talk = _turn(request="Compare the ledgers of both shops")
+    assert "Asked: Compare the ledgers of both shops" in _lines(ProjectMemory("shop", turns=[talk]))
+    work = _turn(request="Compare the ledgers of both shops", files_edited=["src/till.py"])
+    assert not [line for line in _lines(ProjectMemory("shop", turns=[work])) if "Asked" in line]
+
+
+def test_a_better_line_displaces_one_weak_line() -> None:
+    """Also the weak line that stands for the last session while it has nothing better."""
+    of_last = [_row(n, f"Repainted door{n}", session_id=1, prompt_number=90 - 9 * n) for n in (2, 3)]
+    weak = [_row(n, f"Repainted roof{n}") for n in range(20, 25)]
+    better = _row(1, "Added counters to the entrance of the hall", session_id=1, prompt_number=99)
+    turns = [_turn(files_edited=["src/till.py"])]
+    before = set(_lines(ProjectMemory("shop", recent=[*of_last, *weak], turns=turns)))
+    after = set(_lines(ProjectMemory("shop", recent=[better, *of_last, *weak], turns=turns)))
+    assert (len(after - before), len(before - after)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("key", "kind", "is_told"),
+    [
+        ("cat -A", mistakes.OPTION, False),
+        ("wrap bun", mistakes.PROGRAM, True),
+        ("src/till.py", mistakes.PATH, False),
+    ],
+)
+def test_mistakes_in_reading_files_are_not_told_at_the_start(key: str, kind: str, is_told: bool) -> None:
+    assert is_about_work(KnownMistake(key, kind, 3, NOON)) is is_told

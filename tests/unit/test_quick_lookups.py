@@ -17,6 +17,8 @@ LITERALS = [
     *(literal for rules in _RULES for _, literal, _ in rules),
     *(literal for literal, _, _ in secret_rules.SECRET_TAKING_COMMANDS),
 ]
+INDEX = secret_rules.LiteralIndex(LITERALS)
+LOWER_INDEX = secret_rules.LiteralIndex(literal.lower() for literal in LITERALS)
 INDEXES = (injection_rules._ADDRESSES_READER, injection_rules._GIVES_ADVICE)
 CHAINS = [chain for index in INDEXES for chain in index.chains]
 SHORT, LONG = "", "an ordinary word é \ud800 " * 60  # of a long text, the distinct words are searched
@@ -27,13 +29,16 @@ def test_a_literal_that_occurs_is_never_ruled_out(around: str) -> None:
     choose = random.Random(1)
     for literal in LITERALS:
         before, after = ("".join(choose.choices("aK_-= \n\té", k=choose.randrange(6))) for _ in range(2))
-        assert literal in secret_rules.Literals(f"{around}{before}{literal}{after}{around}"), (before, literal, after)
+        literals = secret_rules.Literals(f"{around}{before}{literal}{after}{around}")
+        assert literal in literals.select(INDEX, LITERALS), (before, literal, after)
+        assert literal.lower() in dict(literals.select_lower(LOWER_INDEX)), (before, literal, after)
 
 
 @pytest.mark.parametrize("around", [SHORT, LONG])
 def test_most_literals_are_ruled_out(around: str) -> None:
     text_literals = secret_rules.Literals(f"{around}the till opens when the drawer is cash")
-    assert sum(literal in text_literals for literal in LITERALS) < len(LITERALS) / 20
+    assert len(text_literals.possible(INDEX)) < len(LITERALS) / 10
+    assert len(text_literals.select(INDEX, LITERALS)) < len(LITERALS) / 20
 
 
 def _word(word: ChainWord) -> str:

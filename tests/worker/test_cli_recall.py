@@ -231,9 +231,9 @@ def test_what_is_not_there_is_named(ask: Ask, words: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("words", [("list",), ("list", "sessions"), ("search", "basket")])
 def test_a_project_that_is_not_there_is_an_error_and_a_near_one_is_named(ask: Ask, words: tuple[str, ...]) -> None:
-    done = ask(*words, "--project", "opps")
+    done = ask(*words, "--project", "opses")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "there is no project 'opps'" in done.stderr
+    assert "there is no project 'opses'" in done.stderr
     assert "did you mean ops?" in done.stderr
 
 

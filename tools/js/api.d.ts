@@ -723,6 +723,12 @@ declare namespace Api {
     memory_session_id: string | null;
   }
 
+  /** Whether the other machines were told; if not, the reason. */
+  interface Left {
+    told: boolean;
+    problem?: string;
+  }
+
   /** Use of shown items by the sessions that saw them, and by other sessions that did not. `p`: of at least this difference if it were chance. */
   interface Lift {
     sessions: number;
@@ -791,6 +797,17 @@ declare namespace Api {
   /** How many memories have another state than before. */
   interface LookedAgain {
     changed: number;
+  }
+
+  /** A machine of the space. `here` and `there`: its entries in this database and at the transport. `until`: when it was removed or left. */
+  interface Machine {
+    device: string;
+    name: string;
+    own: boolean;
+    here: number;
+    there: number;
+    since: number;
+    until?: number | null;
   }
 
   /** The memory that was saved. `held`: why it needs approval. */
@@ -944,6 +961,15 @@ declare namespace Api {
     system: string;
     prompt: string;
     tokens_at_most: number;
+  }
+
+  /** Something that a person should know. `code` is the error's class, `machine` the name of the one concerned. */
+  interface Problem {
+    code: string;
+    message: string;
+    hint?: string;
+    machine?: string;
+    at?: number;
   }
 
   /** The worker's process. */
@@ -1363,6 +1389,31 @@ declare namespace Api {
     approved: number;
   }
 
+  /** A space as this machine sees it. `offline`: why the last attempt did not reach the transport. `busy`: an exchange is running, in `phase`, with the entries `done` of `total` so far by machine. */
+  interface SpaceStatus {
+    id: string;
+    name: string;
+    kind: string;
+    transport: string;
+    device: string;
+    machine: string;
+    epoch: number;
+    projects: string[];
+    created_at: number;
+    attempted_at: number;
+    exchanged_at: number;
+    offline: string;
+    machines: Machine[];
+    problems: Problem[];
+    notes: Problem[];
+    conflicts: number;
+    refused: Record<string, number>;
+    busy: boolean;
+    phase: string;
+    done: Record<string, number>;
+    total: Record<string, number>;
+  }
+
   /** Row counts, sizes, and event counts by state. */
   interface Stats {
     worker: WorkerProcess;
@@ -1756,6 +1807,7 @@ declare namespace Api {
     Path extends "/api/search" ? PageOfMemoryItem :
     Path extends "/api/sessions" ? PageOfSessionDetails :
     Path extends "/api/settings" ? Record<string, Setting> :
+    Path extends "/api/spaces" ? SpaceStatus[] :
     Path extends "/api/stats" ? Stats :
     Path extends "/api/summaries" ? PageOfMemoryItem :
     Path extends "/api/timeline" ? TimelinePage :
@@ -1779,6 +1831,7 @@ declare namespace Api {
     Path extends `/api/project/${string}` ? ProjectPage :
     Path extends `/api/prompt/${string}` ? any :
     Path extends `/api/session/${string}` ? SessionContent :
+    Path extends `/api/spaces/${string}` ? SpaceStatus :
     Path extends `/api/summary/${string}` ? any :
     Path extends `/sessions/${string}/status` ? SessionStatus :
     Path extends `/sessions/${string}` ? SessionStatus :
@@ -1811,6 +1864,7 @@ declare namespace Api {
     Path extends "/api/reprocess" ? ReprocessQueued :
     Path extends "/api/review" ? LookedAgain :
     Path extends "/api/scrub" ? ScrubStatus :
+    Path extends "/api/spaces" ? SpaceStatus :
     Path extends "/api/trust" ? SourceTrusted :
     Path extends "/open/again" ? RenewedLogin :
     Path extends "/open" ? Admission :
@@ -1825,6 +1879,11 @@ declare namespace Api {
     Path extends `/api/project/${string}/off` ? Switched :
     Path extends `/api/project/${string}/on` ? Switched :
     Path extends `/api/queue/${string}/retry` ? Retried :
+    Path extends `/api/spaces/${string}/joined` ? SpaceStatus :
+    Path extends `/api/spaces/${string}/projects` ? SpaceStatus :
+    Path extends `/api/spaces/${string}/revoke` ? SpaceStatus :
+    Path extends `/api/spaces/${string}/rotate` ? SpaceStatus :
+    Path extends `/api/spaces/${string}/sync` ? SpaceStatus :
     Path extends `/api/summary/${string}/approve` ? any :
     Path extends `/api/summary/${string}/wrong` ? any :
     Path extends `/sessions/${string}/init` ? PromptReceived :
@@ -1849,6 +1908,7 @@ declare namespace Api {
     Path extends `/api/summary/${string}/wrong` ? any :
     Path extends `/api/observation/${string}` ? Forgotten :
     Path extends `/api/queue/${string}` ? Dropped :
+    Path extends `/api/spaces/${string}` ? Left :
     Path extends `/sessions/${string}` ? SessionFailed :
     any;
 

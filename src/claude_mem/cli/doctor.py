@@ -42,6 +42,7 @@ from claude_mem.worker.http.schemas.health import (
     InFolder,
 )
 from claude_mem.worker.http.schemas.projects import LIST_PROJECTS
+from claude_mem.worker.http.schemas.spaces import LIST_SPACES
 
 LEAST_DISK = 200 << 20
 SLOW_HOOK_MS = 100
@@ -254,6 +255,31 @@ def run_checks() -> Iterator[Check]:
     yield from _plugin(config.data_dir)
     yield _latency()
     yield from _worker(config)
+    yield from _spaces(config)
+
+
+def _spaces(config: Config) -> Iterator[Check]:
+    """Check the exchanges of spaces, if this machine is in one. No worker is started for this."""
+    worker = process.running_worker(config.data_dir)
+    if worker is None or not (config.data_dir / "spaces").is_dir():
+        return
+    try:
+        spaces = Client(worker).call(LIST_SPACES, NoFields())
+    except ClaudeMemError as error:
+        yield Check("space", False, str(error), error.hint)
+        return
+    for space in spaces:
+        counts = ", ".join(f"{each.name} {each.here:,}/{each.there:,}" for each in space.machines if not each.until)
+        for problem in space.problems:
+            yield Check("space", False, f"{space.name}: {problem.message}", problem.hint)
+        if space.offline:
+            detail = f"{space.name}: {space.offline}; last exchange {output.format_age(space.exchanged_at)}"
+            yield Check("space", True, detail, "nothing is lost; the next exchange continues", caveat=True)
+        elif not space.problems:
+            detail = (
+                f"{space.name}: last exchange {output.format_age(space.exchanged_at)}; entries here/there: {counts}"
+            )
+            yield Check("space", True, detail)
 
 
 def _secret_rules(folder: Path) -> Iterator[Check]:

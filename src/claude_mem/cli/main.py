@@ -34,7 +34,7 @@ GROUPS = {
     "set up": ("install", "uninstall", "backfill", "config", "model"),
     "find and read": ("search", "list", "show", "why", "timeline", "context", "worth", "cost", "open"),
     "add and correct": ("save", "pin", "unpin", "edit", "forget", "review", "trust", "project"),
-    "move and back up": ("import", "export", "backup", "restore"),
+    "move and back up": ("space", "import", "export", "backup", "restore"),
     "check and maintain": ("doctor", "audit", "scrub", "reindex", "reprocess", "compress"),
     "control the worker": (
         "start", "stop", "restart", "status", "logs", "retry", "serve", "drain", "token", "routes",
@@ -135,6 +135,7 @@ def build_parser() -> argparse.ArgumentParser:
         review,
         scrub,
         search,
+        space,
         transfer,
         viewer,
         worker,
@@ -150,7 +151,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"claude-mem {__version__}")
     commands = Commands(parser.add_subparsers(prog="claude-mem", metavar="COMMAND", help=argparse.SUPPRESS))
     families = (
-        install, backfill, reprocess, worker, viewer, search, listing, observations, review, projects, transfer,
+        install, backfill, reprocess, worker, viewer, search, listing, observations, review, projects, space, transfer,
         config, audit, scrub, doctor, worth,
     )  # fmt: skip
     for family in families:

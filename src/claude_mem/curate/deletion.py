@@ -358,6 +358,15 @@ class DeletionService:
             (ErasureRequest(number, first.at, first.erased, DeletionScope(ids=(-1,))), own_tombstones, progress)
         )
 
+    async def complete(self, numbers: Sequence[int]) -> asyncio.Task[None]:
+        """Complete erasures that another machine of a space asked for: their rows are gone, other copies are not."""
+        all_tombstones = await asyncio.to_thread(self.files.read_tombstones)
+        async with self.lock:
+            for number in numbers:
+                await self._reapply(number, [tombstone for tombstone in all_tombstones if tombstone.n == number])
+        self.finish_task = None
+        return self.finish()
+
     def finish(self) -> asyncio.Task[None]:
         """Clear the files of recovered deletions in the background. Failures are retried at the next start."""
         if self.finish_task is None:

@@ -50,7 +50,6 @@ MAX_OTHERS = 2  # further observations that the line of a piece of work names
 LEGEND_SHARE = 8  # the legend takes at most one eighth of the budget
 UNFINISHED = ("partly", "failed", "abandoned", "proposed")  # shown beside the work; finished work needs no remark
 OUTCOMES = {"partly": "partly done", "proposed": "proposed, not carried out"}
-_STATE = "state"  # the key of a row's state; it is not a field of an item, and never sent
 _STATE_NOTES = {
     Freshness.PARTLY: " (its code has changed in part since)",
     Freshness.REWORKED: " (its code was reworked since)",
@@ -181,19 +180,14 @@ def gather_memory(
 
 def with_states(rows: Iterable[Row], states: Mapping[int, MemoryState]) -> list[MemoryItem]:
     """Return the rows with their states: does the code they speak of still stand, and what became of the work."""
-    return [cast(MemoryItem, {**row, _STATE: states.get(row["id"], UNKNOWN_STATE)}) for row in rows]
-
-
-def state_of(row: Mapping[str, object]) -> MemoryState:
-    """Return the state that `with_states` added to a row."""
-    return cast(MemoryState, row.get(_STATE, UNKNOWN_STATE))
+    return [cast(MemoryItem, {**row, select.STATE: states.get(row["id"], UNKNOWN_STATE)}) for row in rows]
 
 
 def may_be_shown(row: Row) -> bool:
     """Return whether a row with its state belongs into a brief that was not asked for: it holds, or the user wrote or
     approved it all the same. Work whose last check failed is shown with a remark: the next session often goes on with
     it. Most of what was reworked still holds, but only who asks about it is shown it."""
-    state = state_of(row)
+    state = select.state_of(row)
     stands = state.is_confirmed or state.freshness not in REWRITTEN
     is_failed = state.outcome == Outcome.FAILED
     return bool(stands and (state.holds or is_failed)) or is_user_approved(row)
@@ -297,28 +291,30 @@ def _sections(memory: ProjectMemory, icons: Icons, slots: int) -> list[BriefSect
     pinned = _distinct_rows(memory.pinned, _titles(rules))[: min(most, _share(slots_left, 2))]
     slots_left, most = slots_left - len(pinned), most - len(pinned)
     titles_above = _titles([*rules, *pinned])
-    work_pieces = group_work(memory.recent)
+    newest_session = memory.turns[0]["session_id"] if memory.turns else None
+    work_pieces = group_work(memory.recent, newest_session=newest_session)
     last = _last_session(memory, titles_above, work_pieces, _share(slots_left, 3))
+    most_decisions = slots_left // 3  # does not depend on the lines above: one line less there adds one line of work
     slots_left = min(slots_left - len(last.lines), most)
     session_texts = [line.bare_text for line in last.lines]
-    newest_session = memory.turns[0]["session_id"] if memory.turns else 0
     work_pieces = [
         piece for piece in work_pieces if not select.is_plan(piece.title) or _is_pending(piece.title, memory.turns)
     ]
-    work_pieces = select.distinct(work_pieces, [*titles_above, *session_texts], title=_title_of_piece)
+    # A piece with a poor title must not hide the piece that says the same in a better one.
+    by_title = sorted(work_pieces, key=lambda piece: not piece.is_informative)
+    unlike = select.distinct(by_title, [*titles_above, *session_texts], title=_title_of_piece)
+    work_pieces = sorted(unlike, key=lambda piece: piece.at, reverse=True)
     by_id = {row["id"]: row for row in (*memory.decisions, *filter(is_knowledge, memory.recent))}
     pool = select.drop_single_failures(sorted(by_id.values(), key=time_and_id, reverse=True))
     pool = _distinct_rows(
         filter(is_informative_row, pool), [*titles_above, *session_texts, *map(_title_of_piece, work_pieces)]
     )
     since = memory.recent[-1]["created_at"] if memory.recent else 0
-    decisions = select.choose_knowledge(pool, memory.turns, since=since, most=slots_left * 2 // 5)
-    plain = select.find_plain_piece(work_pieces, newest_session)[: slots_left - len(decisions)] if last.title else []
-    others = [piece for piece in work_pieces if piece not in plain]
-    work = [*plain, *select.choose_work(others, most=slots_left - len(decisions) - len(plain))]
+    decisions = select.choose_knowledge(pool, memory.turns, since=since, most=min(most_decisions, slots_left))
+    work = select.choose_work(work_pieces, most=slots_left - len(decisions), newest_session=newest_session)
     own_pieces = [piece for piece in work if last.title and piece.last_session == newest_session]
     other_pieces = [piece for piece in work if piece not in own_pieces]
-    open_lines = [line for line in last.lines if not line.text.startswith("Asked")]
+    open_lines = [line for line in last.lines if line.text.startswith("Open")]
     result = select.session_outcome(memory.turns) if memory.turns else ""
     lines = [
         *last.lines[: len(last.lines) - len(open_lines)],
@@ -362,12 +358,14 @@ def _title_of_piece(piece: PieceOfWork) -> str:
 def _last_session(
     memory: ProjectMemory, titles_above: Sequence[str], work_pieces: Sequence[PieceOfWork], most: int
 ) -> BriefSection:
-    """Return the section about the last session: what it was asked, its outcome, and its open steps."""
+    """Return the section about the last session: its outcome, its open steps, and what it was asked, if it edited
+    nothing: otherwise the work says more. This must not depend on the memories, because one more would change two
+    lines."""
     if not memory.turns or most < 1:
         return BriefSection("", ())
     result = select.session_outcome(memory.turns)
     title = f"### Last session ({_day(memory.turns[0]['created_at'])})"
-    turn = select.find_main_request(memory.turns)
+    turn = None if select.has_edited(memory.turns) else select.find_main_request(memory.turns)
     lines = [_request_line(turn)] if turn and not _is_request_covered(turn, titles_above, work_pieces) else []
     steps = select.find_open_steps(memory.turns, memory.recent, sessions=OPEN_SESSIONS)
     fresh = select.distinct(steps, [line.bare_text for line in lines], title=lambda step: step[1])
@@ -425,7 +423,7 @@ def _dated_line(
     also = [*numbers[:MAX_OTHERS], *([f"+{len(numbers) - MAX_OTHERS}"] if len(numbers) > MAX_OTHERS else [])]
     icon = icons.get(row["type"] or "", icons["change"])
     end = f" — {OUTCOMES.get(outcome, outcome)}" if outcome in UNFINISHED and not select.is_plan(row) else ""
-    end += "" if end.endswith(f" {Outcome.FAILED}") else state_note(state_of(row))
+    end += "" if end.endswith(f" {Outcome.FAILED}") else state_note(select.state_of(row))
     return _line(row, f"{row['id']} {day} {icon}", f"{end} (also {' '.join(also)})" if also else end)
 
 

@@ -6,7 +6,9 @@ tool.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from claude_mem.digest.calls import mistaken_path
 from claude_mem.domain import mistakes
@@ -16,7 +18,12 @@ from claude_mem.privacy.display import defuse_links
 from claude_mem.storage.base import Transaction
 
 CALL_PREFIX = "call:"  # of the item name of a mistake
+RECENT_MS = 30 * 86_400_000  # before the project's last activity; a mistake not made since is no habit
 RECURRING_SESSIONS, MAX_RECURRING = 3, 2  # sessions that must have made a mistake for the brief to name it; how many
+
+_READERS = frozenset(
+    tomllib.loads((Path(__file__).parents[1] / "data" / "lines.toml").read_text("utf-8"))["readers"]["commands"].split()
+)
 
 
 def find_known_mistakes(
@@ -31,11 +38,21 @@ def find_known_mistakes(
 
 
 def find_recurring_mistakes(tx: Transaction, project_id: int) -> list[KnownMistake]:
-    """Return the mistakes that session after session makes, so that the next one is warned at its start. Paths are left
-    out: whether one exists depends on the directory."""
+    """Return the mistakes that session after session makes, so that the next one is warned at its start."""
     keys = tx.journal.list_recurring_calls(project_id, sessions=RECURRING_SESSIONS)
-    recurring = [mistake for mistake in find_known_mistakes(tx, project_id, keys) if mistake.kind != mistakes.PATH]
+    now = tx.memory.get_last_activity(project_id) if keys else 0
+    recurring = [
+        mistake
+        for mistake in find_known_mistakes(tx, project_id, keys)
+        if now - mistake.at <= RECENT_MS and is_about_work(mistake)
+    ]
     return sorted(recurring, key=lambda mistake: (-mistake.sessions, mistake.key))[:MAX_RECURRING]
+
+
+def is_about_work(mistake: KnownMistake) -> bool:
+    """Return whether a mistake concerns the work on the project: its tests, builds and tools. Whether a path exists
+    depends on the directory, and mistakes in reading files are shown when they are about to be made again."""
+    return mistake.kind != mistakes.PATH and mistake.key.partition(" ")[0] not in _READERS
 
 
 def describe_at_start(mistake: KnownMistake) -> str:

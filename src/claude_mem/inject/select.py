@@ -11,17 +11,18 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from claude_mem.digest.composed import lowered
 from claude_mem.digest.prose import as_wish, fit_title, strip_dangling, to_past_tense
 from claude_mem.digest.titles import is_presentable
-from claude_mem.domain.memory_items import MemoryItem
+from claude_mem.domain.anchors import Freshness
+from claude_mem.domain.memory_items import UNKNOWN_STATE, MemoryItem, MemoryState
 from claude_mem.domain.records import ObservationType
 from claude_mem.domain.text import shorten, single_line
 from claude_mem.domain.uses import UseCounts
@@ -42,6 +43,7 @@ MIN_WORDS, ENOUGH_WORDS = 3, 5
 FINDING_WORDS = 7  # for a finding to be understandable without its conversation
 PLANS = ("Planned: ", "Proposed: ")
 IMPLEMENTED = "Implemented: "  # before the title of a plan that was carried out
+WORKED_ON = "Worked on: "  # before a fault of which nothing says that it is gone
 MANY_FILES = 3  # a title that lists details of work on at least this many files is shown
 # Pieces of work
 LOOK_BACK = 60  # earlier observations that are searched for a part of the same work
@@ -52,16 +54,26 @@ NEAR_TURNS = 5  # a conversation continues within this many turns
 # Prefixes of observation keys: a commit, a command that failed and then passed, and one that still failed at the end.
 COMMIT_PREFIX, FIX_PREFIX, FAILURE_PREFIX = "commit:", "fix:", "open:"
 DISCOVERY = "discovery"
+STATE = "state"  # the key of a row's state; it is not a field of an item, and never sent
 WEIGHTS = {"feature": 3, "bugfix": 3, "refactor": 2, "change": 1, "discovery": 0}
 OTHER_WEIGHT, COMMIT_WEIGHT, DETAIL_WEIGHT = 2, 4, 4
 CUT_AT = 60  # version 0.1.0 cut long titles; a cut title with at least this many characters is no fragment
 # Choice
 MAX_PER_SESSION = 2  # lines of work per session: a long session must not hide all others
 MAX_WORK_LINES = 8  # older work is better found by search
-MIN_WORK_LINES = 4  # lines of work that are shown even if uninformative: a young project has nothing better
+MIN_WORK_LINES = 3  # lines of work that are shown even if uninformative: a young project has nothing better
 REPETITION_SHARE = 0.8  # share of the shorter line's terms that the other must contain to count as a repetition
 OVERLAP_SHARE = 0.5  # the same for two lines of one session
 MIN_TERMS = 3  # lines with fewer terms repeat each other only if their terms are equal
+RELATED_SHARE = 0.4  # the same for two lines about the same file, the older of which has changed since
+MIN_CODE_CHARS = 8  # shorter code recurs by chance
+MIN_PARTS, MAX_PARTS, MAX_PART_WORDS = (
+    2,
+    3,
+    7,
+)  # parts of the work that are added to a title that says nothing by itself
+SIZE_STEP = 40  # lines edited, for one point of weight; twice as many for the next
+MAX_SIZE_WEIGHT = 5
 DONE_SHARE = 0.5  # an open step is done if something later contains more than this share of its terms
 
 _FILE = tomllib.loads((Path(__file__).parents[1] / "data" / "lines.toml").read_text("utf-8"))
@@ -73,13 +85,16 @@ def _patterns(*names: str) -> list[re.Pattern[str]]:
     return [re.compile(table[name], re.I) for name in names[1:]] or [re.compile("|".join(table.values()), re.I)]
 
 
-(_BEGINS,), (_CHORES,), (_DETAILS,), (_PASTED,), (_WHY,) = map(
-    _patterns, ("begins", "chores", "details", "pasted", "why")
+(_BEGINS,), (_SUBJECT,), (_CHORES,), (_DETAILS,), (_PASTED,), (_WHY,) = map(
+    _patterns, ("begins", "subject", "chores", "details", "pasted", "why")
 )
 _POINTS, _UNTOLD, _HEDGED, _SPOKEN, _DEFECT = _patterns("inside", "points", "untold", "hedged", "spoken", "defect")
 (_NO_STEP,) = _patterns("no_step")
 _IS_QUESTION, _ERRAND, _UNCLEAR = _patterns("asked", "question", "errand", "unclear")
 _LABEL, _PARTS = _patterns("labels", "label", "parts")
+(_VAGUE,), (_CORRECTION,) = map(_patterns, ("vague", "correction"))
+_FIX_CLAIMED, _ONLY_DIAGNOSED = _patterns("evidence", "fixed", "diagnosed")
+_TAKEN_OUT, _PUT_IN = _patterns("reversal", "taken_out", "put_in")
 
 _CODE = re.compile(r"`[^`]*`")
 _FIXED = re.compile(r"(?:Bug ?fix|Fix(?:ed)?)\s?:\s+(?=[A-Z`\"])")
@@ -92,6 +107,7 @@ _SUFFIX = re.compile(r"\s\((?:CHANGELOG\.md|changelog\.md|[a-z]+-[a-z]+-[a-z]+\.
 _FILE_LABEL = re.compile(r"`?[\w./@-]+\.[A-Za-z]{1,5}`?:")
 _FILE_SUFFIX = re.compile(r"\s\([\w./@-]+\.[A-Za-z]{1,5}\)$")
 _LIST = re.compile(r"(?:,? (?:and )?(?:`[^`]{1,80}`|[\w.-]+\(\)|\d+ more),?){2,}")
+_COUNT = re.compile(r"(?P<comma>,)? (?P<last>`[^`]{1,80}`) and \d{1,3} more\b(?! \w*[a-z]s\b)")
 _CLAUSES = re.compile(r"[A-Z][^,]{2,80}(?:, [A-Z][^,]{2,80})+")
 _ODD_LABEL = re.compile(r"^[0-9a-f]{1,12}(?:/[0-9a-f]{1,12})?: (?=[A-Z])")  # part of a hash
 _DANGLING_CODE = re.compile(r";\s`[^`]{1,80}`(?:\s\([^()]*\))?$")
@@ -124,6 +140,10 @@ _PASSING = re.compile(
     r"\b(?:could|would|should|currently|no longer used|unused|dead code|no \w+(?: \w+)? (?:issue|problem))\b"
 )
 _OPEN_QUESTION = "open question:"
+_EDITED = re.compile(r"Edited \S+ \(\+(?P<added>\d+) −(?P<removed>\d+)\)")
+_PART = re.compile(r"(?!(?:Why|Problem|Cause|Root cause|Issue|Fix|Bug|Edited|Commit)\b)(?P<part>[A-Z][^`.:]{5,80}): \S")
+_ASIDE = re.compile(r" \((?:would|should|could|maybe|perhaps|i think)\b[^()]*\)", re.I)
+_FILE_SUBJECT = re.compile(r"`[\w/.-]+\.[a-z]{1,5}` (?:now|also|will)\b")
 _TOPIC = re.compile(r"\s\(“[^”]{0,80}”\)$")
 # Steps that wait for the user's next prompt; any prompt settles them.
 _AWAITS_USER = re.compile(r"^(?:Decide|Question): |\((?:awaiting go-ahead|asked, not done)\)$")
@@ -141,10 +161,10 @@ _WORK_OUTCOMES = ("done", "partly", "failed")
 def format_title(title: str) -> str:
     """Return the line of a title: without labels and enumerations of details, in whole clauses."""
     line = " ".join(title[:MAX_CHARS].split()).rstrip(" .")
-    line = _ODD_LABEL.sub("", _SUFFIX.sub("", line))
-    for shape in (_without_label, _answer_only, _file_as_suffix, _heading):
+    line = _whole_clauses(_ASIDE.sub("", _ODD_LABEL.sub("", _SUFFIX.sub("", line))))
+    for shape in (_without_label, _without_fault, _answer_only, _file_as_suffix, _heading):
         line = shape(line)
-    line = _DANGLING_CODE.sub("", line)
+    line = _without_count(_DANGLING_CODE.sub("", line))
     if len(line) > LINE_CHARS:
         shorter = fit_title(line, LINE_CHARS)
         line = shorter if is_presentable(shorter) else line
@@ -159,12 +179,26 @@ def fit_line(line: str, limit: int) -> str:
     return clauses if len(clauses) <= limit and is_presentable(clauses) else shorten(line, limit)
 
 
+def _whole_clauses(line: str) -> str:
+    """Return the line without clauses after a semicolon that end before their object."""
+    first, *others = line.split("; ")
+    return "; ".join([first, *(clause for clause in others if not _UNTOLD.search(_CODE.sub("`x`", clause)))])
+
+
 def _without_label(line: str) -> str:
     if fixed := _FIXED.match(line):
         rest = line[fixed.end() :]
         line = rest if _FIXES.match(rest) else f"Fixed: {rest}"
     bare = _LABEL.sub("", line, count=1) if _LABEL.match(line) else line
     return bare if is_presentable(bare) else line
+
+
+def _without_fault(line: str) -> str:
+    """ "Handled long lines in a.py - A long line passes through without error" → "Handled long lines in a.py":
+    after the work, the fault is gone."""
+    head, dash, _ = line.partition(" - ")
+    is_work = bool(dash) and bool(_CHANGE.match(head)) and len(head.split()) >= ENOUGH_WORDS
+    return head if is_work and is_presentable(head) else line
 
 
 def _answer_only(line: str) -> str:
@@ -189,12 +223,23 @@ def _heading(line: str) -> str:
     for colon in islice(re.finditer(r":\s", masked), MAX_COLONS):
         head, tail = strip_dangling(line[: colon.start()]), line[colon.end() :]
         words = len(masked[: colon.start()].split())
-        if words < MIN_HEAD_WORDS - 1 or not is_presentable(head):
+        if words < MIN_HEAD_WORDS - 1 or not is_presentable(head) or _needs_tail(head, tail):
             continue
         long = words >= MIN_HEAD_WORDS and (len(line) > LINE_CHARS or masked.count(": ") + masked.count(", ") > 2)
         if words >= WHOLE_HEAD_WORDS or long or _is_enumeration(tail):
             return head
     return line
+
+
+def _without_count(line: str) -> str:
+    """ "Moved `a`, `b` and 6 more from `c`" → "Moved `a` and `b` from `c`": what was counted may belong to
+    something else."""
+    return _COUNT.sub(lambda match: f" and {match['last']}" if match["comma"] else f" {match['last']}", line)
+
+
+def _needs_tail(head: str, tail: str) -> bool:
+    """Return whether a heading says nothing by itself, and the text after it lists its parts or begins with a name."""
+    return is_vague(head) and bool(_CODE.match(tail) or _CLAUSES.fullmatch(tail))
 
 
 def _is_enumeration(text: str) -> bool:
@@ -222,20 +267,33 @@ def is_informative(line: str, *, finding: bool = False) -> bool:
     if finding and _PASSING.search(masked):
         return False
     least = FINDING_WORDS if finding else 0
-    return is_faultless(line) and _says_enough(line) and len(line.split()) >= least
+    is_open = line.startswith(WORKED_ON)  # the fault is named, but not what became of it
+    return is_faultless(line) and not is_open and _says_enough(line) and len(line.split()) >= least
 
 
 @lru_cache(maxsize=4_096)
 def is_faultless(line: str) -> bool:
-    """Return whether a line has no fault: it is no detail, chore, guess or question, and refers to nothing outside."""
+    """Return whether a line has no fault: it is presentable, and names its subject."""
+    return is_plain(line) and not _SUBJECT.match(_CODE.sub("`x`", line))
+
+
+@lru_cache(maxsize=4_096)
+def is_plain(line: str) -> bool:
+    """Return whether a line is no chore, guess or question, and refers to nothing outside."""
     masked = _CODE.sub("`x`", line)
     faults = (_CHORES.search(line), _PASTED.search(line), _BEGINS.match(masked), _NAME_LABEL.match(masked))
     bare = _FILE_SUFFIX.sub("", masked)
-    if any(faults) or _SPOKEN.search(bare):
+    if any(faults) or _SPOKEN.search(bare) or is_vague(line) or _FILE_SUBJECT.match(line):
         return False
     if any(pattern.search(masked) for pattern in (_POINTS, _UNTOLD, _HEDGED, _DEFECT)):
         return False
     return "?" not in masked and is_presentable(line) and is_presentable(_FILE_SUFFIX.sub("", line))
+
+
+@lru_cache(maxsize=4_096)
+def is_vague(line: str) -> bool:
+    """Return whether a line consists of a verb of improvement and a general noun: it says nothing about the work."""
+    return bool(_VAGUE.match(_FILE_SUFFIX.sub("", line)))
 
 
 def is_detail(line: str) -> bool:
@@ -294,13 +352,16 @@ def format_request(request: str) -> str:
 def _says_enough(line: str) -> bool:
     """Return whether a line has enough words. Few are enough if one of them is a name, or if they form a heading."""
     words = _FILE_SUFFIX.sub("", line).split()
-    is_vague = _CHANGE.match(line) and not (_NAME.search(line) or line.startswith(IMPLEMENTED))
-    least = MIN_WORDS + bool(is_vague)  # "Updated Usage Section" could be anything
+    is_plan_title = line.startswith(IMPLEMENTED)
+    # Of other titles, a file does not count: "Added a single retry (release.yaml)" does not say what is tried again.
+    has_name = bool(_NAME.search(line if is_plan_title else " ".join(words)))
+    is_general = _CHANGE.match(line) and not (has_name or is_plan_title)
+    least = MIN_WORDS + bool(is_general)  # "Updated Usage Section" could be anything
     is_heading = sum(word[:1].isupper() for word in words) >= MIN_WORDS
     prose = _CODE.sub(" ", " ".join(words)).split()
     if line.startswith("`") or "`" in line:
         return sum(any(map(str.isalpha, word)) for word in prose) >= MIN_WORDS
-    return len(words) >= (least if is_heading or _NAME.search(line) else ENOUGH_WORDS)
+    return len(words) >= (least if is_heading or has_name else ENOUGH_WORDS)
 
 
 def informativeness(line: str) -> int:
@@ -349,44 +410,151 @@ class _Features:
         return not self.changed and not self.commit
 
 
-def group_work(rows: Sequence[Row]) -> list[PieceOfWork]:
+@dataclass(slots=True)
+class _Group:
+    """The observations of a piece of work, and the first of those that speak of its current state."""
+
+    rows: list[Row]
+    begin: int = 0  # what came before was superseded
+
+
+def group_work(rows: Sequence[Row], *, newest_session: int | None = None) -> list[PieceOfWork]:
     """Group observations into pieces of work, newest first.
 
-    Pieces without a presentable title are left out; decisions and traps are not part of any piece.
+    Pieces without a presentable title are left out; decisions and traps are not part of any piece. A piece on which
+    `newest_session` worked is named after what that session did.
     """
     ordered = sorted((row for row in rows if not is_knowledge(row)), key=time_and_id)
     features = [_features(row) for row in ordered]
-    piece_indexes: list[int] = []
-    members: defaultdict[int, list[Row]] = defaultdict(list)
+    group_of: list[_Group] = []
+    groups: list[_Group] = []
     for index, row in enumerate(ordered):
         before = _predecessor(index, features)
-        piece_indexes.append(index if before is None else piece_indexes[before])
-        members[piece_indexes[index]].append(row)
-    candidates = (_piece(group) for group in members.values())
+        if before is not None:
+            group = group_of[before]
+        elif superseded := _find_superseded(index, ordered, features, group_of):
+            group = superseded
+            group.begin = len(group.rows)
+        else:
+            group = _Group([])
+            groups.append(group)
+        group.rows.append(row)
+        group_of.append(group)
+    candidates = (_piece(group, newest_session) for group in groups)
     return sorted((piece for piece in candidates if piece), key=lambda piece: piece.at, reverse=True)
 
 
-def _piece(group: Sequence[Row]) -> PieceOfWork | None:
+def _piece(group: _Group, newest_session: int | None = None) -> PieceOfWork | None:
+    rows = group.rows
     ranked = sorted(
-        group, key=lambda row: (-weight(row) - informativeness(title_line(row)), -row["created_at"], -row["id"])
+        rows,
+        key=lambda row: (
+            -weight(row) - informativeness(title_line(row)) - size_weight(row),
+            -weight(row),
+            -row["created_at"],
+            -row["id"],
+        ),
     )
-    has_work = any(row["type"] != DISCOVERY for row in group)
+    has_work = any(row["type"] != DISCOVERY for row in rows)
     # A discovery does not say what the work was, and one made before the work may no longer be true.
     current = [row for row in ranked if row["type"] != DISCOVERY or is_user_chosen(row) or not has_work]
-    informative = next(filter(is_informative_row, current), None)
-    title = informative or next(filter(has_title, [*current, *ranked]), None)
+    current = [row for row in current if not _is_corrected(row, rows)]
+    since = time_and_id(rows[group.begin])
+    titles = [row for row in current if time_and_id(row) >= since and is_informative_row(row)]
+    informative = next(iter(titles), None)
+    of_newest = (row for row in titles if row["session_id"] == newest_session and not is_plan(row))
+    informative = next((row for row in of_newest if informative and _is_as_large(row, informative)), informative)
+    valid = (row for row in (*current, *ranked) if has_title(row) and not _is_corrected(row, rows))
+    title = informative or next(valid, None)
     if title is None:
         return None
-    others = tuple(row for row in ranked if row is not title)
-    last = group[-1]
+    last = rows[-1]
     return PieceOfWork(
         title,
-        others,
+        tuple(row for row in ranked if row is not title),
         at=time_and_id(last),
-        session_id=group[0]["session_id"],
+        session_id=rows[0]["session_id"],
         last_session=last["session_id"],
         last_turn=last.get("prompt_number") or 0,
         is_informative=bool(informative),
+    )
+
+
+def _find_superseded(
+    index: int, ordered: Sequence[Row], features: Sequence[_Features], group_of: Sequence[_Group]
+) -> _Group | None:
+    """Return the newest earlier piece of work whose place an observation takes: it says nearly the same about the same
+    files, or undoes what that piece did.
+
+    The observation continues that piece, so that it displaces no other line.
+    """
+    own = ordered[index]
+    if not is_informative_row(own) or own["type"] == DISCOVERY:
+        return None
+    for before in range(index - 1, -1, -1):
+        earlier, group = ordered[before], group_of[before]
+        is_near = features[before].changed & features[index].changed or is_commit(own) or is_commit(earlier)
+        is_superseded = (is_near and _is_said_again(earlier, own)) or _is_undone(earlier, own)
+        if is_superseded and not any(map(is_user_chosen, group.rows)):
+            piece = _piece(group)
+            if piece and piece.title is earlier:  # what is said again is not some detail, but the whole work
+                return group
+    return None
+
+
+def _is_said_again(earlier: Row, later: Row) -> bool:
+    """Return whether two titles speak of the same. Of work that was not finished, or that changed since, fewer shared
+    terms show it."""
+    one, other = _matter(title_line(later)), _matter(title_line(earlier))
+    shared = len(one & other)
+    was_open = title_line(earlier).startswith(WORKED_ON)
+    share = RELATED_SHARE if was_open or is_changed_since(earlier) else OVERLAP_SHARE
+    return shared >= MIN_TERMS and shared >= share * min(len(one), len(other))
+
+
+@lru_cache(maxsize=4_096)
+def _matter(line: str) -> Terms:
+    """Return the terms of what a title speaks of, without its verb, its label and its file."""
+    line = _FILE_SUFFIX.sub("", line).removeprefix(IMPLEMENTED)
+    head = line.partition(": ")[0]
+    line = head if is_vague(head) else line
+    return subject_terms(line.partition(" ")[2] if _CHANGE.match(line) else line)
+
+
+def is_changed_since(row: Row) -> bool:
+    """Return whether the code that a row speaks of has changed in part since."""
+    return state_of(row).freshness == Freshness.PARTLY
+
+
+def _is_undone(earlier: Row, later: Row) -> bool:
+    """Return whether a row put in again the code that an earlier one took out, or took out what that one put in."""
+    then, now = (_code_of(tuple(row.get("facts", ()))) for row in (earlier, later))
+    return bool(then[0] & now[1] or then[1] & now[0])
+
+
+@lru_cache(maxsize=4_096)
+def _code_of(facts: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the code that the facts of a row say was taken out, and the code they say was put in."""
+    changes = [fact for fact in facts if not fact.startswith(("Why: ", "Edited "))]
+
+    def code_after(pattern: re.Pattern[str]) -> frozenset[str]:
+        code = (match["code"] for fact in changes for match in pattern.finditer(fact))
+        return frozenset(text for text in code if len(text) >= MIN_CODE_CHARS and " " in text)
+
+    return code_after(_TAKEN_OUT), code_after(_PUT_IN)
+
+
+def _is_corrected(row: Row, group: Iterable[Row]) -> bool:
+    """Return whether the user had a later turn of the same session do otherwise what a row says, in the same files."""
+    if is_user_chosen(row):
+        return False
+    files = set(row.get("files_modified", ()))
+    return any(
+        later["session_id"] == row["session_id"]
+        and (later.get("prompt_number") or 0) > (row.get("prompt_number") or 0)
+        and files & set(later.get("files_modified", ()))
+        and _CORRECTION.search(later.get("subtitle") or "")
+        for later in group
     )
 
 
@@ -397,8 +565,32 @@ def title_line(row: Row) -> str:
         return title
     if title.startswith(PLANS):
         title = _BECAUSE.split(title)[0]
-    is_fix = row["type"] == "bugfix" and row.get("files_modified")
-    return _as_fixed(format_title(title)) if is_fix else format_title(title)
+    line = format_title(title)
+    if row["type"] == "bugfix" and row.get("files_modified"):
+        line = _as_fixed(line) if _is_fix_shown(row) else _as_worked_on(line)
+    return _with_parts(line, row.get("facts", ())) if is_vague(line) else line
+
+
+def _is_fix_shown(row: Row) -> bool:
+    """Return whether a row says that its fault is gone. Only to have made the fault easier to find is not enough."""
+    texts = "\n".join([row["title"] or "", *row.get("facts", ()), row.get("narrative") or ""])
+    return bool(_FIX_CLAIMED.search(texts)) and not _ONLY_DIAGNOSED.search(texts)
+
+
+def _as_worked_on(line: str) -> str:
+    """Return the line of work on a fault of which nothing says that it is gone."""
+    if label := _FAULT_LABEL.match(line):
+        return f"{WORKED_ON}{lowered(line[label.end() :])}"
+    is_fault = _WAS_FAULTY.search(line) and not _CHANGE.match(line)
+    return f"{WORKED_ON}{lowered(line)}" if is_fault else line
+
+
+def _with_parts(line: str, facts: Iterable[str]) -> str:
+    """Return a title that says nothing by itself with the parts of the work that its facts name."""
+    parts = [match["part"] for fact in facts if (match := _PART.match(fact))]
+    parts = [part for part in dict.fromkeys(parts) if 2 <= len(part.split()) <= MAX_PART_WORDS and not is_vague(part)]
+    bare = _FILE_SUFFIX.sub("", line)
+    return f"{bare}: {', '.join(map(lowered, parts[:MAX_PARTS]))}" if len(parts) >= MIN_PARTS else line
 
 
 def _as_fixed(line: str) -> str:
@@ -415,6 +607,26 @@ def weight(row: Row) -> int:
     if row.get("key", "").startswith(FIX_PREFIX):
         return -1
     return WEIGHTS.get(row["type"] or "", OTHER_WEIGHT) + COMMIT_WEIGHT * is_commit(row)
+
+
+def _is_as_large(row: Row, other: Row) -> bool:
+    """Return whether a row is about a kind of work that weighs as much as that of another."""
+    return WEIGHTS.get(row["type"] or "", OTHER_WEIGHT) >= WEIGHTS.get(other["type"] or "", OTHER_WEIGHT)
+
+
+def size_weight(row: Row) -> int:
+    """Return how much was edited, in a few steps: the largest part of a piece of work gives it its title. Lines
+    that were only moved count little."""
+    edits = (match for fact in row.get("facts", ()) if (match := _EDITED.match(fact)))
+    lines = sum(int(edit["added"]) + int(edit["removed"]) for edit in edits)
+    points = min(MAX_SIZE_WEIGHT, (lines // SIZE_STEP).bit_length())
+    return min(1, points) if row["type"] == "refactor" else points
+
+
+def state_of(row: Mapping[str, object]) -> MemoryState:
+    """Return the state that was added to a row: whether the code it speaks of still stands, and what became of the
+    work."""
+    return cast(MemoryState, row.get(STATE, UNKNOWN_STATE))
 
 
 def has_title(row: Row) -> bool:
@@ -584,38 +796,43 @@ def distinct(items: Iterable[T], before: Iterable[str], *, title: Callable[[T], 
 # --- choice of work --------------------------------------------------------------------------------------------------
 
 
-def find_plain_piece(pieces: Sequence[PieceOfWork], session_id: int | None) -> list[PieceOfWork]:
-    """Return the newest piece of a session's work that has a faultless title, if none of its pieces is informative."""
-    own = [piece for piece in pieces if piece.last_session == session_id]
-    plain = (piece for piece in own if piece.title["type"] != DISCOVERY and is_faultless(title_line(piece.title)))
-    return [] if any(piece.is_informative for piece in own) else list(islice(plain, 1))
-
-
 def _overlaps(one: Terms, other: Terms) -> bool:
     """Return whether two lines of one session speak of the same, so that one of them is enough."""
     shared = len(one & other)
     return shared >= MIN_TERMS and shared >= OVERLAP_SHARE * min(len(one), len(other))
 
 
-def choose_work(pieces: Sequence[PieceOfWork], *, most: int) -> list[PieceOfWork]:
+def choose_work(pieces: Sequence[PieceOfWork], *, most: int, newest_session: int | None = None) -> list[PieceOfWork]:
     """Return the newest pieces of work, newest first, with only the most important ones of each session.
 
-    Pieces with an uninformative title are included only while there are few others, and mere answers not even then.
+    Pieces with an uninformative title are included only while there are few others, and mere answers not even then. Of
+    the newest session, one is included if there is nothing better.
     """
     most = min(most, MAX_WORK_LINES)
     of_session: defaultdict[int | None, list[Terms]] = defaultdict(list)
     candidates = []
-    for piece in sorted(pieces, key=lambda piece: (-piece.is_informative, -piece.weight, -piece.at[0], -piece.at[1])):
+    for piece in sorted(pieces, key=_importance):
         beside, own = of_session[piece.session_id], subject_terms(title_line(piece.title))
         if len(beside) < MAX_PER_SESSION and not any(_overlaps(own, other) for other in beside):
             candidates.append(piece)
         beside.append(own)
     newest = sorted(candidates, key=lambda piece: piece.at, reverse=True)
-    informative = [piece for piece in newest if piece.is_informative][:most]
-    others = [piece for piece in newest if not piece.is_informative and piece.title["type"] != DISCOVERY][
-        : max(0, min(MIN_WORK_LINES, most) - len(informative))
-    ]
-    return sorted([*informative, *others], key=lambda piece: piece.at, reverse=True)
+    informative = [piece for piece in newest if piece.is_informative]
+    weak = [piece for piece in newest if not piece.is_informative and piece.title["type"] != DISCOVERY]
+    weak = [piece for piece in weak if is_plain(title_line(piece.title))]
+    is_told = any(piece.last_session == newest_session for piece in informative)
+    of_newest = (piece for piece in weak if piece.last_session == newest_session)
+    plain = [] if is_told else list(islice((piece for piece in of_newest if is_faultless(title_line(piece.title))), 1))
+    weak = [*plain, *(piece for piece in weak if piece not in plain)]
+    weak = weak[: max(len(plain[:most]), min(MIN_WORK_LINES, most) - len(informative))]
+    return sorted([*informative[: most - len(weak)], *weak], key=lambda piece: piece.at, reverse=True)
+
+
+def _importance(piece: PieceOfWork) -> tuple[int, ...]:
+    """Return the key that sorts pieces of work by their importance for the session in which they began. Work that went
+    on in a later session comes first: its place must not depend on what else was done at its beginning."""
+    is_continued = piece.last_session != piece.session_id
+    return -piece.is_informative, -is_continued, -piece.weight, -piece.at[0], -piece.at[1]
 
 
 # --- choice of decisions and traps -----------------------------------------------------------------------------------
@@ -669,6 +886,11 @@ def find_main_request(turns: Sequence[Row]) -> MemoryItem | None:
     asked_for_work = (turn for turn in candidates if not is_question(request_line(turn)))
     is_talk = session_outcome(turns) in ("", "answered")
     return next(asked_for_work, candidates[0] if candidates and is_talk else None)
+
+
+def has_edited(turns: Sequence[Row]) -> bool:
+    """Return whether the last session edited files."""
+    return any(turn.get("files_edited") for turn in turns if turn["session_id"] == turns[0]["session_id"])
 
 
 def request_line(turn: Row) -> str:

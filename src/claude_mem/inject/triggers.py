@@ -24,7 +24,8 @@ from claude_mem.domain.anchors import NOT_DONE, STALE, hash_line
 from claude_mem.domain.memory_items import UNKNOWN_STATE, MemoryItem, MemoryState
 from claude_mem.domain.project_reports import Project
 from claude_mem.domain.text import estimate_tokens, local_time, shorten
-from claude_mem.inject.brief import fenced, is_user_approved, state_note, state_of, which_may_be_injected, with_states
+from claude_mem.inject.brief import fenced, is_user_approved, state_note, which_may_be_injected, with_states
+from claude_mem.inject.select import state_of
 from claude_mem.privacy.display import defuse_links
 from claude_mem.privacy.injection_rules import is_name
 from claude_mem.privacy.trust import is_injectable

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from claude_mem.privacy.secret_grades import LONG_RANDOM, PASSPHRASE, PASSWORD, RANDOM, grade
-from claude_mem.privacy.secret_rules import RULES_FILE, Literals
+from claude_mem.privacy.secret_rules import RULES_FILE, LiteralIndex, Literals
 
 Edit = tuple[int, int, str]  # start, end, replacement
 
@@ -66,15 +66,15 @@ _ROOTS = (
     ),
     *_OPTIONS,
 )
-_ASCII_ROOTS = tuple(root for root in _ROOTS if root.isascii())
+_ALL_ROOTS, _ASCII_ROOTS = LiteralIndex(_ROOTS), LiteralIndex(root for root in _ROOTS if root.isascii())
 
 
 def _regions(text: str, literals: Literals) -> Iterator[tuple[int, int]]:
     """Yield the parts of a text that are near a noun: merged, in order."""
     literals = literals if literals.text is text else Literals(text)
     places: list[int] = []
-    for root in _ASCII_ROOTS if text.isascii() else _ROOTS:
-        at = literals.find_lower(root)
+    for root, first in literals.select_lower(_ASCII_ROOTS if text.isascii() else _ALL_ROOTS):
+        at = first
         while at >= 0:
             places.append(at)
             at = literals.lower.find(root, at + _SKIPPED)
@@ -119,7 +119,8 @@ def noun_strength(word: str) -> float | None:
         return 0
     last, before = parts[-1], parts[-2] if len(parts) > 1 else ""
     if last in ("key", "keys"):
-        return _key_strength(before)
+        strength = key_strength(before)
+        return _STRENGTH["token"] if strength == _STRENGTH["key"] and before.isalpha() else strength
     is_other = last in _OTHER and not (len(parts) == 1 and last in _FILLER)
     if is_other or (last in ("token", "tokens") and before in _HARMLESS_TOKENS):
         return None
@@ -131,7 +132,7 @@ def noun_strength(word: str) -> float | None:
     return _STRENGTH[inner[-1]] - _DISTANCE if inner else 0
 
 
-def _key_strength(kind: str) -> float | None:
+def key_strength(kind: str) -> float | None:
     """Return the strength of the noun `key`, which depends on the word before it."""
     if kind == "send":
         return 0  # `find("password").send_keys("…")`
@@ -160,7 +161,7 @@ def _strength(word: re.Match[str], before: re.Match[str] | None) -> float | None
     if strength and len(word[0]) >= _MIN_RANDOM and grade(word[0]) >= RANDOM:
         return 0
     if strength == _STRENGTH["key"] and before and word.string[before.end() : word.start()] == " ":
-        return _key_strength(before[0].lower())
+        return key_strength(before[0].lower())
     return strength
 
 
@@ -197,7 +198,8 @@ _DEFAULT = re.compile(r"[\"'`\])\s]{0,6}(?:\|\||\?\?|:-)\s{0,4}[\"'`]{0,2}\Z")
 _STOP = re.compile(r"\x00|-----|[;&|]|\}\s|\)\s{0,4}[{;]|\n\s{0,64}\n\s{0,64}\n")
 _LIST = re.compile(r"[,(\[]")
 _NO_NAME = re.compile(
-    r"\b(?i:mask|redact|obfuscate|scrub)\w{0,24}\([\"']?\Z|\b[au]rn:[\w:.\-/]{0,128}\Z|\bENC[\[(][^\])\n]{0,128}\Z|\bchecksum/[\w.\-]{1,64}: \Z"
+    r"\b(?i:mask|redact|obfuscate|scrub)\w{0,24}\([\"']?\Z|\b[au]rn:[\w:.\-/]{0,128}\Z|\bENC[\[(][^\])\n]{0,128}\Z|\bchecksum/[\w.\-]{1,64}: \Z|"
+    r"\bpubkey\b[^\n]{0,80}\n\Z"
 )
 _FOLDER = re.compile(r"(?:[A-Za-z]:|~|[\w.\-]{1,64})(?:\\{1,2}[\w.\- ]{1,64}){2,16}\\{1,2}\Z")  # a path of Windows
 _QUOTE_END = re.compile(r"[\"'`\u300c\u201c]\Z")
@@ -408,10 +410,15 @@ _ALONE_AFTER = re.compile(r"[\"'`,;.]{0,3}[ \t]{0,8}(?:\r?\n|\Z)")
 _MORE = re.compile(r"[^\s\"'`,;<>)\]}|\\\x00-\x1f]{1,512}")
 _MORE_PARAMETERS = re.compile(r"[^\s&?]{0,8}[&?][\w.\-]{1,40}=")
 _MAX_VALUE = 512
+_MIN_KEY_LINE = 32
+PUBLIC_BLOCK = re.compile(r"-----BEGIN [A-Z0-9 ]{0,32}(?:PUBLIC|CERT|PARAM)")
 
 
-def context_edits(text: str, literals: Literals | None = None) -> Iterator[Edit]:
-    """Yield edits that redact values which the words around them name as secrets."""
+def context_edits(
+    text: str, literals: Literals | None = None, unsure: list[tuple[int, int]] | None = None
+) -> Iterator[Edit]:
+    """Yield edits that redact values which the words around them name as secrets. The other values near nouns that look
+    like no word are appended to `unsure`."""
     last_end, last_name = 0, None
     for begin, end in _regions(text, literals or Literals(text)):
         for match in _VALUE.finditer(text, begin, end):
@@ -425,11 +432,15 @@ def context_edits(text: str, literals: Literals | None = None) -> Iterator[Edit]
             if name and _is_secret(match, name, value_grade) and not is_in_test_name(text, start):
                 last_end, last_name = _value_end(text, start, start + len(value)), name
                 yield start, last_end, "[redacted]"
+            elif unsure is not None:
+                unsure.append((start, start + len(value)))
 
 
 def _value(match: re.Match[str]) -> str:
     """Return the value of a match without what follows it; "" if it is a name, code or shortened."""
     value, end = match[0].rstrip(".?"), match.end()
+    if _is_public(match.string, match.start(), value):
+        return ""
     if value.startswith("Ag") and "encryptedData" in match.string[max(0, match.start() - 4_000) : match.start()]:
         return ""  # a sealed secret, which may be public
     if match.string.startswith("=", match.start() + len(value)) and (query := _NEXT_PARAMETER.search(value)):
@@ -438,6 +449,16 @@ def _value(match: re.Match[str]) -> str:
         quoted = _QUOTED_PAIR.match(match.string, match.start())
         return quoted["value"] if quoted and grade(quoted["value"]) >= RANDOM else ""
     return value
+
+
+def _is_public(text: str, start: int, value: str) -> bool:
+    """Return whether a value is the header of a JSON Web Token, or a line of a public key or certificate."""
+    if value.startswith("eyJhbGci") and "." not in value and len(value) < 64:
+        return True
+    if len(value) < _MIN_KEY_LINE or not value[0].isalnum():
+        return False
+    begin = text.rfind("-----BEGIN ", max(0, start - 4_000), start)
+    return begin >= 0 and PUBLIC_BLOCK.match(text, begin) is not None and text.find("-----END", begin, start) < 0
 
 
 def _is_secret(match: re.Match[str], name: Name, value_grade: float) -> bool:

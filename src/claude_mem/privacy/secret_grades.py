@@ -138,7 +138,7 @@ _HARMLESS_PREFIX = re.compile(
 def is_prefixed_token(word: str) -> bool:
     """Return whether a word has the form of a vendor's token: `acme_live_` and thirty random characters or more."""
     match = _PREFIXED.match(word)
-    if match is None or ".." in word or _HARMLESS_PREFIX.match(word):
+    if match is None or ".." in word or _HARMLESS_PREFIX.match(word) or _HASH_END.match(word):
         return False
     letters = match["random"].translate(_NO_JOINTS)
     if len(letters) < 30 or not _has_all_classes(letters) or not is_certainly_random(letters):

@@ -13,12 +13,11 @@ import math
 import re
 import time
 import tomllib
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from claude_mem.system import untrusted_files
 
@@ -27,6 +26,7 @@ sre, _parser = re._constants, re._parser  # type: ignore[attr-defined]
 
 log = logging.getLogger(__name__)
 
+R = TypeVar("R")
 Rule = tuple[str, str, re.Pattern[str]]  # name, a literal that must occur for the rule to be tried, pattern
 
 RULES_FILE = tomllib.loads((Path(__file__).parents[1] / "data" / "secrets.toml").read_text("utf-8"))
@@ -79,37 +79,57 @@ _SMALL_TEXT, _LARGE_TEXT = 200, 500_000
 Group = tuple[str, str, str]
 
 
+class LiteralIndex:
+    """Literals by one group of three characters in each, so that a text's groups tell which of them it may contain."""
+
+    def __init__(self, literals: Iterable[str]) -> None:
+        self.literals = tuple(literals)
+        self.numbers: dict[Group, list[int]] = {}
+        self.too_short: list[int] = []
+        for number, literal in enumerate(self.literals):
+            group = _rarest_group(literal)
+            (self.too_short if group is None else self.numbers.setdefault(group, [])).append(number)
+
+
 class Literals:
-    """Tells which literals a text contains. There are hundreds, so a literal is searched only if all its groups of three
-    characters, in lower case, occur in the text's distinct words. Small texts are searched directly, and in the largest
-    the groups would take too much memory."""
+    """Tells which literals a text contains. There are hundreds, so a literal is searched only if a group of three of its
+    characters, in lower case, occurs in the text's distinct words. In the largest texts the groups would take too much
+    memory."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.lower = text.replace("İ", "i").lower()  # the only character whose lower case has two characters
         self._groups: Set[Group] | None = None
-        if _SMALL_TEXT < len(text) < _LARGE_TEXT:
+        if len(text) < _SMALL_TEXT:
+            self._groups = _groups_of(self.lower)
+        elif len(text) < _LARGE_TEXT:
             self._groups = _groups_of("\n".join(set(self.lower.split())))
 
-    def __contains__(self, literal: str) -> bool:
-        return self._may_contain(literal) and literal in self.text
+    def possible(self, index: LiteralIndex) -> list[int]:
+        """Return the numbers of the literals that the text may contain, in order."""
+        if self._groups is None:
+            return list(range(len(index.literals)))
+        groups = index.numbers.keys() & self._groups
+        return sorted([*index.too_short, *(number for group in groups for number in index.numbers[group])])
 
-    def find_lower(self, literal: str) -> int:
-        """Return where a literal first occurs in the text in lower case; -1 if it does not."""
-        return self.lower.find(literal) if self._may_contain(literal) else -1
+    def select(self, index: LiteralIndex, rules: Sequence[R]) -> list[R]:
+        """Return the rules whose literal the text contains. The index has one literal for each rule."""
+        return [rules[number] for number in self.possible(index) if index.literals[number] in self.text]
 
-    def _may_contain(self, literal: str) -> bool:
-        return self._groups is None or _literal_groups(literal) <= self._groups
+    def select_lower(self, index: LiteralIndex) -> list[tuple[str, int]]:
+        """Return the literals that the text contains in lower case, each with its first place."""
+        places = ((index.literals[number], self.lower.find(index.literals[number])) for number in self.possible(index))
+        return [(literal, at) for literal, at in places if at >= 0]
 
 
 def _groups_of(text: str) -> Set[Group]:
     return set(zip(text, text[1:], text[2:], strict=False))
 
 
-@cache
-def _literal_groups(literal: str) -> Set[Group]:
-    """Return the groups of three characters in the parts of a literal without spaces."""
-    return frozenset(group for word in literal.lower().split() for group in _groups_of(word))
+def _rarest_group(literal: str) -> Group | None:
+    """Return the group of three characters in the words of a literal that occurs least in text: one with few letters."""
+    groups = {group for word in literal.lower().split() for group in _groups_of(word)}
+    return min(groups, key=lambda group: (sum(map(str.isalpha, group)), group), default=None)
 
 
 _LINE_BACK, _LINE_ON = 1_000, 8_192
@@ -152,6 +172,10 @@ SECRET_TAKING_COMMANDS = tuple(
     for rule in RULES_FILE["command"]
     for literal in rule["literals"]
 )
+TEXT_INDEX, LINE_INDEX, IDIOM_INDEX, TOKEN_INDEX = (
+    LiteralIndex(literal for _, literal, _ in rules) for rules in (TEXT_RULES, LINE_RULES, IDIOM_RULES, TOKEN_RULES)
+)
+COMMAND_INDEX = LiteralIndex(literal for literal, _, _ in SECRET_TAKING_COMMANDS)
 # For each letter, the letters that follow it in words.
 LETTER_PAIRS = {row[0]: frozenset(row[1:]) for row in RULES_FILE["words"]["pairs"].split()}
 TRIVIAL_VALUES = frozenset(RULES_FILE["words"]["trivial"].split())
@@ -332,7 +356,7 @@ CODE_EXPRESSION = re.compile(
 )
 # Placeholders that people write instead of a secret.
 _PLACEHOLDER = re.compile(
-    r"(?i)\[[a-z _\-]{3,24}\]\Z|(?:your|insert|enter|replace|put)[_\-]|.{0,40}?(?:change[_\-]?(?:me|it)|[_\-]your[_\-]|example|placeholder|dummy|redacted|xxxx|\*\*\*|\.\.\.|\u2026|\{\{[^}]{1,64}\}\}|\$\{[^}]{1,64}\})|"
+    r"(?i)\[[a-z _\-]{3,24}\]\Z|(?:your|insert|enter|replace|put|votre|ihr|dein|vostro|seu)[_\-]|.{0,40}?(?:change[_\-]?(?:me|it)|[_\-]your[_\-]|example|placeholder|dummy|redacted|xxxx|\*\*\*|\.\.\.|\u2026|\{\{[^}]{1,64}\}\}|\$\{[^}]{1,64}\})|"
     r"(?:[a-z0-9]{1,24}[_\-.:]){0,4}(?:tests?|testing|fake|mock(?:ed)?|sample|stub|demo|foo|bar|baz|invalid|wrong|bogus)(?:[_\-.:0-9][a-z0-9_\-.:]{0,40})?\Z"
 )
 # Technical terms with digits: `Uint8Array`, `base64-encoded`, `OAuth2Client`; short ones only as whole words.
@@ -343,7 +367,7 @@ _TERMS = re.compile(
 )
 # Values that are clearly something else: a version, a time, a size or another number with a unit, a pointer, a file.
 _NOT_SECRET = re.compile(
-    r"(?:[\^~v=]{0,2}[0-9]{1,5}(?:\.[0-9]{1,9}){1,3}(?:[\-+.](?:alpha|beta|rc|dev|next|canary|post|pre|snapshot|build)[0-9A-Za-z.\-]{0,24})?|"
+    r"(?:(?:String|ID|Int|Float|Boolean)!|[\^~v=]{0,2}[0-9]{1,5}(?:\.[0-9]{1,9}){1,3}(?:[\-+.](?:alpha|beta|rc|dev|next|canary|post|pre|snapshot|build)[0-9A-Za-z.\-]{0,24})?|"
     r"[0-9]{4}\.[0-9]{1,2}\.[0-9]{1,2}[\w.\-]{0,24}|[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T[0-9:.]{4,16}(?:Z|[+\-][0-9:]{4,5})?)?|"
     r"[0-9][0-9.,_]{0,16}(?:[kKmMgGtT]i?[bB]?|ms|[smhd]|min|%|x|px|pt|r?em|tps|tok(?:ens)?(?:/s(?:ec)?)?)(?:/[0-9.]{1,9}[kKmMgG]?)?|"
     r"0x[0-9A-Fa-f]{1,16}[uUlL]{0,3}|[0-9]{1,3}-[a-z]{2,16}|(?:[a-z][a-z0-9\-]{0,24}:){2,6}[a-z0-9\-]{1,24}|"
@@ -412,6 +436,8 @@ def is_random(value: str, *, least: int = 8, quoted: bool = False) -> bool:
     rest = _TERMS.sub("", value)
     if rest != value and (len(rest) < least or is_mostly_words(rest)):
         return False
+    if value.isalpha() and value.istitle() and len(value) < 14:
+        return False  # a word of another language
     alphabets = sum(any(map(test, value)) for test in (str.islower, str.isupper, str.isdigit))
     if alphabets < 2 and _CONSONANTS.search(value.lower()) is None:
         return False

@@ -14,6 +14,7 @@ from claude_mem.privacy.secret_rules import (
     CODE_EXPRESSION,
     RULES_FILE,
     TRIVIAL_VALUES,
+    LiteralIndex,
     Literals,
     is_hex_or_uuid,
     is_not_secret,
@@ -34,7 +35,7 @@ _ABOUT = re.compile(
     r"(?<![a-z])(?:auth|login|key|pw|pwd)(?![a-z])"
 )
 _NEVER = re.compile(
-    r"[$<{%\[|#@(*=./~\-]|\w{1,24}\(|[a-z][a-z0-9+.\-]{1,16}://|[A-Za-z]:\\|\*{3}|&[a-z#]|(?:os|env|process|config|settings|self|this|var|local|data|module|params?|req|request|form|user|args?|opts?|options)\.|[^\n]{0,60}(?:\.\.\.|\u2026|[{}()\[\]<>]|::|->|\?\.)"
+    r"[$<{%\[|#@(*=./~\-]|HTTP/[0-9]|\w{1,24}\(|[a-z][a-z0-9+.\-]{1,16}://|[A-Za-z]:\\|\*{3}|&[a-z#]|(?:os|env|process|config|settings|self|this|var|local|data|module|params?|req|request|form|user|args?|opts?|options)\.|[^\n]{0,60}(?:\.\.\.|\u2026|[{}()\[\]<>]|::|->|\?\.)"
 )
 _FILE = re.compile(r"(?:[\w.@\-]{1,64}[/\\]){2,16}|[\w.\-]{1,64}\.[a-z]{2,4}\Z(?<!\.[aeiou][a-z]{3})")
 _MIXED = re.compile(r"[^\W\d_][0-9]|[0-9][^\W\d_]")
@@ -67,7 +68,16 @@ def is_chosen(value: str) -> bool:
 
 def _is_dotted_name(value: str) -> bool:
     """Return whether a value has the form of words with dots, one of them a noun: `Delfin.Pascal`, not `form.field`."""
-    return value.replace(".", "").isalpha() and _UPPER_OR_DIGIT.search(value) is not None
+    parts = value.split(".")
+    is_name = value.replace(".", "").isalpha() or all(part.rstrip("0123456789").isalpha() for part in parts)
+    is_name = is_name and (value[-1].isalpha() or len(parts) > 2 or all(part[0].isupper() for part in parts))
+    return is_name and _UPPER_OR_DIGIT.search(value) is not None
+
+
+def common_share(value: str) -> int:
+    """Return how many quarters of the words in a value are types, states or labels."""
+    words = [word.lower() for word in _WORDS_OF_NAME.findall(value)]
+    return 4 * sum(word in _COMMON for word in words) // len(words) if words else 0
 
 
 def is_structured(value: str) -> bool:
@@ -82,28 +92,30 @@ def is_structured(value: str) -> bool:
 
 # --- nouns -----------------------------------------------------------------------------------------------------------
 
-_ROOTS = [
-    "pass",
-    "pw",
-    "kennwort",
-    "contrase",
-    "парол",
-    "mdp",
-    "shared",
-    "senha",
-    "wachtwoord",
-    "parola",
-    "psk",
-    "hasło",
-    "heslo",
-    "salasana",
-    "lösenord",
-    "adgangskode",
-    "şifre",
-]
+_ROOTS = LiteralIndex(
+    [
+        "pass",
+        "pw",
+        "kennwort",
+        "contrase",
+        "парол",
+        "mdp",
+        "shared",
+        "senha",
+        "wachtwoord",
+        "parola",
+        "psk",
+        "hasło",
+        "heslo",
+        "salasana",
+        "lösenord",
+        "adgangskode",
+        "şifre",
+    ]
+)
 _NOUN = re.compile(
     r"(?i)(?:password|passwd|passphrase|passcode|passwort|passe|pass|pwd|pw|kennwort|contrase[ñn]a|пароль|пароля|паролем|"
-    r"mdp|senha|wachtwoord|parola|psk|hasło|heslo|salasana|lösenord|adgangskode|şifre|(?:pre-?)?shared[_\-]?secret|preshared[_\-]?key)[0-9]{0,2}(?![^\W\d_])"
+    r"mdp|senha|wachtwoord|parola|psk|hasło|heslo|salasana|lösenord|adgangskode|şifre|(?:pre-?)?shared[_\-]?(?:secret|key))[0-9]{0,2}(?![^\W\d_])"
 )
 _LAST_NOUN = re.compile(rf"({_NOUN.pattern.removeprefix('(?i)')})\Z", re.IGNORECASE)
 _SHORT = frozenset({"pass", "pw", "mdp", "psk"})
@@ -113,7 +125,7 @@ _LOGIN = re.compile(
     r"(?i)user|usr|login|account|admin|mail|smtp|dsn|database|wi-?fi|wlan|benutzer|konto|usuario|identifiant|логин|\bname\b"
 )
 _PREFIX = re.compile(
-    r"(?i)(?:smtp|imap|mail|db|sql|mysql|pg|redis|mq|mqtt|ssh|sudo|become|root|admin|default|user|ftp|ldap|bind|vpn|wifi|rpc|proxy|key|store|trust|my|new|old|app|server|http|web)_?\Z"
+    r"(?i)(?:smtp|imap|mail|db|sql|mysql|pg|redis|mq|mqtt|ssh|sudo|become|root|admin|default|user|ftp|ldap|bind|vpn|wifi|rpc|proxy|key|store|trust|my|new|old|app|server|http|web|secret)_?\Z"
 )
 # The text is a test: its passwords are dummies.
 _IN_TEST = re.compile(
@@ -128,17 +140,18 @@ def word_edits(text: str, literals: Literals | None = None) -> Iterator[Edit]:
     literals = literals if literals is not None and literals.text is text else Literals(text)
     edits: list[Edit] = []
     table_end = 0
-    for noun in _places(literals):
+    for noun in places(literals):
         edits += _edits_at(text, noun)
         if noun.start() >= table_end:  # no row is the header of another table
             table_end = _add_column(text, noun, edits)
     yield from sorted(edits)
 
 
-def _places(literals: Literals) -> Iterator[re.Match[str]]:
+def places(literals: Literals) -> Iterator[re.Match[str]]:
+    """Yield the nouns of passwords in a text."""
     text = literals.text
-    for root in _ROOTS:
-        at = literals.find_lower(root)
+    for root, first in literals.select_lower(_ROOTS):
+        at = first
         while at >= 0:
             noun = _NOUN.match(text, at)
             if noun and _is_noun(text, noun):
@@ -165,7 +178,9 @@ def _is_noun(text: str, noun: re.Match[str]) -> bool:
 def is_named_password(name: str, value: str) -> bool:
     """Return whether a JSON key names a password and its value may be one that a person chose."""
     noun = _LAST_NOUN.search(name)
-    return noun is not None and noun[1].lower().rstrip("0123456789") not in (*_SHORT, "passe") and is_chosen(value)
+    if noun is None or noun[1].lower().rstrip("0123456789") in (*_SHORT, "passe"):
+        return False
+    return is_chosen(value) or is_phrase(value)
 
 
 # --- places ----------------------------------------------------------------------------------------------------------
@@ -213,7 +228,7 @@ _TYPES = frozenset(
 
 _LIGHT = r"(?:now|still|always|also|again|just|actually|currently|changed|jetzt|noch|immer|übrigens|aktuell|nun|einfach|toujours|encore|ahora|maintenant|теперь|today)"
 _STATED = re.compile(
-    rf"(?P<about>(?: (?:for|of|on|in|at|to|the|is|vom|von|für|fürs|zum|der|des|dem|im|de|du|del|pour|nueva|nouveau|changed|от|для|к|на|я)\b[^\n.;!?\"'`(){{}}=<>|:]{{0,60}}?)?)(?: (?P<copula>is|was|ist|war|lautet|est|es|era|è|é|jest|это|to|auf|на|en|a|in|par|por|con)(?: {_LIGHT}){{0,4}}|"
+    rf"(?P<about>(?: (?:for|of|on|in|at|to|the|is|vom|von|für|fürs|zum|der|des|dem|im|de|du|del|do|da|dos|das|della|dello|di|van|voor|til|för|dla|para|pour|nueva|nouveau|changed|от|для|к|на|я)\b[^\n.;!?\"'`(){{}}=<>|:]{{0,60}}?)?)(?: (?P<copula>is|was|ist|war|lautet|est|es|era|è|é|jest|это|to|auf|на|en|a|in|par|por|con)(?: {_LIGHT}){{0,4}}|"
     rf"(?: {_LIGHT}){{0,3}}\s?(?P<arrow>[\u2192:]|->|=>)) {{1,2}}(?P<quote>{_Q})?(?P<value>[^\s\"'`,;()<>|\u00ab\u00bb\u201c\u201d]{{6,64}})(?![^\s\"'`,;()<>|\u00bb\u201c\u201d])"
 )
 _IS = frozenset({"is", "ist", "lautet", "est", "es", "è", "é", "jest", "это", None})
@@ -227,9 +242,19 @@ _PHRASE_TO = re.compile(
     r"[^\n.;!?\"'`(){}=<>|]{0,40}?(?P<bound>\s?[:=]\s{0,2}|\s(?:is|ist|lautet|est|es|war|was|это)(?: now| jetzt| still)?)?\s"
     r"(?P<quote>[\"'`\u00ab\u201e])\s?(?P<value>[^\n\"'`\u00bb\u201c\u201d.:;?!(){}<>=$]{11,100}?)\s?(?=[\"'`\u00bb\u201c\u201d])"
 )
+# A passphrase in quotes or up to the end of the line: `"password": "…"`, `--passphrase '…'`, `RESTIC_PASSWORD=…`.
+_PHRASE_BOUND = re.compile(
+    r"(?:(?P<close>\\{0,4}[\"'])?\s{0,4}(?:=>|[:=])\s{0,4}|(?P<space> ))(?:\\{0,4}[\"'](?P<value>[^\"'\\\n]{11,100})\\{0,4}[\"']|"
+    r"(?<=[=])(?:\[redacted\] )?(?P<bare>[^\W\d_][^\n\"'`=:;(){}<>$]{10,99})(?=\r?\n|\Z))"
+)
+_VALUE_TO_END = re.compile(r"(?P<value>[^\n]{11,100})")
+_UPPER_NAME = re.compile(r"(?<=[ \t])[A-Z0-9_]{0,48}\Z")
+_ENV_NAME = re.compile(r"(?:\A|\n)(?:export )?[A-Z0-9_]{0,48}\Z")
+_ASKED = re.compile(r"(?i)(?:\A|\n)[^\n:]{0,40}\benter [^\n:]{0,40}\Z")
+_TYPED = re.compile(r"[^\n:]{0,60}: (?P<value>[^\n:]{11,100})(?=\r?\n|\Z)")
 _SENTENCE_WORDS = frozenset(RULES_FILE["words"]["of_sentences"].split())
 _QUESTION = re.compile(
-    r"[^\n?]{0,80}\?[ \t]{0,4}\r?\n(?P<value>[^\s\"'`,;:(){}\[\]<>|\\]{6,64})(?=\.?[ \t]{0,4}(?:\r?\n|\Z))"
+    r"[^\n?]{0,80}\?[ \t]{0,4}\r?\n(?P<value>[^\s\"'`,;:(){}\[\]<>|\\]{6,64})(?=\.?[ \t]{0,4}(?:\r?\n|\Z| \())"
 )
 _BEHIND = re.compile(
     r"(?i)(?P<quote>[\"'`\u00ab\u201e\u201c])\s?(?P<value>[^\s\"'`\u00ab\u00bb\u201c\u201d\u201e]{6,64})\s?[\"'`\u00bb\u201d\u201c] "
@@ -247,9 +272,8 @@ _ALIGNED = re.compile(r" {2,40}|\t{1,4}")
 
 def _edits_at(text: str, noun: re.Match[str]) -> Iterator[Edit]:
     start, end = noun.span()
-    match = (
-        _quoted(text, noun) or _bare(text, noun) or _option(text, noun) or _in_prose(text, noun) or _behind(text, noun)
-    )
+    ways = (_bound_phrase, _quoted, _bare, _option, _in_prose, _behind)
+    match = next((match for way in ways if (match := way(text, noun))), None)
     if match is not None and not is_in_test(text, start, end):
         value = match["value"].rstrip(".,;:")
         yield match.start("value"), match.start("value") + len(value), "[redacted]"
@@ -304,12 +328,19 @@ def _bare(text: str, noun: re.Match[str]) -> re.Match[str] | None:
     after = match["after"].strip(" \t")[:1]
     if ":" in match["separator"] and _FLOW.search(text, *before):
         return match if after in (",", "}", "]") or match["after"] else None
-    is_pair = match["separator"] == "=" and _PAIRS.search(text, *before)
+    is_pair = match["separator"] == "=" and (_PAIRS.search(text, *before) or _is_assignment(text, noun, match))
     if is_pair or _AFTER_USER.search(text, *before):
         return match if after not in (")", "}") and not (after == "," and text.startswith(" ", match.end())) else None
     ends = after in ("\n", "\r", "#") if after else match.end() == len(text)
     key = _KEY.search(text, *before) if ends else None
     return match if key and _is_value_of_setting(text, noun, match, key) else None
+
+
+def _is_assignment(text: str, noun: re.Match[str], match: re.Match[str]) -> bool:
+    """Return whether an argument of a command sets a variable to a value with a number: `deploy MAIL_PW=…`."""
+    before = max(0, noun.start() - 60), noun.start()
+    is_structured_value = any(map(str.isdigit, match["value"])) and is_structured(match["value"])
+    return noun[0].isupper() and is_structured_value and _UPPER_NAME.search(text, *before) is not None
 
 
 def _is_value_of_setting(text: str, noun: re.Match[str], match: re.Match[str], key: re.Match[str]) -> bool:
@@ -401,7 +432,7 @@ def _in_prose(text: str, noun: re.Match[str]) -> re.Match[str] | None:
     """Return the password that a sentence states: `the password of the NAS is …`, `login jo, password …`."""
     end = noun.end()
     match = _PHRASE_TO.match(text, end) if noun[0].lower() != "pass" else None
-    if match and (match["bound"] or noun[0].lower() == "passphrase") and _is_phrase(match["value"]):
+    if match and (match["bound"] or noun[0].lower() == "passphrase") and is_phrase(match["value"]):
         return match
     if (match := _QUESTION.match(text, end)) and _is_named_in_prose(match):
         return match
@@ -411,6 +442,23 @@ def _in_prose(text: str, noun: re.Match[str]) -> re.Match[str] | None:
     if match and _is_named_in_prose(match) and not _LOWER_SNAKE.match(match["value"].rstrip(".")):
         return match if _LOGIN_BEFORE.search(text, max(0, noun.start() - 100), noun.start()) else None
     return None
+
+
+def _bound_phrase(text: str, noun: re.Match[str]) -> re.Match[str] | None:
+    """Return the passphrase of several words that is the value of a setting or was typed at a prompt."""
+    before = max(0, noun.start() - 80), noun.start()
+    typed = _TYPED.match(text, noun.end())
+    if typed and is_phrase(typed["value"]) and _ASKED.search(text, *before):
+        return typed
+    match = _PHRASE_BOUND.match(text, noun.end())
+    if match is None or not is_phrase(match["value"] or match["bare"]):
+        return None
+    if match["bare"] is not None:
+        is_bound = noun[0].isupper() and _ENV_NAME.search(text, *before) is not None
+        return _VALUE_TO_END.match(text, match.start("bare")) if is_bound else None
+    if match["space"] is not None and not _LONG_OPTION.search(text, *before):
+        return None
+    return match
 
 
 def _is_stated(match: re.Match[str], noun: re.Match[str]) -> bool:
@@ -428,10 +476,15 @@ def _is_named_in_prose(match: re.Match[str]) -> bool:
     return is_structured(value) and is_chosen(value)
 
 
-def _is_phrase(value: str) -> bool:
+def is_phrase(value: str) -> bool:
     """Return whether words in quotes are a passphrase and no sentence or label."""
     words = value.split()
-    if not 3 <= len(words) <= 12 or not all(word.replace("-", "").isalpha() for word in words) or _ABOUT.search(value):
+    plain = [word for word in words if word.replace("-", "").replace("'", "").rstrip(",").isalpha()]
+    if not 3 <= len(words) <= 12 or len(plain) < len(words) - 1 or len(plain) < 2 or _ABOUT.search(value):
+        return False
+    if any((word not in plain and not word.isalnum()) or word[0] == "-" for word in words) or _NOUN.search(value):
+        return False
+    if sum(word.lower() in _COMMON for word in words) > 1:
         return False
     return not _SENTENCE_WORDS.intersection(map(str.lower, words))
 

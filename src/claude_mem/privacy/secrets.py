@@ -18,7 +18,7 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 from claude_mem.domain.text import map_strings
-from claude_mem.privacy import secret_context, secret_grades, secret_names, secret_rules, secret_words
+from claude_mem.privacy import secret_context, secret_grades, secret_names, secret_rules, secret_score, secret_words
 from claude_mem.privacy.secret_names import Edit
 from claude_mem.privacy.secret_rules import (
     IDIOM_RULES,
@@ -151,8 +151,8 @@ def _apply_rules(draft: _EditableText, depth: int) -> None:
         return
     _redact_key_ends(draft)
     literals = Literals(draft.text)
-    _apply([rule for rule in TEXT_RULES if rule[1] in literals], draft)
-    _apply_by_line([rule for rule in LINE_RULES if rule[1] in literals], draft)
+    _apply(literals.select(secret_rules.TEXT_INDEX, TEXT_RULES), draft)
+    _apply_by_line(literals.select(secret_rules.LINE_INDEX, LINE_RULES), draft)
     long_words = _LONG_WORD.findall(draft.text)
     if words := "\n".join(long_words):
         _apply([rule for rule in TOKEN_RULES if rule[1] in words], draft)
@@ -163,9 +163,11 @@ def _apply_rules(draft: _EditableText, depth: int) -> None:
     )
     draft.edit(_tighten(draft.text, secret_names.named_value_edits(draft.text)))
     draft.edit(sorted(command_edits(draft.text, literals)))
-    draft.edit(secret_context.context_edits(draft.text, literals))
+    unsure: list[tuple[int, int]] = []
+    edits = list(secret_context.context_edits(draft.text, literals, unsure))
+    draft.edit(sorted([*edits, *secret_score.score_edits(draft.text, unsure, literals)]))
     draft.edit(secret_words.word_edits(draft.text, literals))
-    _apply_by_line([rule for rule in IDIOM_RULES if rule[1] in literals], draft)
+    _apply_by_line(literals.select(secret_rules.IDIOM_INDEX, IDIOM_RULES), draft)
     if depth:
         _redact_encoded(draft, words, depth)
 
@@ -505,9 +507,7 @@ _MAX_LINE = 600
 def command_edits(text: str, literals: Literals) -> Iterator[Edit]:
     """Yield edits that redact random arguments of commands that take a secret (`cargo login …`) and secrets that
     commands printed in a copied terminal."""
-    for literal, pattern, plain in SECRET_TAKING_COMMANDS:
-        if literal not in literals:
-            continue
+    for literal, pattern, plain in literals.select(secret_rules.COMMAND_INDEX, SECRET_TAKING_COMMANDS):
         for command in matches_in_lines(pattern, literal, text):
             end = _LINE_END.search(text, command.end(), command.end() + _MAX_LINE)
             stop = end.start() if end else min(len(text), command.end() + _MAX_LINE)
@@ -565,6 +565,8 @@ def _is_secret_argument(word: str, *, plain: bool) -> bool:
     """Return whether an argument is a secret. `plain`: the command also takes hexadecimal keys."""
     if is_hex_or_uuid(word):
         return plain and len(word) >= 20
+    if word.startswith(("~/", "./")):
+        return False
     return is_certainly_random(word) or (plain and secret_grades.grade(word) >= secret_grades.PASSPHRASE)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
 from claude_mem.domain.records import Job, StreamEvent
 from claude_mem.storage.memory import MemoryStore, SearchIndex
+from claude_mem.storage.spaces import SpaceStore
 
 if TYPE_CHECKING:
     from claude_mem.storage.sqlite.deletion.store import Deletions
@@ -42,6 +43,10 @@ class Transaction(Protocol):
     @property
     def deletions(self) -> Deletions:
         """Deletion of memory and journal, and the tombstones that keep deleted content from coming back."""
+
+    @property
+    def spaces(self) -> SpaceStore:
+        """Spaces, the logs of their devices, and which items of the memory these are about."""
 
     @property
     def integrity(self) -> IntegrityChecks:

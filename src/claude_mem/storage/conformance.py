@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from claude_mem.domain.anchors import Anchor, Freshness, Outcome
-from claude_mem.domain.errors import NotFound
+from claude_mem.domain.errors import LogDiffers, LogGap, NotFound
 from claude_mem.domain.export_format import RECORD_TYPES, ContentRecord
 from claude_mem.domain.memory_items import (
     Copy,
@@ -34,6 +34,7 @@ from claude_mem.storage.records import (
     StoredAnchor,
     TimelinePoint,
 )
+from claude_mem.storage.spaces import NewEntry, Space
 from claude_mem.system.project_folders import ResolvedProject
 
 OpenDatabase = Callable[[], Database]
@@ -42,6 +43,7 @@ NOW = 1_700_000_000_000
 ROOT = "/home/user/shop"
 SHOP = ResolvedProject(name="shop", root=ROOT, identities=(f"dir:{ROOT}",))
 OTHER = ResolvedProject(name="other", root="/home/user/other", identities=("dir:/home/user/other",))
+MINE = Space(id="5" * 32, name="mine", kind="personal", device="a" * 16, transport="file:///exchange", created_at=NOW)
 DRAFT = Draft(
     key="edit:cart.py",
     type="bugfix",
@@ -721,6 +723,93 @@ BEHAVIOURS: tuple[Behaviour, ...] = (
     vectors_are_read_in_pages,
     vectors_of_other_versions_are_found,
     an_export_restores_the_memory,
+)
+
+
+# --- spaces ----------------------------------------------------------------------------------------------------------
+
+
+def a_space_is_found_by_its_name_and_left_without_trace(open_database: OpenDatabase) -> None:
+    """Rows are noted only while there is a space. Leaving it keeps the memory."""
+    db = open_database()
+    work = db.write_now(_add_work, SHOP)
+    row_id = db.write_now(_add_observation, work, DRAFT)
+    db.write_now(lambda tx: tx.spaces.create_space(MINE))
+    assert db.read_now(lambda tx: tx.spaces.get_space("mine")) == db.read_now(lambda tx: tx.spaces.get_space(MINE.id))
+    assert db.read_now(lambda tx: tx.spaces.list_spaces()) == [MINE]
+    noted = db.read_now(lambda tx: tx.spaces.read_changes(MINE.id, limit=100))
+    assert ("observation", row_id) in {(change.kind, change.row_id) for change in noted}
+    db.write_now(lambda tx: tx.spaces.leave_space(MINE.id))
+    assert db.read_now(lambda tx: tx.spaces.list_spaces()) == []
+    try:
+        db.read_now(lambda tx: tx.spaces.get_space("mine"))
+    except NotFound:
+        return
+    raise AssertionError("a space that was left is found")
+
+
+def a_log_has_no_gaps_and_no_second_version(open_database: OpenDatabase) -> None:
+    """The same entries again are ignored; a gap and another entry under a known index are refused."""
+    db = open_database()
+    db.write_now(lambda tx: tx.spaces.create_space(MINE))
+
+    def append(after: int, *bodies: bytes) -> int:
+        return db.write_now(lambda tx: tx.spaces.append_foreign(MINE.id, "b" * 16, after=after, bodies=bodies))
+
+    assert append(0, b"1", b"2") == append(1, b"2") == 2
+    assert append(1, b"2", b"3") == 3
+    for refused in ((4, b"5"), (0, b"1", b"other")):
+        try:
+            append(*refused)
+        except LogGap as error:
+            assert error.head == 3
+        except LogDiffers as error:
+            assert error.idx == 2
+        else:
+            raise AssertionError(f"{refused} was appended")
+    log = db.read_now(lambda tx: tx.spaces.read_log(MINE.id, "b" * 16, after=1, limit=10))
+    assert log == [(2, b"2"), (3, b"3")]
+
+
+def an_older_database_continues_as_another_device(open_database: OpenDatabase) -> None:
+    """Its entries that nobody has move to a log of their own; those that others have stay under the old id."""
+    db = open_database()
+    db.write_now(lambda tx: tx.spaces.create_space(MINE))
+    db.write_now(lambda tx: tx.spaces.append_own(MINE.id, [b"1", b"mine"]))
+
+    def confirm(*bodies: bytes) -> str:
+        return db.write_now(
+            lambda tx: tx.spaces.confirm_published(MINE.id, after=0, bodies=bodies, new_device="c" * 16)
+        )
+
+    assert confirm(b"1") == MINE.device
+    assert db.read_now(lambda tx: tx.spaces.get_space("mine")).published == 1
+    assert confirm(b"1", b"other", b"more") == "c" * 16
+    assert db.read_now(lambda tx: tx.spaces.heads(MINE.id)) == {MINE.device: 3, "c" * 16: 1}
+    assert db.read_now(lambda tx: tx.spaces.read_log(MINE.id, "c" * 16, after=0, limit=9)) == [(1, b"mine")]
+
+
+def a_row_that_changes_empties_its_entries(open_database: OpenDatabase) -> None:
+    """What the memory no longer holds is in no log either, before anything is collected."""
+    db = open_database()
+    work = db.write_now(_add_work, SHOP)
+    row_id = db.write_now(_add_observation, work, DRAFT)
+    db.write_now(lambda tx: tx.spaces.create_space(MINE))
+    entry = NewEntry(body=b"{}", item_hash="1" * 32, version=1, at=NOW, content="text")
+    db.write_now(lambda tx: tx.spaces.append_entry(MINE.id, entry, kind="observation", row_id=row_id))
+    assert db.read_now(lambda tx: tx.spaces.list_emptied(MINE.id, MINE.device)) == []
+    db.write_now(_forget, row_id)
+    assert db.read_now(lambda tx: tx.spaces.list_emptied(MINE.id, MINE.device)) == [1]
+    item = db.read_now(lambda tx: tx.spaces.find_item(MINE.id, "observation", row_id))
+    assert item is not None
+    assert item.dirty
+
+
+SPACE_BEHAVIOURS: tuple[Behaviour, ...] = (
+    a_space_is_found_by_its_name_and_left_without_trace,
+    a_log_has_no_gaps_and_no_second_version,
+    an_older_database_continues_as_another_device,
+    a_row_that_changes_empties_its_entries,
 )
 
 

@@ -35,7 +35,19 @@ FILES = (
     "mcp-answers.json", "worker.log", "activity.flag", "ballast", "missed",
     *DATABASES,
 )  # fmt: skip
-FOLDERS = ("spool", "aside", "starts", "backups", "exports", "logs", "modes", "models", "observer", "quarantine")
+FOLDERS = (
+    "spool",
+    "aside",
+    "starts",
+    "backups",
+    "exports",
+    "logs",
+    "modes",
+    "models",
+    "observer",
+    "quarantine",
+    "spaces",
+)
 LOCK_FILE, PIPE_FILE = "worker.lock", "worker.fifo"
 KEY_FILE, TOMBSTONES_FILE = "forget.key", "forgotten.jsonl"
 _MORE_FILES = (KEY_FILE, TOMBSTONES_FILE, "audit.jsonl", "forgetting.json", "logs/worker.log", "logs/start.log")

@@ -71,7 +71,22 @@ FAILPOINTS = (
     "forget.put_away",
     "forget.erased",
     "forget.part",
+    "sync.manifest",
+    "sync.sealed",
+    "sync.committed",
+    "sync.uploaded",
+    "sync.new_device",
+    "sync.downloaded",
+    "sync.stored",
+    "space.read",
+    "space.appended",
+    "space.collected",
+    "space.applied",
+    "space.deleted",
 )
+
+# Those of the team server, which the kill test of the worker does not run through.
+SERVER_FAILPOINTS = ("team.received", "team.appended", "team.committed")
 
 _armed, _remaining_passes = "", 0
 

@@ -117,13 +117,17 @@ def read_batch(import_run: ImportRun, config: Config) -> ImportBatch:
             external_db.drop_database_copy(path)
     else:
         batch = _read_lines(path, import_run)
+    records = [clean_as_configured(record, config, untrusted=import_run.untrusted) for record in batch.records]
+    latest = _time_limits(path, import_run)
+    batch.records = [clamp_times(record, latest) for record in records if _has_content(record, batch.aside)]
+    return batch
+
+
+def clean_as_configured(record: ContentRecord, config: Config, *, untrusted: bool) -> ContentRecord:
+    """Clean a record by the settings of this machine."""
     change = partial(_clean_text, config=config)
     longer = partial(_clean_text, config=config, most=max(config.event_chars, CLOSING_CHARS))
-    options = {"untrusted": import_run.untrusted, "redacts": config.redact_secrets}
-    records = [clean_record(record, change, clean_closing=longer, **options) for record in batch.records]
-    latest = _time_limits(path, import_run)
-    batch.records = [_clamp_times(record, latest) for record in records if _has_content(record, batch.aside)]
-    return batch
+    return clean_record(record, change, clean_closing=longer, untrusted=untrusted, redacts=config.redact_secrets)
 
 
 def _time_limits(path: Path, import_run: ImportRun) -> tuple[int, int]:
@@ -136,7 +140,7 @@ def _time_limits(path: Path, import_run: ImportRun) -> tuple[int, int]:
 _TIMES = ("created_at", "updated_at", "started_at", "last_event_at", "ended_at")
 
 
-def _clamp_times(record: ContentRecord, latest: tuple[int, int]) -> ContentRecord:
+def clamp_times(record: ContentRecord, latest: tuple[int, int]) -> ContentRecord:
     """Replace times in the future: such a record would remain the newest for years."""
     now, replacement = latest
     times = {name: getattr(record, name, None) for name in _TIMES}
@@ -317,11 +321,17 @@ def _clip(text: str, limit: int) -> str:
 
 def _has_content(record: ContentRecord, aside: Counter[tuple[str, str]]) -> bool:
     """Return whether any text of a record remains after cleaning; count it as private if not."""
-    is_empty = isinstance(record, PromptRecord) and not record.text.strip()
-    is_empty |= isinstance(record, ObservationRecord) and not any((record.title, record.narrative, record.facts))
-    if is_empty:
+    if is_empty(record):
         aside["private", export_format.record_kind(record)] += 1
-    return not is_empty
+        return False
+    return True
+
+
+def is_empty(record: ContentRecord) -> bool:
+    """Return whether nothing of a prompt or an observation remains after cleaning."""
+    if isinstance(record, PromptRecord):
+        return not record.text.strip()
+    return isinstance(record, ObservationRecord) and not any((record.title, record.narrative, record.facts))
 
 
 # --- lines of an export ----------------------------------------------------------------------------------------------

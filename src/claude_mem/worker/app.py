@@ -65,6 +65,7 @@ from claude_mem.system.project_folders import ResolvedProject
 from claude_mem.system.spool import Spool, write_private
 from claude_mem.transfer.import_ import import_batch
 from claude_mem.worker.runner import Runner, wait_any
+from claude_mem.worker.spaces import SpaceService
 from claude_mem.worker.stream import Stream
 
 log = logging.getLogger(__name__)
@@ -161,6 +162,9 @@ class Service:
             tidy=self._purge_derived,
             record=self.recorder.record,
         )
+        self.spaces = SpaceService(
+            self.db, config, after_exchange=partial(self.publish, ()), erase=self.deletion_service.complete
+        )
         self.maintenance.copy_lock = self.scrubber.copy_lock = self.deletion_service.lock
 
     def _create_runners(self, compressor: Compressor) -> None:
@@ -244,6 +248,7 @@ class Service:
                 for runner in (self.runner, *self.backfill_runners, self.reprocess_runner):
                     group.create_task(self._retry_disk_errors(partial(runner.run, self.stop)))
                 group.create_task(self._refine_loop())
+                group.create_task(self._retry_disk_errors(partial(self.spaces.run, self.stop)))
         finally:
             await self.scrubber.stop()  # not resumed: it can be requested again
             await self.deletion_service.stop()
@@ -352,6 +357,8 @@ class Service:
             prompts_and_ends = ("new_prompt", "turn_ended", "session_completed")
             if activity := [item for item in stream_events if item.type in prompts_and_ends]:
                 self.write_activity_flag(activity[-1].type == "new_prompt", activity[-1].data["project"])
+                if any(item.type != "new_prompt" for item in activity):
+                    self.spaces.turn_ended()
             await self.publish(stream_events)
             self.runner.wake.set()
         return count

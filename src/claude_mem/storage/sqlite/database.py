@@ -13,6 +13,7 @@ from claude_mem.storage.sqlite.engine import Connection, Engine, savepoint
 from claude_mem.storage.sqlite.integrity import IntegrityChecks
 from claude_mem.storage.sqlite.journal.store import Journal
 from claude_mem.storage.sqlite.memory.store import SqliteMemory, SqliteSearch
+from claude_mem.storage.sqlite.spaces.store import SqliteSpaces
 
 
 class SqliteTransaction(Connection):
@@ -36,6 +37,7 @@ class SqliteTransaction(Connection):
         self.search = SqliteSearch(self)
         self.journal = Journal(self)
         self.deletions = Deletions(self)
+        self.spaces = SqliteSpaces(self)
         self.integrity = IntegrityChecks(self)
 
     def savepoint(self, *, undo: bool = False) -> AbstractContextManager[None]:

@@ -62,7 +62,7 @@ _INSERT_OBSERVATION = (
     f"insert into observations ({', '.join(_OBSERVATION_COLUMNS)})"
     f" values ({', '.join(f':{name}' for name in _OBSERVATION_COLUMNS)})"
 )
-_UPDATE_OBSERVATION = (
+UPDATE_OBSERVATION = (
     f"update observations set {', '.join(f'{name} = :{name}' for name in _UPDATED_COLUMNS)},"
     " pinned = max(pinned, :pinned) where id = :id"
 )
@@ -99,6 +99,14 @@ def find_items_of_turns(conn: Connection, turn_ids: list[int]) -> dict[str, list
 
 def _page_sql(kind: str, export: ExportScope) -> str:
     """Return the query for rows after `:after`, up to the last row that existed when the export began."""
+    select, alias, condition = _select_parts(kind, export)
+    return (
+        f"{select} where {alias}.id > :after and {alias}.id <= :upto and ({condition}) order by {alias}.id limit :limit"
+    )
+
+
+def _select_parts(kind: str, export: ExportScope) -> tuple[str, str, str]:
+    """Return the query for rows of a kind without its condition, the alias of their table, and the condition."""
     if kind == "project":
         needed = _session_condition(export, by="s.id")
         condition = (
@@ -129,9 +137,7 @@ def _page_sql(kind: str, export: ExportScope) -> str:
         )
         alias = "o"
         condition = _item_condition(kind, "o", "s.project_id" if kind == "prompt" else "o.project_id", export)
-    return (
-        f"{select} where {alias}.id > :after and {alias}.id <= :upto and ({condition}) order by {alias}.id limit :limit"
-    )
+    return select, alias, condition
 
 
 def _item_condition(kind: str, alias: str, project: str, export: ExportScope) -> str:
@@ -187,11 +193,25 @@ def read_export_page(
     """Return the next records of a kind, each with its row id."""
     bounds = {"after": after, "upto": export.upto[kind], "limit": limit}
     page_rows = fetch_all(conn, _page_sql(kind, export), {**_scope_params(export), **bounds})
+    return [(row["id"], record) for row, record in _to_records(conn, kind, page_rows)]
+
+
+def read_records(conn: Connection, kind: str, row_ids: Sequence[int]) -> dict[int, tuple[int, ContentRecord]]:
+    """Return these rows as records by row id, each with the id of its project. Deleted rows are left out."""
+    select, alias, condition = _select_parts(kind, ExportScope(upto={}))
+    condition += " and not s.forgotten" if kind == "session" else ""
+    sql = f"{select} where {condition} and {alias}.id in (select value from json_each(?))"
+    rows = fetch_all(conn, sql, (encode_json(list(row_ids)),))
+    column = "id" if kind == "project" else "project_id"
+    return {row["id"]: (row[column], record) for row, record in _to_records(conn, kind, rows)}
+
+
+def _to_records(conn: Connection, kind: str, rows: Sequence[Row]) -> list[tuple[Row, ContentRecord]]:
     identities = _list_project_identities(conn)
     if kind == "observation":
-        confirmed_at = validity.list_kept(conn, [row["id"] for row in page_rows])
-        page_rows = [{**row, "kept_at": confirmed_at.get(row["id"])} for row in page_rows]
-    return [(row["id"], _CONVERTERS[kind](_clamp_times(row), identities)) for row in page_rows]
+        confirmed_at = validity.list_kept(conn, [row["id"] for row in rows])
+        rows = [{**row, "kept_at": confirmed_at.get(row["id"])} for row in rows]
+    return [(row, _CONVERTERS[kind](_clamp_times(row), identities)) for row in rows]
 
 
 def _clamp_times(row: Row) -> dict[str, object]:
@@ -301,18 +321,18 @@ def _decode_lists(row: Row, *columns: str) -> dict[str, Any]:
 def import_record(conn: Connection, record: ContentRecord, *, now: int) -> str:
     """Store a record. Return `added`, `changed`, `known` or `forgotten`."""
     if isinstance(record, ProjectRecord):
-        return _find_or_add_project(conn, record, now=now)[1]
+        return find_or_add_project(conn, record, now=now)[1]
     if not isinstance(record, SessionRecord) and tombstones.is_time_uncheckable(conn, at=record.created_at):
         return FORGOTTEN
-    project_id = _project_id(conn, record.project, now=now)
+    project_id = find_or_add_project_id(conn, record.project, now=now)
     if isinstance(record, SessionRecord):
         span = {"since": record.started_at, "until": record.last_event_at}
         if tombstones.is_session_tombstoned(conn, record.host, record.session, **span):
             return FORGOTTEN
-        return _store_session(conn, _without_tombstoned_titles(conn, record), project_id)
+        return store_session(conn, without_tombstoned_titles(conn, record), project_id)
     if record.host is None or record.session is None:
         assert isinstance(record, ObservationRecord)
-        return _store_observation(conn, record, None, None, project_id)
+        return store_observation(conn, record, None, None, project_id)
     at = record.created_at
     if tombstones.is_session_tombstoned(conn, record.host, record.session, since=at, until=at):
         return FORGOTTEN
@@ -321,22 +341,22 @@ def import_record(conn: Connection, record: ContentRecord, *, now: int) -> str:
     turn_id = _find_or_add_turn(conn, session_id, record.prompt_number, record.prompt_id, at=record.created_at, now=now)
     if turn_id is None:
         return KNOWN
-    _extend_session(conn, session_id, record.created_at)
+    extend_session(conn, session_id, record.created_at)
     if isinstance(record, PromptRecord):
         if tombstones.is_prompt_tombstoned(conn, turn_id, record.text, at=at):
             return FORGOTTEN
-        return _store_prompt(conn, record, session_id, turn_id)
+        return store_prompt(conn, record, session_id, turn_id)
     if isinstance(record, SummaryRecord):
         if tombstones.is_summary_tombstoned(conn, turn_id, at=at):
             return FORGOTTEN
-        return _store_summary(conn, record, session_id, turn_id, project_id)
-    return _store_observation(conn, record, session_id, turn_id, project_id)
+        return store_summary(conn, record, session_id, turn_id, project_id)
+    return store_observation(conn, record, session_id, turn_id, project_id)
 
 
 # --- importing projects ----------------------------------------------------------------------------------------------
 
 
-def _find_or_add_project(conn: Connection, record: ProjectRecord, *, now: int) -> tuple[int, str]:
+def find_or_add_project(conn: Connection, record: ProjectRecord, *, now: int) -> tuple[int, str]:
     """Return the id of the project with any of these identities, or add one; and `known` or `added`.
 
     All identities are stored, except that a new project does not take those of another one.
@@ -399,11 +419,11 @@ def _find_project_by_name(conn: Connection, name: str, identities: Sequence[str]
     return int(older) if older is not None and _are_only_names(projects.list_project_aliases(conn, older)) else None
 
 
-def _project_id(conn: Connection, ref: str, *, now: int) -> int:
+def find_or_add_project_id(conn: Connection, ref: str, *, now: int) -> int:
     """Return the id of the project with this identity. If its own record is missing, add one from the identity."""
     if project_id := fetch_value(conn, "select project_id from project_aliases where identity = ?", (ref,)):
         return int(project_id)
-    return _find_or_add_project(conn, project_from_identity(ref), now=now)[0]
+    return find_or_add_project(conn, project_from_identity(ref), now=now)[0]
 
 
 def find_project_folders(conn: Connection, records: Sequence[ProjectRecord]) -> dict[str, str]:
@@ -420,10 +440,10 @@ def find_project_folders(conn: Connection, records: Sequence[ProjectRecord]) -> 
 # --- importing sessions and turns ------------------------------------------------------------------------------------
 
 
-def _store_session(conn: Connection, record: SessionRecord, project_id: int) -> str:
+def store_session(conn: Connection, record: SessionRecord, project_id: int) -> str:
     """Store a session. One that was captured here stays unchanged: what it lacks may have been removed on purpose."""
     existing = sessions.find_session(conn, record.host, record.session)
-    if existing is not None and _was_captured(conn, existing.id):
+    if existing is not None and was_captured(conn, existing.id):
         return KNOWN
     session = existing or sessions.open_session(
         conn, record.host, record.session, project_id=project_id, at=record.started_at
@@ -439,7 +459,9 @@ def _store_session(conn: Connection, record: SessionRecord, project_id: int) -> 
          where id = :id
         """,
         {
-            **_fields(record, "title", "subtitle", "first_prompt", "cwd", "started_at", "last_event_at", "ended_at"),
+            **pick_fields(
+                record, "title", "subtitle", "first_prompt", "cwd", "started_at", "last_event_at", "ended_at"
+            ),
             "status": record.status if record.status in FINAL_STATUSES else str(Status.INTERRUPTED),
             "id": session.id,
         },
@@ -447,14 +469,14 @@ def _store_session(conn: Connection, record: SessionRecord, project_id: int) -> 
     return ADDED if existing is None else KNOWN
 
 
-def _without_tombstoned_titles(conn: Connection, record: SessionRecord) -> SessionRecord:
+def without_tombstoned_titles(conn: Connection, record: SessionRecord) -> SessionRecord:
     """Remove the titles that were forgotten here."""
     is_tombstoned = partial(tombstones.is_title_tombstoned, conn, record.host, record.session, at=record.started_at)
     tombstoned = dict.fromkeys(name for name in tombstones.SESSION_TEXT_COLUMNS if is_tombstoned(getattr(record, name)))
     return msgspec.structs.replace(record, **tombstoned)
 
 
-def _was_captured(conn: Connection, session_id: int) -> bool:
+def was_captured(conn: Connection, session_id: int) -> bool:
     sql = (
         "select 1 from events where session_id = ?1"
         " union all select 1 from turns where session_id = ?1 and (private or events_purged)"
@@ -462,7 +484,7 @@ def _was_captured(conn: Connection, session_id: int) -> bool:
     return bool(fetch_value(conn, sql, (session_id,)))
 
 
-def _captured_sql(turn: str) -> str:
+def captured_sql(turn: str) -> str:
     """Return the SQL condition that the turn was captured here by a hook or from a transcript, or was private."""
     return f"({turn}.private or {turn}.events_purged or exists (select 1 from events e where e.turn_id = {turn}.id))"
 
@@ -473,7 +495,7 @@ def _find_or_add_turn(
     """Return the id of the turn a record belongs to, adding it if needed; None if that turn was captured here."""
     turn = fetch_one(
         conn,
-        f"select id, {_captured_sql('t')} as captured from turns t where session_id = ? and prompt_id = ?",
+        f"select id, {captured_sql('t')} as captured from turns t where session_id = ? and prompt_id = ?",
         (session_id, prompt_id),
     )
     if turn is None and _was_turn_captured_at(conn, session_id, at):
@@ -483,13 +505,13 @@ def _find_or_add_turn(
             conn,
             f"""
             select id, 0 as captured from turns t
-             where session_id = ?1 and number = ?2 and not {_captured_sql("t")}
+             where session_id = ?1 and number = ?2 and not {captured_sql("t")}
                and (?3 is null or prompt_id is null or prompt_id = ?3)
             """,
             (session_id, number, prompt_id),
         )
     if turn is None:
-        return _add_turn(conn, session_id, number, prompt_id, at=at, now=now)
+        return add_imported_turn(conn, session_id, number, prompt_id, at=at, now=now)
     if turn["captured"]:
         return None
     conn.execute(
@@ -512,7 +534,7 @@ def _was_turn_captured_at(conn: Connection, session_id: int, at: int) -> bool:
             conn,
             f"""
             select 1 from turns t
-             where t.session_id = :session and {_captured_sql("t")} and t.opened_at <= :at + {EARLY_MS}
+             where t.session_id = :session and {captured_sql("t")} and t.opened_at <= :at + {EARLY_MS}
                and :at <= coalesce((select min(n.opened_at) from turns n
                                      where n.session_id = :session and n.opened_at > t.opened_at),
                                    t.last_at + {LATE_MS})
@@ -522,7 +544,9 @@ def _was_turn_captured_at(conn: Connection, session_id: int, at: int) -> bool:
     )
 
 
-def _add_turn(conn: Connection, session_id: int, number: int, prompt_id: str | None, *, at: int, now: int) -> int:
+def add_imported_turn(
+    conn: Connection, session_id: int, number: int, prompt_id: str | None, *, at: int, now: int
+) -> int:
     """Add a closed and digested turn.
 
     If its number is used, the turn gets the next free one, and a prompt id by which it is found again.
@@ -548,7 +572,7 @@ def _add_turn(conn: Connection, session_id: int, number: int, prompt_id: str | N
     return int(turn_id)
 
 
-def _extend_session(conn: Connection, session_id: int, at: int) -> None:
+def extend_session(conn: Connection, session_id: int, at: int) -> None:
     """Extend the session's time span to include `at`."""
     conn.execute(
         """
@@ -562,7 +586,7 @@ def _extend_session(conn: Connection, session_id: int, at: int) -> None:
 # --- importing items -------------------------------------------------------------------------------------------------
 
 
-def _store_prompt(conn: Connection, record: PromptRecord, session_id: int, turn_id: int) -> str:
+def store_prompt(conn: Connection, record: PromptRecord, session_id: int, turn_id: int) -> str:
     conn.execute(
         """
         insert or ignore into user_prompts (session_id, turn_id, prompt_number, text, created_at)
@@ -582,7 +606,7 @@ def _store_prompt(conn: Connection, record: PromptRecord, session_id: int, turn_
     return ADDED
 
 
-def _store_observation(
+def store_observation(
     conn: Connection, record: ObservationRecord, session_id: int | None, turn_id: int | None, project_id: int
 ) -> str:
     where = "turn_id is null" if turn_id is None else "turn_id = :turn"
@@ -598,21 +622,21 @@ def _store_observation(
             return KNOWN
         outcome, sql = ADDED, _INSERT_OBSERVATION
     elif _should_replace(record, existing):
-        outcome, sql = CHANGED, _UPDATE_OBSERVATION
+        outcome, sql = CHANGED, UPDATE_OBSERVATION
     elif record.kept_at is not None and existing["updated_at"] == record.updated_at:
-        return CHANGED if _keep(conn, existing["id"], record.kept_at) else KNOWN
+        return CHANGED if keep_confirmed(conn, existing["id"], record.kept_at) else KNOWN
     else:
         return KNOWN
-    params = {**_observation_params(record), **_place_params(conn, session_id, turn_id, project_id), "id": row_id}
+    params = {**observation_params(record), **_place_params(conn, session_id, turn_id, project_id), "id": row_id}
     row_id = int(fetch_value(conn, f"{sql} returning id", params))
     if record.kept_at is not None:
-        _keep(conn, row_id, record.kept_at)
+        keep_confirmed(conn, row_id, record.kept_at)
     if record.type == ObservationType.RULE:
         observations.link_statements(conn, project_id)
     return outcome
 
 
-def _keep(conn: Connection, row_id: int, kept_at: int) -> bool:
+def keep_confirmed(conn: Connection, row_id: int, kept_at: int) -> bool:
     """Store a person's word that an observation holds, unless there is one. It counts for the code as it is here."""
     if validity.get_confirmation(conn, row_id):
         return False
@@ -644,9 +668,9 @@ def _is_decided_by_user(row: Row) -> bool:
     return bool(row["trust"] == "user" or row["verdict"])
 
 
-def _observation_params(record: ObservationRecord) -> dict[str, object]:
+def observation_params(record: ObservationRecord) -> dict[str, object]:
     lists = {name: encode_json(getattr(record, name)) for name in _LIST_COLUMNS}
-    content = {**_fields(record, "key", *_CONTENT_COLUMNS, *_TIME_COLUMNS), **lists, "pinned": int(record.pinned)}
+    content = {**pick_fields(record, "key", *_CONTENT_COLUMNS, *_TIME_COLUMNS), **lists, "pinned": int(record.pinned)}
     return {
         **content,
         "sources": encode_json([[] for _ in record.facts]),
@@ -676,14 +700,14 @@ def _make_way_for(conn: Connection, turn_id: int, record: ObservationRecord) -> 
     return True
 
 
-def _store_summary(conn: Connection, record: SummaryRecord, session_id: int, turn_id: int, project_id: int) -> str:
+def store_summary(conn: Connection, record: SummaryRecord, session_id: int, turn_id: int, project_id: int) -> str:
     existing = fetch_one(
         conn, "select id, trust, verdict, updated_at from session_summaries where turn_id = ?", (turn_id,)
     )
     if existing is not None and not _should_replace(record, existing):
         return KNOWN
     params = {
-        **_fields(record, *_PROVENANCE_COLUMNS, *SUMMARY_FIELDS, *_CLOSING_COLUMNS, *_TIME_COLUMNS),
+        **pick_fields(record, *_PROVENANCE_COLUMNS, *SUMMARY_FIELDS, *_CLOSING_COLUMNS, *_TIME_COLUMNS),
         **{name: encode_json(getattr(record, name)) for name in ("files_read", "files_edited")},
         **_place_params(conn, session_id, turn_id, project_id),
     }
@@ -704,5 +728,5 @@ def _update_expression(name: str) -> str:
     return f"iif(excluded.closing = '', {name}, excluded.{name})" if name in _CLOSING_COLUMNS else f"excluded.{name}"
 
 
-def _fields(record: ContentRecord, *names: str) -> dict[str, object]:
+def pick_fields(record: ContentRecord, *names: str) -> dict[str, object]:
     return {name: getattr(record, name) for name in names}

@@ -40,6 +40,7 @@ from claude_mem.worker.http.routes import (
     review,
     sessions,
     settings,
+    spaces,
     status,
     transfer,
     viewer,
@@ -125,6 +126,7 @@ MODULES = (
     settings,
     deletion,
     transfer,
+    spaces,
     viewer,
 )
 ROUTES = _by_path([*(route for module in MODULES for route in module.ROUTES), RawRoute("POST", "/mcp", mcp.serve_mcp)])

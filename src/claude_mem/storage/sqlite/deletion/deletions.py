@@ -694,6 +694,8 @@ def erase_mentions(conn: Connection, mentions: Callable[[str], bool], *, quotes:
             if quotes(row["text"]):
                 conn.execute("delete from notices where key = ?", (row["key"],))
                 wiped_count += 1
+    if "space_log" in tables:
+        wiped_count += _drop_quoting_entries(conn, quotes)
     table = former_names.stored_table(conn, "injected_items")
     if table in tables:
         column = former_names.stored_column(conn, "injected_items", "item")
@@ -702,6 +704,14 @@ def erase_mentions(conn: Connection, mentions: Callable[[str], bool], *, quotes:
                 conn.execute(f"delete from {table} where {column} = ?", (row["item"],))
                 wiped_count += 1
     return wiped_count
+
+
+def _drop_quoting_entries(conn: Connection, quotes: Callable[[str], bool]) -> int:
+    """Drop the text of log entries that no row has: of versions that lost, or that were not applied."""
+    bodies = fetch_all(conn, "select id, body from space_log where body != x''")
+    quoting = [(row["id"],) for row in bodies if quotes(row["body"].decode("utf-8", "replace"))]
+    conn.executemany("update space_log set body = x'' where id = ?", quoting)
+    return len(quoting)
 
 
 # --- undoing a deletion ----------------------------------------------------------------------------------------------

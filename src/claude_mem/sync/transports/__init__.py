@@ -1,0 +1,1 @@
+"""What carries the sealed logs of a space: a folder, a git remote or the server."""
