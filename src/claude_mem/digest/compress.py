@@ -206,12 +206,20 @@ def measure_reading(turn: Turn, *, known_paths: Collection[str]) -> TurnReading:
             before_edit = calls, characters
         calls += 1
         if path := _path_read(body, turn):
-            file = body.output.get("file") if isinstance(body.output, dict) else None
-            size = len(str(file.get("content", ""))) if isinstance(file, dict) else len(output_text(body.output))
+            size = _characters_read(body)
             characters += size
             again += size if path in rest else 0
             rest.discard(path)
     return TurnReading(characters, again, *(before_edit or (None, None)))
+
+
+def _characters_read(body: ToolUsed) -> int:
+    """Return the number of characters that a call read; the stored output has their number instead of the content."""
+    file = body.output.get("file") if isinstance(body.output, dict) else None
+    if not isinstance(file, dict):
+        return len(output_text(body.output))
+    stored = file.get("contentChars")
+    return stored if isinstance(stored, int) else len(str(file.get("content", "")))
 
 
 def _path_read(body: object, turn: Turn) -> str:
