@@ -37,7 +37,7 @@ from claude_mem.capture import backfill
 from claude_mem.config import Config
 from claude_mem.digest.line_anchors import collect_lines
 from claude_mem.domain import anchors
-from claude_mem.inject import freshness
+from claude_mem.inject import freshness, outcomes
 from claude_mem.storage.records import Look, StoredAnchor, apply_looks, is_committed
 from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_one
 from claude_mem.storage.sqlite.journal.turns import load_turn
@@ -343,7 +343,7 @@ def _mark(history: History, group: Sequence[StoredAnchor], started_at: int, unti
     for commit in history.commits[history.newest_index(started_at) + 1 : until + 1]:
         if commit.at <= started_at + LANDING_DAYS * DAY_MS:
             lines = {item.path: history.hashes(blob) for item in group if (blob := commit.files.get(item.path, ""))}
-            group = freshness.mark_committed(group, lines, is_default=True)
+            group = outcomes.mark_committed(group, lines, is_default=True)
     return group if is_committed(group) else [replace(item, committed=0, landed=0) for item in group]
 
 

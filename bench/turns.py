@@ -32,7 +32,11 @@ def sessions(project: str) -> Iterator[tuple[str, list[Turn]]]:
     """Return each session of a project by its id, as its turns, in order."""
     for path in sorted((DATA / project / "transcripts").glob("*.jsonl.gz")):
         with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
-            file.write(gzip.decompress(path.read_bytes()))
+            # Labels and references number the turns as they were when a hook's notice still counted as a prompt.
+            lines = gzip.decompress(path.read_bytes())
+            file.write(
+                lines.replace(b'"content":"Operation stopped by hook:', b'"content":"Operation stopped by a hook:')
+            )
             file.flush()
             yield path.name.partition(".")[0], list(_turns(claude.read(Path(file.name), host="claude")))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from claude_mem.domain import anchors
-from claude_mem.inject import freshness
+from claude_mem.inject.outcomes import LineVersions
 from claude_mem.storage.records import StoredAnchor
 from claude_mem.system import git_files, git_objects, project_folders
 from claude_mem.system.git_objects import GitObjects
@@ -108,8 +108,8 @@ def test_of_many_versions_of_a_file_only_the_anchored_lines_are_held(tmp_path: P
     item = StoredAnchor(id=1, observation_id=1, path="a.txt", kind="edit", lines=(line,))
     asked = GitObjects(str(shop))
     commits = asked.list_commits("--all", most=9)
-    assert [lines["a.txt"] for lines in freshness._lines_at(asked, [item], commits).values()] == [set(), {line}, set()]
-    assert set(freshness._tip_hashes(asked, [item], [commits[1].id]).values()) == {frozenset({line})}
+    lines = LineVersions(asked, [item]).read([commit.id for commit in commits], {"a.txt"})
+    assert [files["a.txt"] for files in lines.values()] == [set(), {line}, set()]
 
 
 def test_a_name_with_thousands_of_dots_is_not_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from claude_mem.domain import anchors
 from claude_mem.domain.anchors import Outcome
-from claude_mem.inject import freshness
+from claude_mem.inject import freshness, outcomes
 from claude_mem.storage.records import StoredAnchor, StoredOutcome, apply_looks
 from claude_mem.system.git_objects import GitObjects
 from tests.support.lab import Lab
@@ -54,7 +54,7 @@ class Repository:
 
     def judge(
         self, before: Outcome = Outcome.TRIED, *, path: str = "a.py", created_at: int = NOW, now: int = NOW
-    ) -> freshness.Verdict | None:
+    ) -> outcomes.Verdict | None:
         """Judge an edit that added `CODE` to a file, as a look after a turn does."""
         item = StoredAnchor(1, 1, path, "edit", anchors.choose_lines(CODE.splitlines()))
         git = GitObjects(str(self.root))
@@ -62,7 +62,7 @@ class Repository:
         paths = git.list_paths(head)
         seen = apply_looks([item], freshness.look_at_files(str(self.root), [item], seconds=60, paths=paths))
         stored = StoredOutcome(1, before, "", created_at)
-        verdicts = freshness.judge_outcomes(git, seen, [stored], head=head, now=now)
+        verdicts = outcomes.judge_outcomes(git, seen, [stored], head=head, now=now)
         return verdicts[0] if verdicts else None
 
 

@@ -66,6 +66,16 @@ def test_a_third_of_the_lines_or_half_of_one_file_shows_that_work_was_committed(
     assert anchors.is_committed(counts) == is_committed
 
 
+@pytest.mark.parametrize("is_expanded", [True, False])
+def test_an_edit_that_says_the_same_in_more_words_repeats_it(*, is_expanded: bool) -> None:
+    rules = [f"The tax on {name} is paid by the one who sells {name} abroad." for name in ("fish", "bread", "fruit")]
+    new = " ".join(rules) if is_expanded else "Every customer pays at the border now, in the money of that country."
+    lines = collect_lines(turn(edit("RULES.md", "\n".join(rules), new)))
+    phrases = frozenset(anchors.choose_phrases(rules, anchors.MAX_PHRASES)) - {anchors.NO_PHRASE}
+    assert lines.repeats(phrases) == is_expanded
+    assert not lines.repeats(frozenset()), "of what has no phrases nobody can tell"
+
+
 def test_lines_that_were_never_committed_say_nothing_later() -> None:
     item = replace(stored("a.py"), lines=tuple(map(anchors.hash_line, CODE.splitlines()[:12])), stamp="1:1")
     committed = replace(item, present=0b11111, committed=0b11111)

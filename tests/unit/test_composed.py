@@ -413,7 +413,7 @@ def test_a_heading_that_names_no_work_titles_nothing(heading: str) -> None:
 def test_the_fault_a_reviewer_states_titles_its_fix() -> None:
     review = "The `sum_rows` helper in the cart never rounds the total, so orders are off by a cent. Please fix it."
     assert lines(review, edit("src/cart.py"), Stopped("Done."), source="fault")[:1] == [
-        "Fixed: the `sum_rows` helper in the cart never rounds the total, so orders are off by a cent"
+        "Fixed bug: the `sum_rows` helper in the cart never rounds the total, so orders are off by a cent"
     ]
     assert lines(review, Stopped("I disagree."), source="fault") == []
     failing = bash("pytest tests", "1 failed", failed=True)
@@ -424,13 +424,19 @@ def test_the_fault_a_reviewer_states_titles_its_fix() -> None:
     ("answer", "expected"),
     [
         ("No, it adds the rows first and rounds the sum.", "No: it adds the rows first and rounds the sum"),
-        ("Yes. The helper `sum_rows` rounds every row.", "Yes: the helper `sum_rows` rounds every row"),
         ("Currently, no. Only the sum is rounded, in `cart.py`.", "No: only the sum is rounded, in `cart.py`"),
     ],
 )
-def test_a_yes_or_a_no_keeps_its_question(answer: str, expected: str) -> None:
+def test_a_no_keeps_its_question(answer: str, expected: str) -> None:
     asked = "Does the cart round every row of an order?"
     assert lines(asked, Stopped(answer), source="verdict")[:1] == [f"{asked} {expected}"]
+
+
+def test_a_yes_is_told_by_what_confirms_it() -> None:
+    asked = "Does the cart round every row of an order?"
+    confirmed = lines(asked, Stopped("Yes. The helper `sum_rows` rounds every row."), source="verdict")
+    assert confirmed == ["The helper `sum_rows` rounds every row"]
+    assert lines(asked, Stopped("Yes, an easy fix!"), source="verdict") == []
 
 
 def test_the_cause_that_an_answer_names_is_called_a_cause() -> None:
@@ -480,7 +486,7 @@ def test_a_lead_in_is_joined_with_the_items_that_end_its_sentence() -> None:
 def test_work_without_an_edit_is_told_in_the_words_of_the_request() -> None:
     rebased = bash("git rebase main", "Successfully rebased")
     asked = "please remove the cart commit and update the branch of the shop"
-    assert lines(asked, rebased, Stopped("Done. All is on main."), source="wish") == [
+    assert lines(asked, rebased, Stopped("Done. The cart commit is gone from main."), source="wish") == [
         "Removed the cart commit and updated the branch of the shop"
     ]
     assert lines(asked, Stopped("Which commit?"), source="wish") == []

@@ -14,14 +14,14 @@ import pytest
 from claude_mem.domain import anchors
 from claude_mem.domain.anchors import Freshness, Outcome
 from claude_mem.domain.memory_items import MemoryState
-from claude_mem.inject import freshness
+from claude_mem.inject import freshness, outcomes
 from claude_mem.storage import sqlite
 from claude_mem.storage.records import StoredAnchor, apply_looks
 from claude_mem.storage.sqlite.memory.anchors import judge_freshness
 from claude_mem.system import git_files, git_objects
 from claude_mem.system.git_objects import GitObjects
 from tests.support.lab import Lab
-from tests.support.repositories import CODE, NOW, OTHER, Repository, work
+from tests.support.repositories import CODE, NOW, OTHER, Repository, functions, work
 from tests.support.waiting import wait_for
 
 PHRASES = (Path(sqlite.__file__).parent / "migrations" / "0030_phrases.sql").read_text()
@@ -67,7 +67,7 @@ def test_of_old_work_all_lines_count_that_commits_of_its_time_had(repository: Re
     repository.commit("Add the steps")
     repository.put("a.py", "\n".join(CODE.splitlines()[:3]) + "\n")
     repository.commit("Remove most steps")
-    verdict = repository.judge(created_at=NOW - 2 * freshness.DAY_MS, now=NOW)
+    verdict = repository.judge(created_at=NOW - 2 * outcomes.DAY_MS, now=NOW)
     assert verdict is not None
     (item,) = verdict.anchors
     assert item.committed.bit_count() == 9, "not only the three that are left"
@@ -320,6 +320,21 @@ def test_an_edit_that_still_names_what_a_memory_names_does_not_replace_it(lab: L
     assert lab.rows("select id from observations where superseded_by is not null") == []
 
 
+def links(lab: Lab, before: str, after: str, said: str) -> list[Any]:
+    """Return what a later session's edit of a file superseded."""
+    work(lab, "a", "src/prices.py", before, PRICES_SAID)
+    work(lab, "b", "src/prices.py", after, said)
+    lab.start()
+    lab.wait_digested()
+    lab.mem("stop")
+    return list(lab.rows("select id from observations where superseded_by is not null"))
+
+
+def test_an_edit_that_only_removes_lines_replaces_nothing(lab: Lab) -> None:
+    one = "def only(basket): return basket.total(1, 2)\n"
+    assert links(lab, PRICES, one, "Kept one function and deleted the other nine, nothing else calls them.") == []
+
+
 def test_a_forgotten_observation_leaves_no_anchor(lab: Lab) -> None:
     work(lab, "a", "src/prices.py", PRICES, PRICES_SAID)
     client = lab.start()
@@ -554,6 +569,31 @@ def test_a_solution_whose_code_is_gone_is_not_offered_at_the_next_failure(lab: L
     assert "this error was met before" not in str(lab.hook("PostToolUseFailure", **{**failing, "session_id": "d"}))
 
 
+def test_the_preview_of_a_prompt_is_what_the_hook_injects(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository = adopt(lab)
+    for name in ("price", "tax", "fee"):
+        said = f"Added nine {name} functions that the basket totals use, one for each customer group."
+        work(lab, name, f"src/{name}s.py", functions(name), said)
+    repository.commit("Add the totals")
+    lab.start()
+    lab.wait_digested()
+    (lab.project / "src" / "taxs.py").unlink()
+    repository.commit("Remove the taxes", in_days=3)
+    work(lab, "last", "README", "A shop of prices and fees, for nine customer groups and baskets.\n", "Reworded it.")
+    lab.wait_digested()
+    asked = "Why do the tax functions and the fee functions of the basket differ for customer groups?"
+    answer = lab.hook("UserPromptSubmit", session_id="new", prompt=asked)
+    told = answer["hookSpecificOutput"]["additionalContext"].splitlines()
+    monkeypatch.chdir(lab.project)
+    by_folder = lab.mem("context", "--prompt", asked).stdout.splitlines()
+    by_name = lab.mem("context", "--project", lab.project.name, "--prompt", asked).stdout.splitlines()
+    assert any(line.startswith("Files this may concern: ") for line in told)
+    assert [line for line in told if line not in by_folder] == []
+    assert by_folder == by_name
+    assert "taxs.py" not in "".join(by_folder), "the file is gone"
+    assert "nine tax functions" not in "".join(by_folder), "and what was said of it does not hold"
+
+
 # --- from a line to its reason ---------------------------------------------------------------------------------------
 
 
@@ -595,6 +635,44 @@ def test_a_line_without_an_anchor_is_explained_by_its_neighbours_or_its_file(
     assert why(asked, "src/taxes.py:40")["match"] == "file"
     assert why(asked, "src/taxes.py")["items"] != []
     assert asked.mem("why", "README", ok=False).returncode == 1
+
+
+@pytest.mark.parametrize("place", ["src/prices.py:0", "src/prices.py:-1", "src/prices.py:abc", "src/prices.py:3:0:x"])
+def test_a_line_that_is_no_number_is_a_usage_error(asked: Lab, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(asked.project)
+    done = asked.mem("why", place, ok=False)
+    assert done.returncode == 2
+    assert "is not the number of a line" in done.stderr
+
+
+@pytest.mark.parametrize("place", ["src/prices.py:3:5", "src/prices.py:3:5:", "src/prices.py:3:"])
+def test_a_place_is_understood_as_grep_prints_it(asked: Lab, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(asked.project)
+    assert (why(asked, place)["line"], why(asked, place)["match"]) == (3, "line")
+
+
+def test_a_colon_may_be_part_of_a_name(asked: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(asked.project)
+    work(asked, "c", "src/a:7", OTHER, "Wrote nine basket classes to a file whose name has a colon.")
+    asked.wait_digested()
+    assert (why(asked, "src/a:7")["file"], why(asked, "src/a:7")["line"]) == ("src/a:7", 0)
+    assert why(asked, "src/a:7:2")["match"] == "line"
+
+
+def test_of_many_memories_of_a_file_a_few_are_shown_in_full(asked: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(asked.project)
+    for number in range(11):
+        text = "".join(f"def fee_{number}_{part}(basket): return basket.fee({part})\n" for part in range(9))
+        path = asked.project / "src" / "fees.py"
+        text = (path.read_text() if path.exists() else "") + text
+        work(asked, f"f{number}", "src/fees.py", text, f"Added nine fee functions of group {number} to the module.")
+    asked.wait_digested()
+    result = why(asked, "src/fees.py")
+    assert (result["total"], len(result["items"])) == (11, 10)
+    text = asked.mem("why", "src/fees.py").stdout
+    assert text.count(" ❯ ") == 3
+    assert "8 more" in text
+    assert "and 1 older" in text
 
 
 @pytest.mark.parametrize("place", ["src/prices.py:999", "src/missing.py:1", "/etc/passwd:1", "../outside.py"])

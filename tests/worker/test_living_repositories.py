@@ -8,12 +8,13 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from claude_mem.domain import anchors
 from claude_mem.domain.anchors import Freshness, Outcome
-from claude_mem.inject import freshness
+from claude_mem.inject import freshness, outcomes
 from claude_mem.storage.records import StoredAnchor, StoredOutcome, apply_looks
 from claude_mem.storage.sqlite.memory.anchors import judge_freshness
 from claude_mem.system import git_files, git_objects
@@ -117,11 +118,12 @@ def test_much_work_on_other_branches_does_not_keep_new_work_from_being_looked_fo
     repository.put("a.py", CODE)
     repository.commit("Add the steps")
     repository.git("checkout", "-q", "main")
-    monkeypatch.setattr(freshness, "MAX_HISTORY_CHECKS", 1)
+    ticks = iter([0.0, 0.0, *[outcomes.HISTORY_SECONDS + 1] * 9])  # time for one check
+    monkeypatch.setattr(outcomes, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
     items = [replace(UNSEEN, id=number, observation_id=number) for number in (1, 2)]
-    outcomes = [replace(WORK, outcome=Outcome.COMMITTED), replace(WORK, observation_id=2, created_at=NOW - DAY)]
+    stored = [replace(WORK, outcome=Outcome.COMMITTED), replace(WORK, observation_id=2, created_at=NOW - DAY)]
     items.append(StoredAnchor(3, 3, "README", anchors.READ, anchors.choose_lines(["A shop with baskets and totals."])))
-    result = freshness.inspect(str(repository.root), items, outcomes)
+    result = freshness.inspect(str(repository.root), items, stored)
     assert [(one.observation_id, one.outcome) for one in result.verdicts] == [(2, Outcome.COMMITTED)]
 
 

@@ -192,6 +192,16 @@ def test_one_key_keeps_and_one_skips(shop: Lab) -> None:
     assert len(reviewed(shop.client(), shop)) == 1
 
 
+def test_an_unknown_key_is_asked_for_again_and_decides_nothing(shop: Lab) -> None:
+    terminal = Terminal(shop, "review")
+    terminal.answer(KEYS, "x")
+    assert "2 of 2" not in terminal.shown
+    terminal.answer(KEYS, "k")
+    assert "'x' is none of the keys" in terminal.shown
+    terminal.answer(KEYS, "q")
+    assert "1 kept, 0 corrected, 0 forgotten" in terminal.finish()
+
+
 def test_forgetting_asks_with_no_as_the_default_and_can_be_undone(shop: Lab) -> None:
     terminal = Terminal(shop, "review")
     terminal.answer(KEYS, "f")

@@ -291,11 +291,11 @@ def test_review_lists_them_in_a_pipe_and_as_json(shop: Lab, monkeypatch: pytest.
     monkeypatch.chdir(shop.project)
     text = shop.mem("review").stdout
     assert "AGENTS.md:1 names `src/prices.py`, gone since" in text
-    assert "   + Taxes are in `src/taxes_now.py`." in text
+    assert "   new: Taxes are in `src/taxes_now.py`." in text
     rows = [json.loads(line) for line in shop.mem("review", "--json").stdout.splitlines()]
-    assert [(row["kind"], row["line"], row["problems"][0]["now"]) for row in rows] == [
-        ("statement", 1, "src/prices_now.py"),
-        ("statement", 2, "src/taxes_now.py"),
+    assert [(row["kind"], row["id"], row["problems"][0]["now"]) for row in rows] == [
+        ("statement", "AGENTS.md:1", "src/prices_now.py"),
+        ("statement", "AGENTS.md:2", "src/taxes_now.py"),
     ]
     assert (shop.project / "AGENTS.md").read_text().count("_now") == 0, "nothing is written without being asked"
 

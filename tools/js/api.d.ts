@@ -747,12 +747,13 @@ declare namespace Api {
     set_aside: number;
   }
 
-  /** The work that wrote a line. `match`: whether it wrote the `line`, lines `near` it, or only the `file`. */
+  /** The work that wrote a line. `match`: whether it wrote the `line`, lines `near` it, or only the `file`; `total`: how many memories there are, of which `items` has the first. */
   interface LineHistory {
     file: string;
     line: number;
     text: string;
     match: string;
+    total: number;
     items: any[];
   }
 

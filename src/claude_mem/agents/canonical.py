@@ -20,6 +20,7 @@ Fields = dict[str, Any]
 _NOTICE_PREFIXES = (
     "<command-name>", "<command-message>", "<command-args>", "<local-command-", "<bash-input>", "<bash-stdout>",
     "<bash-stderr>", "<task-notification", "Caveat: The messages below were generated", "[Request interrupted by user",
+    "Operation stopped by hook:",
 )  # fmt: skip
 READING_TOOLS = ("Read", "NotebookRead", "Grep")
 # Large fields of a tool's response that repeat its input or the content of a file.
@@ -46,6 +47,8 @@ def drop_redundant_fields(output: Any) -> object:
     rest = {key: item for key, item in output.items() if key not in _REDUNDANT_FIELDS}
     if isinstance(file := rest.get("file"), dict):
         rest["file"] = {key: item for key, item in file.items() if key not in _REDUNDANT_FIELDS}
+        if isinstance(content := file.get("content"), str):
+            rest["file"]["contentChars"] = len(content)  # what was read is measured later, from the stored event
     return rest
 
 

@@ -26,6 +26,8 @@ from claude_mem.worker.http.schemas.health import COMPRESS, SHOW_COST, CompressR
 
 GROUPS = ("day", "month", "project", "model", "session", "verdict")
 COMPRESS_SECONDS = 90.0
+WHY_ITEMS = 3  # printed in full
+_PLACE = re.compile(r"(?P<file>.+):(?P<line>[^:/\\]+)")
 KINDS = ("observations", "summaries", "prompts", "sessions", "projects")
 
 
@@ -61,8 +63,8 @@ def add_commands(commands: Any) -> None:
     why_ = commands.add_parser(
         "why",
         help="show which work wrote a line of code, and the prompt that asked for it",
-        epilog="Without a line, everything that is remembered about the file's code is shown. Lines are recognized by"
-        " their content, also after the file was renamed.",
+        epilog="Without a line, what is remembered about the file's code is shown, the newest first. Lines are"
+        " recognized by their content, also after the file was renamed. FILE:LINE:COLUMN is understood, too.",
     )
     why_.add_argument("place", metavar="FILE[:LINE]", help="a file of the current project, such as src/app.py:12")
     why_.add_argument("--json", action="store_true", help="print one JSON object")
@@ -230,8 +232,7 @@ def _show_uses(uses: MemoryUses | None) -> None:
 
 def why(options: argparse.Namespace) -> int:
     """Print the observations whose work wrote a line of code, with the prompts that asked for it."""
-    file, _, number = options.place.rpartition(":")
-    file, line = (file, int(number)) if file and number.isdigit() else (options.place, 0)
+    file, line = _parse_place(options.place)
     params = {"cwd": str(Path.cwd()), "file": str(Path.cwd() / file), "line": str(line)}
     result = _client().get("/api/why", **params)
     if options.json:
@@ -246,11 +247,32 @@ def why(options: argparse.Namespace) -> int:
         output.line(f"{result['file']}:{line} {result['text']}")
         output.line(line_history.MATCHES[result["match"]])
     output.line()
-    for item in items:
+    for item in items[:WHY_ITEMS]:
         if item["prompt"]:
             output.text(shorten(item["prompt"], 300), indent="   ", first=" ❯ ")
         _show_observation(item)
+    if items[WHY_ITEMS:]:
+        output.line(f"{result['total'] - WHY_ITEMS} more (`claude-mem show ID` prints one):")
+        for item in items[WHY_ITEMS:]:
+            output.line(f"  #{item['id']} {shorten(item['title'], 120)}{provenance.trust_mark(item)}")
+        if unlisted := result["total"] - len(items):
+            output.line(f"  and {unlisted} older")
     return 0
+
+
+def _parse_place(place: str) -> tuple[str, int]:
+    """Return the file and line of `FILE`, `FILE:LINE` or, as `grep` and compilers print it, `FILE:LINE:COLUMN`; line 0
+    if there is none."""
+    if Path(place).is_file():  # a colon is part of its name
+        return place, 0
+    match = _PLACE.fullmatch(place.removesuffix(":"))
+    if match and not Path(match["file"]).is_file() and (shorter := _PLACE.fullmatch(match["file"])):
+        match = shorter  # behind the line is a column
+    if match is None:
+        return place, 0
+    if not match["line"].isdecimal() or int(match["line"]) == 0:
+        raise InvalidRequest(f"{match['line']!r} is not the number of a line", hint="write FILE or FILE:LINE")
+    return match["file"], int(match["line"])
 
 
 def _show_summary(item: MemoryItem) -> None:

@@ -60,7 +60,11 @@ def add_commands(commands: Any) -> None:
     review_.add_argument(
         "--all", action="store_true", help="also what changed in part, moved, was dropped or was reverted"
     )
-    review_.add_argument("--json", action="store_true", help="print one JSON object per line, and ask nothing")
+    review_.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON object per line, and ask nothing; `kind` is observation or statement",
+    )
     review_.set_defaults(run=review)
     _add_trust(commands)
 
@@ -75,7 +79,10 @@ def review(options: argparse.Namespace) -> int:
     if options.json:
         provenance.json_lines(list(_fetch(client, query)))
         findings = [] if options.project else check_folder(Path.cwd()).findings
-        output.json_lines(map(instruction_files.as_row, findings))
+        output.json_lines(
+            {"id": f"{finding.file}:{finding.line}"} | row
+            for finding, row in zip(findings, map(instruction_files.as_row, findings), strict=True)
+        )
         return 0
     items = list(_fetch(client, query))
     report = Report() if options.project else check_folder(Path.cwd())
@@ -134,7 +141,7 @@ def _ask_about_each(client: Client, items: list[MemoryItem]) -> bool:
     for number, item in enumerate(items, 1):
         output.info(f"{number} of {len(items)}")
         show_item(item)
-        answer = KEYS.get(read_key(QUESTION), "skip")
+        answer = _read_answer()
         if answer == "quit":
             break
         try:
@@ -144,6 +151,15 @@ def _ask_about_each(client: Client, items: list[MemoryItem]) -> bool:
             output.error(str(problem), problem.hint)
     output.info(", ".join(f"{count} {name}" for name, count in counts.items()))
     return answer != "quit"
+
+
+def _read_answer() -> str:
+    """Return the answer to a key; the Enter key skips. An unknown key is asked for again: a slip decides nothing."""
+    while (key := read_key(QUESTION)) not in KEYS:
+        if not key:
+            return "skip"
+        output.info(f"{key!r} is none of the keys {', '.join(KEYS)}")
+    return KEYS[key]
 
 
 def _decide(client: Client, item: MemoryItem, answer: str) -> str:
@@ -199,9 +215,9 @@ def show(finding: Finding) -> None:
     for problem in finding.problems:
         output.line(f"{finding.file}:{finding.line} names {describe(problem)}")
     if finding.has_proposal:
-        output.line(f"   - {finding.text}")
+        output.line(f"   {'old' if finding.replacement is not None else 'remove'}: {finding.text}")
         if finding.replacement is not None:
-            output.line(f"   + {finding.replacement}")
+            output.line(f"   new: {finding.replacement}")
     else:
         output.line(f"     {finding.text}")
 

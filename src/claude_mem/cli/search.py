@@ -38,7 +38,7 @@ def add_commands(commands: Any) -> None:
         " Anything else on stdin is ignored.",
     )
     context_.add_argument("--project", default="", metavar="NAME", help="project (default: the current directory's)")
-    context_.add_argument("--prompt", default="", metavar="TEXT", help="show what would be injected for this prompt")
+    context_.add_argument("--prompt", default="", metavar="TEXT", help="show what a prompt is given in this work tree")
     context_.add_argument(
         "--at", default="", metavar="COMMIT", help="as it would be with the work tree at this commit (not checked out)"
     )
@@ -278,10 +278,10 @@ def context(options: argparse.Namespace) -> int:
     if options.at:
         return _context_at(options)
     name = options.project or _current_project()
+    where = {"project": options.project} if options.project else {"cwd": str(Path.cwd())}
     if options.prompt:
-        answer = _client().post("/api/context/semantic", {"q": options.prompt, "project": name})
+        answer = _client().post("/api/context/semantic", {"q": options.prompt, **where})
     else:
-        where = {"project": options.project} if options.project else {"cwd": str(Path.cwd())}
         answer = {"context": _client().get("/api/context/preview", **where)}
     if options.json:
         output.json({"project": name, **answer})

@@ -39,8 +39,11 @@ class TitleCandidate:
     @property
     def is_fragment(self) -> bool:
         """Return whether the title ends in the middle of a sentence. After a full stop any word may be the last."""
-        ended = self.statement is not None and self.statement.text.endswith((".", "!", "。")) and not self.is_cut
-        return self.title.count("`") % 2 == 1 if ended else prose.is_fragment(self.title)
+        one = self.statement
+        whole = one.text.rstrip(" .!。") if one is not None and one.text.endswith((".", "!", "。")) else ""
+        title = self.title.rpartition(" (")[0] if self.placed and self.title.endswith(")") else self.title
+        ended = bool(whole) and title.endswith(whole[-12:])
+        return title.count("`") % 2 == 1 if ended else prose.is_fragment(title)
 
     @property
     def is_cut(self) -> bool:
@@ -201,15 +204,13 @@ def _composed(story: Story) -> Iterator[TitleCandidate]:
 def _from_wish(story: Story) -> Iterator[TitleCandidate]:
     request = story.request
     if (fault := story.fault) and story.worked and not request.plan and open_steps.unsolved_check(story) is None:
-        yield TitleCandidate(f"Fixed: {lowered(prose.as_wish(fault, 150))}", "fault")
+        yield TitleCandidate(f"Fixed bug: {lowered(prose.as_wish(fault, 150))}", "fault")
     wish = prose.as_wish(request.text)
-    past_wish = prose.to_past_tense(wish)
+    past_wish = subjects.done_wish(wish, story)
     if len(content_words(request.text) - content_words(wish)) > 2:
         return
-    telling = len(content_words(wish)) >= 4 and (names(wish) or not subjects.VAGUE.search(wish))
-    if not story.worked and past_wish != wish and telling and _did(story):
-        yield TitleCandidate(past_wish, "wish")
-    if story.worked and not request.plan and past_wish != wish and telling:
+    telling = len(content_words(past_wish)) >= 4 and (names(past_wish) or not subjects.VAGUE.search(past_wish))
+    if past_wish and telling and (not request.plan if story.worked else _did(story)):
         yield TitleCandidate(past_wish, "wish")
     if len(story.evidence.tasks) == 1 and story.evidence.tasks[0].is_done:
         yield TitleCandidate(prose.to_past_tense(prose.as_title(story.evidence.tasks[0].subject)), "task")
@@ -229,7 +230,7 @@ def _did(story: Story) -> bool:
 
 _GENERIC_LEAD = re.compile(
     r"(?i)^(?:the |key |all |main |summary of |list of |some |a few |two |three |four |several |additional |new |other |related |remaining )*(?:changes?|files?|tests?|options?|fix(?:es)?|updates?|modifications?|details?|notes?|"
-    r"added|removed|updated|modified|created|deleted|result|results|benefits?|features?|functions?|coverage|scenarios?|cases|steps|usage|summary|locations?|implementation|strengths?|issues?|findings?|root causes?|kept|the (?:full picture|solution|fix|problem|flow|result)|full picture|recommendations?|suggestions?|minor observations?|observations?|what's preserved|preserved|problem|solution|flow|frontend|backend|code|docs?|how it works|what (?:was|changed|it)|before|after)\b"
+    r"added|removed|updated|modified|created|deleted|result|results|benefits?|features?|functions?|coverage|scenarios?|cases|steps|usage|summary|locations?|implementation|strengths?|issues?|findings?|insights?|root causes?|kept|the (?:full picture|solution|fix|problem|flow|result)|full picture|recommendations?|suggestions?|minor observations?|observations?|what's preserved|preserved|problem|solution|flow|frontend|backend|code|docs?|how it works|what (?:was|changed|it)|before|after)\b"
     r"(?: (?:made|modified|changed|files?|added|created|updated|summary|found|fixed|coverage|to|from|includes?|covers?|covering|in|are|is|that|were|was|now|i|we|done|will|look|like|of|the|test|new|so|far|this|does|and|by|following|follows|as|here|below))*$"
 )
 _CAUSE_LABEL = re.compile(r"(?i)^(?:the )?(?:root cause|cause|problem|issue|bug|what was (?:wrong|happening)|why)\b")
@@ -248,7 +249,7 @@ def _cause_and_fix(story: Story) -> Iterator[TitleCandidate]:
     if cause and fix and cause is not fix:
         first, second = prose.as_title(cause.text, 75), prose.as_title(fix.text, 65)
         if not prose.is_chat(first) and not prose.is_chat(second):
-            yield TitleCandidate(f"{first}; {second[:1].lower()}{second[1:]}", "cause and fix", cause)
+            yield TitleCandidate(f"{first}; {lowered(second)}", "cause and fix", cause)
 
 
 def _cause_found(story: Story) -> Iterator[TitleCandidate]:
@@ -347,7 +348,8 @@ VERDICT_POSITION = 3
 
 
 def _verdict(story: Story) -> Iterator[TitleCandidate]:
-    """Yield a question that is answered with yes or no, with its answer: a reason alone leaves open what was asked."""
+    """Yield a question that is answered with no, with its reason, which alone leaves open what was asked; or what
+    confirms a question that is answered with yes."""
     if story.worked or not story.subject.endswith("?") or not _YES_NO.match(story.subject):
         return
     for one in story.statements:
@@ -360,11 +362,18 @@ def _verdict(story: Story) -> Iterator[TitleCandidate]:
             rest = prose.as_title(match["rest"], 110) if len(content_words(match["rest"])) >= 2 else ""
             later = story.statements[one.position : one.position + 3]
             reasons = [rest] if rest else [prose.as_title(other.text, 110) for other in later if _is_reason(other)]
-            for reason in [reason for reason in reasons if not prose.is_fragment(reason)][:2]:
+            for reason in [reason for reason in reasons if _explains_answer(reason)][:2]:
                 title = f"{story.subject} {polar}: {lowered(reason)}"
-                if len(title) <= WHOLE_CHARS:
+                if polar == "Yes":  # the reason says it; the word alone is chat
+                    yield from [TitleCandidate(reason, "verdict", one)] if names(reason) else []
+                elif len(title) <= WHOLE_CHARS:
                     yield TitleCandidate(title, "verdict", one, with_request=True)
             return
+
+
+def _explains_answer(reason: str) -> bool:
+    """Return whether what follows "yes" or "no" says something, unlike "an easy fix!"."""
+    return len(content_words(reason)) >= (3 if names(reason) else 4) and not prose.is_fragment(reason)
 
 
 def _is_reason(one: Statement) -> bool:
@@ -494,11 +503,24 @@ def _from_message(story: Story) -> Iterator[TitleCandidate]:
                     one,
                 )
         elif not prose.is_lead_in(bare) and not prose.is_chat(bare) and says_something(one):
-            if one.label and one.kind != "row":
-                yield TitleCandidate(prose.as_title(f"{one.label}: {one.text}"), one.kind, one)
-            elif one.label:
-                yield TitleCandidate(prose.as_title(f"{one.label}: {one.text}"), "row", one)
-            yield TitleCandidate(prose.as_title(one.text), one.kind, one)
+            text = one.text if one.kind != "row" else _row_claim(one)
+            if text and one.label:
+                yield TitleCandidate(prose.as_title(f"{one.label}: {text}"), one.kind, one)
+            if text:
+                yield TitleCandidate(prose.as_title(text), one.kind, one)
+
+
+_TELLING_COLUMN = re.compile(
+    r"(?i)\W*(?:fix|change[sd]?|what|description|purpose|reason|why|result|behaviou?r|meaning|does|effect|cause|problem|issue|finding|solution|action|explanation|notes?|details?|after|now)\b"
+)
+
+
+def _row_claim(one: Statement) -> str:
+    """Return the cell of a row that states something about its label: cells without their columns are no sentence."""
+    if len(one.cells) == 1:
+        return one.text
+    telling = (cell for head, cell in one.cells if _TELLING_COLUMN.match(head) and len(content_words(cell)) >= 3)
+    return next(telling, "")
 
 
 _PAST_STATE = re.compile(
@@ -700,7 +722,7 @@ def _pair(statements: Sequence[Statement], index: int) -> Iterator[TitleCandidat
         for claim in claims
     ):
         yield TitleCandidate(
-            f"{parts[0]}; {parts[1][:1].lower() if not parts[1][:2].isupper() else parts[1][:1]}{parts[1][1:]}",
+            f"{parts[0]}; {lowered(parts[1])}",
             "pair",
             pair[0],
         )
@@ -720,6 +742,11 @@ def _with_items(statements: Sequence[Statement], index: int) -> Iterator[TitleCa
         if one.first and one.depth == statements[index + 1].depth:
             items.append(one)
     briefs = [_brief(item) for item in items]
+    if any(item.kind == "row" and len(item.label.strip("`")) < 8 for item in items):
+        return  # cells such as "true" or "Yes" name nothing without their row
+    filled_briefs = [brief for brief in briefs if brief]
+    if len(set(filled_briefs)) < len(filled_briefs) or any(len(brief) < 3 for brief in filled_briefs[:3]):
+        return
     if not all(briefs[:2]) or not briefs or is_generic_lead(lead.text):
         return
     whole = lead.text.rstrip(": ")
@@ -828,7 +855,7 @@ def _introduced(candidate: TitleCandidate, story: Story) -> Iterator[TitleCandid
         if len(whole) <= 175 and len(title_words - subject_words) >= 2 and len(subject_words - title_words) >= 2:
             yield replace(candidate, title=whole, with_request=True)
     bare = _BACK.sub("", title)
-    for topic in story.topics if bare == title or answers else ():
+    for topic in story.topics if (bare == title or answers) and not is_change(bare) else ():
         whole = f"{topic}: {bare}"
         if not content_words(topic) & title_words and len(whole) <= 150:
             yield replace(candidate, title=whole, topical=True)

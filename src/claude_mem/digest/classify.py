@@ -73,6 +73,11 @@ _COMMIT_ONLY = re.compile(
 )
 
 
+def is_document(path: str) -> bool:
+    """Return whether a file is documentation, such as a changelog."""
+    return bool(_DOCS.search(path))
+
+
 def features(story: Story, title: str) -> dict[str, float]:
     """Return the features that decide the type, by name."""
     evidence = story.evidence
@@ -128,11 +133,21 @@ def record_type(story: Story, title: str) -> str:
     """Return the type of the turn's record."""
     if story.planned:
         return ObservationType.DISCOVERY  # the result of a plan is a separate record
+    if story.worked and _FIXED.match(title) and not _only_changes_texts(story):
+        return ObservationType.BUGFIX
     values, weights = features(story, title), ranking.weights()
     possible = [one for one in TYPES if story.worked or one in (ObservationType.DISCOVERY, ObservationType.DECISION)]
     if not _WORDS["decide"].search(f"{title} {story.request.text}"):
         possible.remove(ObservationType.DECISION)  # requires a choice between alternatives
     return max(possible, key=lambda one: ranking.score(values, weights.get(f"type {one}", {})))
+
+
+_FIXED = re.compile(r"Fixed\b(?!:? (?:typos?|lint\w*|formatting|style|comments?|review|feedback|wording))")
+
+
+def _only_changes_texts(story: Story) -> bool:
+    paths = story.evidence.edited_paths
+    return bool(paths) and all(_DOCS.search(path) or is_test(path) for path in paths)
 
 
 def worth_features(story: Story, title: str, rank: float) -> dict[str, float]:

@@ -161,15 +161,29 @@ def added_title(evidence: Evidence) -> str:
 
 
 def edited_title(evidence: Evidence) -> str:
-    """Return the plainest title: the changed symbols and files."""
-    symbols = list(
-        dict.fromkeys(name for edit in evidence.edits for name in (*edit.change.added, *edit.change.changed))
-    )
-    created = {edit.path for edit in evidence.edits if edit.created}
-    files = [f"`{PurePosixPath(path).name}`" for path in evidence.edited_paths]
-    verb = "Created" if created and created == set(evidence.edited_paths) else "Edited"
-    what = f": {join_listed([f'`{name}`' for name in symbols[:3]])}" if symbols and len(files) == 1 else ""
-    return f"{verb} {join_listed(files)}{what}"
+    """Return the plainest title: the definitions that were added, changed or removed in the files with most of them, or
+    the files."""
+    own = [edit for edit in evidence.edits if not is_test(edit.path)] or list(evidence.edits)
+    added = unique(name for edit in own for name in edit.change.added)
+    removed = unique(name for edit in own for name in edit.change.removed)
+    rewritten = [name for name in removed if name in added]
+    changes = {
+        "added": [name for name in added if name not in removed],
+        "changed": unique([*(name for edit in own for name in edit.change.changed), *rewritten]),
+        "removed": [name for name in removed if name not in added],
+    }
+    places: Counter[str] = Counter()
+    for edit in own:
+        places[PurePosixPath(edit.path).name] += len({*edit.change.added, *edit.change.changed, *edit.change.removed})
+    parts = [
+        f"{verb} {join_listed([f'`{name}`' for name in symbols], 2)}" for verb, symbols in changes.items() if symbols
+    ]
+    if parts:
+        files = [f"`{name}`" for name, count in places.most_common() if count]
+        return prose.as_title(f"{' and '.join(parts[:2])} in {join_listed(files, 2)}", 160)
+    created = unique(edit.path for edit in evidence.edits if edit.created)
+    verb = "Created" if created and set(created) == set(evidence.edited_paths) else "Edited"
+    return f"{verb} {join_listed([f'`{PurePosixPath(path).name}`' for path in evidence.edited_paths])}"
 
 
 def removed_title(evidence: Evidence) -> str:

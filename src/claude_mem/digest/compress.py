@@ -12,7 +12,7 @@ from claude_mem.digest.evidence import EDIT_TOOLS, READ_TOOLS, output_text, path
 from claude_mem.digest.line_anchors import TurnLines, collect_lines, find_anchors, mentioned_names
 from claude_mem.digest.models.base import Compressor
 from claude_mem.digest.uses import find_uses, read_actions
-from claude_mem.domain import ids, patches
+from claude_mem.domain import anchors, ids, patches
 from claude_mem.domain.anchors import Outcome
 from claude_mem.domain.records import (
     Digest,
@@ -174,10 +174,15 @@ def _store_anchors(tx: Transaction, turn: Turn, row_id: int, draft: Draft, lines
     dropped = {
         path: hashes for path in draft.files_modified if path in lines.files if (hashes := lines.dropped_hashes(path))
     }
-    if dropped and draft.trust in TRUSTED:
+    is_replacing = any(anchor.kind == anchors.EDIT for anchor in new_anchors)  # what only removes replaces nothing
+    if dropped and is_replacing and draft.trust in TRUSTED:
         replaced = tx.memory.find_replaced_observations(turn.project_id, row_id, dropped)
-        # What the later edit still names was reworked, and the memory of it may well hold.
-        outdated_ids = [item.id for item in replaced if not lines.adds_any(mentioned_names(item.text))]
+        # What the later edit still names, or says in other words, was reworked, and the memory of it may well hold.
+        outdated_ids = [
+            item.id
+            for item in replaced
+            if not lines.adds_any(mentioned_names(item.text)) and not lines.repeats(item.phrases)
+        ]
         tx.memory.supersede_observations(outdated_ids, row_id)
 
 
@@ -201,12 +206,20 @@ def measure_reading(turn: Turn, *, known_paths: Collection[str]) -> TurnReading:
             before_edit = calls, characters
         calls += 1
         if path := _path_read(body, turn):
-            file = body.output.get("file") if isinstance(body.output, dict) else None
-            size = len(str(file.get("content", ""))) if isinstance(file, dict) else len(output_text(body.output))
+            size = _characters_read(body)
             characters += size
             again += size if path in rest else 0
             rest.discard(path)
     return TurnReading(characters, again, *(before_edit or (None, None)))
+
+
+def _characters_read(body: ToolUsed) -> int:
+    """Return the number of characters that a call read; the stored output has their number instead of the content."""
+    file = body.output.get("file") if isinstance(body.output, dict) else None
+    if not isinstance(file, dict):
+        return len(output_text(body.output))
+    stored = file.get("contentChars")
+    return stored if isinstance(stored, int) else len(str(file.get("content", "")))
 
 
 def _path_read(body: object, turn: Turn) -> str:

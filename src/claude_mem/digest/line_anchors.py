@@ -19,6 +19,7 @@ from claude_mem.domain.records import Draft, ToolUsed, Turn
 
 MAX_READ_LINES = 4_000
 MAX_BLOCK_LINES = 400  # of a diff, to compare each removed line with each added one
+REPEATED_SHARE = 0.4  # of the phrases of removed lines that added lines have, if they say much of the same
 SIMILAR_SHARE = 0.6  # of the words of two lines, for one to be called a rewording of the other
 _WORD = re.compile(r"\w+")
 # Names that look like code: `in_backticks`, snake_case, camelCase, CONSTANT_CASE, calls().
@@ -60,6 +61,12 @@ class TurnLines:
     def adds_any(self, names: Collection[str]) -> bool:
         """Return whether the turn added lines with one of these names."""
         return any(name in line for lines in self.files.values() for line in lines.added for name in names)
+
+    def repeats(self, phrases: Collection[int]) -> bool:
+        """Return whether the turn added lines with enough of these phrases to say much of the same."""
+        added = "\n".join(line for lines in self.files.values() for line in lines.added)
+        repeated = anchors.hash_phrases(added.encode("utf-8", "replace")) & set(phrases)
+        return bool(phrases) and len(repeated) >= len(phrases) * REPEATED_SHARE
 
     def blob_id(self, path: str) -> str:
         """Return git's id of the file as the turn left it; "" if the turn did not write the whole file."""

@@ -23,7 +23,7 @@ Kind = Literal["heading", "prose", "item", "row"]
 
 _PARSER = MarkdownIt("commonmark", {"maxNesting": 20}).enable("table")
 _SENTENCE_END = re.compile(
-    r"(?<=[.!?。！？])(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\betc\.)(?<!\bvs\.)(?:\s+(?=[A-Z`\"'(\[*_\d]|[a-z]+\()|(?<=[。！？]))"
+    r"(?<=[.!?。！？])(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\betc\.)(?<!\bvs\.)(?<!:\s\d\.)(?:\s+(?=[A-Z`\"'(\[*_\d]|[a-z]+\()|(?<=[。！？]))"
 )
 _MARKS = re.compile(r"[✓✅✔☑✗❌✖⚠🎉🚀✨🚨➡]\ufe0f?\s*")
 _TASK = re.compile(r"\[([ xX])\]\s+")
@@ -44,6 +44,7 @@ class Statement:
     is_done: bool | None = None  # state of a task list item
     number: str = ""  # of an ordered list's item
     strong: str = ""  # the longest bold words inside the sentence, after its label
+    cells: tuple[tuple[str, str], ...] = ()  # of a row, after its label: each column's heading and content
     shown_line: str = ""  # for a lead-in: the first meaningful line of the code block or quotation it introduces
 
     @property
@@ -106,6 +107,9 @@ def _bounded(message: str) -> str:
     return message if len(message) <= MAX_CHARS else f"{message[:half]}\n\n{message[-half:]}"
 
 
+_NAMES_NOTHING = re.compile(r"(?i)#?\d{0,3}[.)]?|pass(?:ed)?|fail(?:ed)?|ok|yes|no|n/a|done")
+
+
 class _MarkdownReader:
     """Walks over the parser's flat list of tokens and keeps track of open elements."""
 
@@ -118,6 +122,7 @@ class _MarkdownReader:
         self.number = ""
         self.position = 0
         self.shown_line = ""
+        self.cells: tuple[tuple[str, str], ...] = ()
 
     def read(self) -> Iterator[Statement]:
         cells: list[str] = []
@@ -153,11 +158,18 @@ class _MarkdownReader:
 
     def _inline(self, token: Token, is_heading: bool) -> Iterator[Statement]:
         """Read a paragraph, item or heading. A line in it that begins in bold is a separate statement."""
-        for line in _lines(token):
-            yield from self._line(line, is_heading)
+        lead = ""
+        for number, line in enumerate(_lines(token)):
+            if number == 0 or not (number_mark := _LISTED.match(_plain(line))):
+                yield from self._line(line, is_heading)
+                continue
+            lead = lead or (self.last if self.last.endswith((":", "：")) else "")
+            self.leads.append(lead)
+            yield from self._line(line, is_heading, start=number_mark.end())
+            self.leads.pop()
 
-    def _line(self, token: Token, is_heading: bool) -> Iterator[Statement]:
-        text, bold = _plain(token), _bold_start(token)
+    def _line(self, token: Token, is_heading: bool, *, start: int = 0) -> Iterator[Statement]:
+        text, bold = _plain(token)[start:], _bold_start(token)
         if not text:
             return
         if is_heading or (bold == text and not _is_sentence(text) and not self.leads):
@@ -183,11 +195,18 @@ class _MarkdownReader:
         self.last = sentences[-1].strip() if sentences else f"{label}:"
 
     def _row(self, heads: Sequence[str], cells: Sequence[str]) -> Iterator[Statement]:
-        filled = [cell for cell in cells if cell.strip("-–— ")]
+        """Read a row as its first telling cell and the others, each with the heading of its own column. A number or a
+        mark in the first column names nothing."""
+        columns = [*heads, *[""] * (len(cells) - len(heads))]
+        filled = [(head, cell) for head, cell in zip(columns, cells, strict=False) if cell.strip("-–— ")]
+        while len(filled) > 2 and _NAMES_NOTHING.fullmatch(filled[0][1]):
+            filled = filled[1:]
         if len(filled) > 1:
-            pairs = [f"{head}: {cell}" if head else cell for head, cell in zip(heads[1:], filled[1:], strict=False)]
-            text = filled[1] if len(filled) == 2 else "; ".join(pairs or filled[1:])
-            yield self._statement(text, "row", label=filled[0], first=True)
+            (_, label), *rest = filled
+            pairs = [f"{head}: {cell}" if head else cell for head, cell in rest]
+            self.cells = tuple(rest)
+            yield self._statement(rest[0][1] if len(rest) == 1 else "; ".join(pairs), "row", label=label, first=True)
+            self.cells = ()
 
     def _statement(
         self, text: str, kind: Kind, *, label: str = "", first: bool = False, is_done: bool | None = None
@@ -195,7 +214,19 @@ class _MarkdownReader:
         self.position += 1
         lead = next((lead for lead in reversed(self.leads) if lead), "")
         number = self.number or _numbered(label)
-        return Statement(text, kind, self.section, lead, label, first, len(self.leads), self.position, is_done, number)
+        return Statement(
+            text,
+            kind,
+            self.section,
+            lead,
+            label,
+            first,
+            len(self.leads),
+            self.position,
+            is_done,
+            number,
+            cells=self.cells,
+        )
 
 
 _PROGRAM = re.compile(
@@ -219,15 +250,27 @@ def _first_shown_line(tokens: Sequence[Token], index: int) -> str:
 
 
 def _lines(token: Token) -> list[Token]:
-    """Split inline content where a new line begins in bold: `**Before:** …`, `**After:** …`."""
+    """Split inline content where a new line begins in bold (`**Before:** …`) or with a number (`8. User starts …`): only
+    a list that begins with 1 can follow a paragraph without an empty line."""
     parts: list[list[Token]] = [[]]
     children = token.children or []
     for child, after in zip_longest(children, children[1:]):
-        if child.type in ("softbreak", "hardbreak") and after is not None and after.type == "strong_open":
+        if child.type in ("softbreak", "hardbreak") and after is not None and _begins_line(after, parts[-1]):
             parts.append([])
         else:
             parts[-1].append(child)
     return [Token("inline", "", 0, children=part) for part in parts if part]
+
+
+_LISTED = re.compile(r"\d{1,2}[.)] ")
+
+
+def _begins_line(after: Token, line: list[Token]) -> bool:
+    """Return whether a statement of its own begins after a line break."""
+    if after.type != "text" or not _LISTED.match(after.content):
+        return after.type == "strong_open"
+    before = _plain(Token("inline", "", 0, children=line))
+    return before.endswith((":", "：")) or bool(_LISTED.match(before))
 
 
 def _is_sentence(text: str) -> bool:

@@ -28,7 +28,7 @@ _STILL = re.compile(
     r"(?i)\b(?:still (?:needs?|has to|have to|to be|missing|open|fails?|failing|unsafe|broken|0\b|not\b|documents|uses the old)|not yet (?:implemented|done|supported|handled|tested|wired|committed|pushed)|isn't yet|remains? to be|left to do|needs? to be (?:done|added|updated|fixed|set|configured)|(?:you'll|you will|you) (?:still )?need to|remember to|don't forget to|make sure to (?:add|set|configure)|TODO|follow-up (?:PR|issue|task)|has not been (?:tested|verified|committed))\b"
 )
 _TRIVIAL = re.compile(
-    r"(?i)\b(?:let me know|anything else|any (?:other )?(?:questions|changes|feedback)|sound good|does (?:that|this)\b.{0,20}\b(?:make sense|look|sound|help|match|work|capture|seem)|make sense|is (?:that|this) (?:what|ok|okay|right|clear)|look (?:good|right)|what would you like|how would you like to proceed|ready (?:for|to) (?:review|test))\b"
+    r"(?i)\b(?:let me know|anything else|any (?:other )?(?:questions|changes|feedback)|sound good|does (?:that|this)\b.{0,20}\b(?:make sense|look|sound|help|match|work|capture|seem)|make sense|is (?:that|this) (?:what|ok|okay|right|clear)|look (?:good|right)|do(?:es)? (?:that|this|it|the \w+)\b.{0,40}\b(?:feel|right|reasonable)|what(?:'s| is) your (?:instinct|take|preference|view)|thoughts|what do you think|what would you like|how would you like to proceed|ready (?:for|to) (?:review|test))\b"
 )
 _DONE = re.compile(r"(?i)^\W*(?:done|completed|fixed|added|implemented|updated|removed|✓|✅|✔)")
 _PROPOSES = re.compile(
@@ -80,8 +80,9 @@ def unsolved_check(story: Story) -> Command | None:
 
 
 def _unchecked(story: Story) -> Iterator[str]:
-    """Yield what the plan asks a person to try or to inspect, if nothing says that it was done."""
-    if story.request.plan and not story.request.refers_back and story.worked:
+    """Yield what the plan asks a person to try or to inspect, if nothing says that it was done and a check fails: a
+    plan's own list alone does not say that anything is open."""
+    if story.request.plan and not story.request.refers_back and story.worked and unsolved_check(story):
         evidence = story.evidence
         lookups = [item.text for item in evidence.lookups]
         yield from untried(story.prompt, story.statements, evidence.commands, lookups)
@@ -219,7 +220,7 @@ _PASSING = re.compile(r"(?i)^\W*(?:or|any|and|but|is there|did you|have you|are 
 def _is_question(sentence: str) -> bool:
     """Return whether the question can be understood later."""
     telling = len(content_words(sentence)) >= (3 if names(sentence) else 4) and not _PASSING.match(sentence)
-    return sentence.endswith("?") and telling and not _TRIVIAL.search(sentence)
+    return sentence.endswith("?") and telling and bool(names(sentence)) and not _TRIVIAL.search(sentence)
 
 
 def _options(statements: Sequence[Statement]) -> list[str]:
@@ -400,20 +401,41 @@ def _with_listed(text: str, later: Sequence[Statement]) -> str:
 def turn_outcome(story: Story, steps: Sequence[str]) -> str:
     """Return the outcome of the turn: done, partly, failed, abandoned, answered or proposed."""
     evidence = story.evidence
-    if not story.statements and evidence.rejections:
+    answered = bool(story.statements or evidence.message_seq)  # a message that waits for approval is an answer, too
+    if not answered and not story.worked and evidence.rejections:
         return "abandoned"
     if story.planned:
         return "proposed"
     if story.worked:
-        if unsolved_check(story):
+        if unsolved_check(story) and not _FAILS_ON_PURPOSE.search(story.prompt[:2_000]):
             return (
                 "failed" if not any(command.is_check and command.passed for command in evidence.commands) else "partly"
             )
         unfinished = any(task.is_done for task in evidence.tasks) and not all(task.is_done for task in evidence.tasks)
-        return "partly" if unfinished else "done"
-    if not story.statements:
+        return "partly" if unfinished or _is_broken_off(story) else "done"
+    if not answered:
         return "abandoned" if evidence.rejections else ""
+    if not story.statements:
+        return "answered"
     return "proposed" if is_proposal(story, steps) else "answered"
+
+
+# A test that is to fail before the code is written.
+_FAILS_ON_PURPOSE = re.compile(
+    r"(?i)\bfailing (?:unit |integration |e2e )?tests?\b|\btests? (?:that|which|should|must|to) (?:\w+ )?fails?\b|\b(?:fail|red) first\b|\btests? first\b|\btdd\b"
+)
+_FAILED_AT = re.compile(r"(?i)^\W*(?:\S+ ){0,6}?(?:failed|fails|still failing)\b(?! (?:test|if|when|before|first))")
+_MISSING = re.compile(
+    r"(?i)\b(?:missing|(?:not|aren't|isn't|weren't) (?:yet )?(?:set|configured|added|there|available)|need(?:s|ed)? to (?:be )?(?:add|set|configur|creat)\w*)\b"
+)
+
+
+def _is_broken_off(story: Story) -> bool:
+    """Return whether the message reports a step that failed because something is missing that only a person can add."""
+    failed = [one for one in story.statements if _FAILED_AT.match(one.text) or _FAILED_AT.match(one.labelled)]
+    return any(_MISSING.search(one.labelled) for one in failed) or (
+        bool(failed) and any(_SETUP.search(one.text) for one in story.statements)
+    )
 
 
 def is_proposal(story: Story, steps: Sequence[str]) -> bool:

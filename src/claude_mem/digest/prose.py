@@ -17,7 +17,7 @@ TITLE_CHARS = 150
 _OPENER = re.compile(
     r"""(?ix)^\W{0,3}(?:
         (?:all\ )?(?:done|set|good|clean|fixed) | perfect | great | excellent | awesome | nice | sure | ok(?:ay)? | yes | yep | yeah | no | nope
-      | right | exactly | absolutely | of\ course | got\ it | i\ see(?:\ now)? | understood | interesting | thanks | thank\ you | sorry | hmm+ | ah | oh | wow
+      | right | correct | exactly | absolutely | of\ course | got\ it | i\ see(?:\ now)? | understood | interesting | thanks | thank\ you | sorry | hmm+ | ah | oh | wow
       | you(?:'re|\ are|\ were)\ (?:absolutely\ |completely\ |totally\ )?(?:right|correct|welcome)(?:\ to\ [^.!?—-]{1,40})?
       | (?:good|great|excellent|nice|fair|interesting|valid)\ (?:question|idea|point|catch|news|call|progress|find|eye|thinking)
       | (?:(?:all|both)\ )?(?:the\ |these\ )?(?:changes?|fix(?:es)?|implementation|work|task|plan)\ (?:is|are|has\ been|have\ been)\ (?:now\ )?(?:done|complete|completed|finished|in\ place|implemented)
@@ -94,13 +94,17 @@ _LONG_PATH = re.compile(r"(?<![\w.@/-])(?:[\w.@-]++/){2,}+(?=[\w@-]++\.\w{1,5}\b
 _PARENTHESES = re.compile(r"`[^`]*`|\"[^\"]*\"| \((?:[^()`]|`[^`]{0,100}`){3,200}+\)")
 _NUMBERING = re.compile(r"\A(?:\d{1,2}[.)]|[-*•→]|[a-z]\))\s{1,3}")
 _CLAUSE = re.compile(
-    r"(?:[;,.:]| [-–—])\s|\s(?=(?:because|since|so that|so|which|where|when|while|whereas|but|instead of|rather than|by \w{1,30}ing|to ensure|in order to|and|with|for|via|using|after|before|if|unless)\b)"
+    r"(?:[;,:]|(?<!\bvs)(?<!\betc)(?<!\be\.g)(?<!\bi\.e)(?<!\s\d)\.| [-–—])\s|\s(?=(?:because|since|so that|so|which|where|when|while|whereas|but|instead of|rather than|by \w{1,30}ing|to ensure|in order to|and|with|for|via|using|after|before|if|unless)\b)"
 )
 _DANGLING = re.compile(
-    r"(?i)(?<![\s,;:–—-])[\s,;:–—-]++(?:a|an|the|and|or|but|nor|of|in|on|at|to|for|from|with|by|as|that|which|when|where|while|if|because|since|so|than|like|into|via|using|its|their|this|is|are|was|were|be|not|no|e\.g\.?|i\.e\.?|such)$"
+    r"(?i)(?<![\s,;:–—-])[\s,;:–—-]++(?:a|an|the|and|or|but|nor|of|in|on|at|to|for|from|with|by|as|that|which|when|where|while|if|because|since|so|than|like|into|via|using|its|their|this|these|those|is|are|was|were|be|been|being|has|have|had|not|no|e\.g\.?|i\.e\.?|such|vs\.?|versus|about|against|between|both|covering|during|either|including|needs?|only|showing|until|whether|without|would|could|should|must|can|will|may"
+    r"|only (?!if\b)\w+|(?:by|about|for|on|of|from|with|in|to|at) what(?: \w+)?|(?:that|which|who) [a-z]+)$"
 )
 _DANGLING_END = re.compile(
-    r"(?i)(?:[:,;(—–-]|…|\.\.\.|\b(?:adds|shows?|returns|contains|includes|means|looks? like|becomes|gives|prints|a|an|the|and|or|but|nor|of|to|for|from|with|by|as|that|which|when|where|while|if|because|than|like|into|via|using|its|their|is|are|was|were|e\.g|i\.e|such))$"
+    r"(?i)(?:[:,;(—–-]|…|\.\.\.|\b(?:adds|shows?|returns|contains|includes|means|looks? like|becomes|gives|prints|a|an|the|and|or|but|nor|of|to|for|from|with|by|as|that|which|when|where|while|if|because|than|like|into|via|using|its|their|is|are|was|were|e\.g|i\.e|such"
+    r"|about|against|between|covering|during|either|has|have|had|including|needs?|this|these|those|until|vs|versus|whether|without|would|could|should|must|can|will|may"
+    r"|(?:used|needed|required|responsible|reserved|there) (?:still )?(?:for|in|only)|(?:that|which|both) (?:has|have|lost|need)|(?:only|active|enabled|true|false|set) (?:if|when|for)"
+    r"|(?:reads|prints|says|displays|outputs|now|both)|: ?\d{1,2}[.)]?|\s\d{1,2}\.))$"
 )
 
 
@@ -253,6 +257,20 @@ def to_past_tense(line: str) -> str:
     return f"{past_tense.capitalize()}{_FURTHER_VERB.sub(to_past, _FURTHER.sub(to_past, rest))}"
 
 
+def has_open_verb(line: str) -> bool:
+    """Return whether a line in the past tense still asks for something: "Removed the flag and rebase to main"."""
+    start = _SUBORDINATE.search(line)
+    further = re.finditer(
+        r"(?i)(?:\band|[,;]|\bthen|\balso)\s{1,2}(?P<verb>[a-z-]{3,20})\b", line[: start.start() if start else None]
+    )
+    return any(match["verb"] in _REGULAR | _ASKED_VERBS | _IRREGULAR.keys() for match in further)
+
+
+_ASKED_VERBS = frozenset(
+    ["rebase", "push", "run", "tell", "show", "see", "look", "explain", "find", "try", "do", "give", "let"]
+)
+
+
 def _past_tense(verb: str) -> str:
     """Return the past tense of a known verb of change, or ""."""
     if verb in _IRREGULAR:
@@ -271,7 +289,7 @@ _ELIDED = re.compile(r"(?P<verb>[A-Z][a-z]{2,14}s) (?:the|a|an|its|all|each|any|
 
 # The rest may name much, but not what was fixed, or which two.
 _NO_SUBJECT = re.compile(
-    r"(?i)\W*(?:(?:after|now|result|fix|solution|change|before): )?(?:the (?:\w+ )?(?:fix|solution|change|code|implementation)|both|either|neither|each)"
+    r"(?i)\W*does(?:n't| not)\b|\W*(?:(?:after|now|result|fix|solution|change|before): )?(?:the (?:\w+ )?(?:fix|solution|change|code|implementation)|both|either|neither|each)"
     r" (?:is|are|was|were|has|have|had|will|would|now|can|does|do|did|should|must|uses?|works?|adds?|makes?|ensures?|correctly|simply|just|of (?:these|those|them))\b"
 )
 
@@ -356,6 +374,9 @@ def fit_title(text: str, limit: int) -> str:
         for match in _CLAUSE.finditer(text)
         if limit * 0.4 <= match.start() <= limit and text[: match.start()].count("`") % 2 == 0
     ]
+    for end in reversed(ends):
+        if not is_fragment(line := strip_dangling(text[:end])) and len(line) >= limit * 0.35:
+            return line
     return strip_dangling(text[: ends[-1]] if ends else shorten(text, limit).rstrip("…"))
 
 

@@ -229,6 +229,11 @@ class Story:
         return frozenset(word for word, times in word_counts.items() if times > 1)
 
     @cached_property
+    def said_words(self) -> frozenset[str]:
+        """All content words of the closing message."""
+        return frozenset[str]().union(*(content_words(one.labelled) for one in self.statements))
+
+    @cached_property
     def name_counts(self) -> Counter[str]:
         """Number of statements of the closing message that mention each name."""
         return Counter(name for one in self.statements for name in names(f"{one.labelled} {one.section}"))
@@ -360,10 +365,31 @@ def asked_subject(story: Story) -> str:
     short = short[:1].upper() + short[1:]
     if request.is_question:
         return f"{short}?" if _ASKS.match(short) else ""
-    past_request = prose.to_past_tense(short)
+    past_request = done_wish(short, story)
     if _LOOKED.match(past_request):
         return ""
-    return f"{past_request}:" if story.worked and (past_request != short or _BROKEN.search(short)) else ""
+    return f"{past_request or short}:" if story.worked and (past_request or _BROKEN.search(short)) else ""
+
+
+# What the user asked for besides the change, or only thinks about: the past tense would claim that it was done.
+_NOT_ONE_CHANGE = re.compile(
+    r"(?i)\?|…|\b(?:or something|something (?:to|that|like)|find out|figure out|maybe|perhaps|like we (?:do|did)|i|i'd|i'm|we|you|your|my|me|our|instead of \"|would instead|should be something|and then)\b"
+)
+_POLITE_WORD = re.compile(r"(?i),?\s{1,2}(?:please|pls|thanks|thank you)\b")
+
+
+_OR_SOMETHING = re.compile(r"(?i)\s{1,2}or (?:something|anything|so|similar|whatever)\b(?! else).{0,60}$")
+
+
+def done_wish(wish: str, story: Story) -> str:
+    """Return a request in the past tense if the evidence supports that it was done: one change, with a word that the
+    commits, the edits or the closing message have, too. Otherwise ""."""
+    wish = _OR_SOMETHING.sub("", _POLITE_WORD.sub("", wish)).strip()
+    past_wish = prose.to_past_tense(wish)
+    if past_wish == wish or _NOT_ONE_CHANGE.search(past_wish) or prose.has_open_verb(past_wish):
+        return ""
+    words = content_words(wish.partition(" ")[2])
+    return past_wish if words & (story.work_words | story.said_words) else ""
 
 
 _ASKS = re.compile(
@@ -416,11 +442,20 @@ def topic_of(story: Story) -> str:
         return f"Review of `{branch}`"
     spoken = story.message_words | story.work_words
     matching_names = [
-        name
-        for name in names(story.request.text)
-        if len(name) > 2 and content_words(name) & spoken and _TOPIC.fullmatch(name) and name not in _COMMON
+        name for name in names(story.request.text) if len(name) > 2 and content_words(name) & spoken and _is_topic(name)
     ]
     return next((name for name in matching_names if len(name) <= 45), "")
+
+
+_PLACE = re.compile(
+    r"(?:[\w.-]+/)+[\w-]+|[a-z][\w-]*\.(?:io|com|org|net|dev|sh|ai|app)|(?:go|npm|bun|yarn|pnpm|git|make|mise|cargo|uv|python3?) [\w -]+"
+)
+
+
+def _is_topic(name: str) -> bool:
+    """Return whether a name can stand before a sentence as its topic: no branch, folder, domain or command."""
+    is_word = name.isalpha() and name.islower()
+    return bool(_TOPIC.fullmatch(name)) and name not in _COMMON and not is_word and not _PLACE.fullmatch(name)
 
 
 _REVIEWED = re.compile(r"(?i)\breview")
@@ -437,11 +472,9 @@ def _reviewed_branch(story: Story) -> str:
 def talked_about(story: Story) -> str:
     """Return the name that the message mentions most, if earlier prompts mention it, too, or it is mentioned often."""
     earlier = " ".join([story.prompt[:2_000], *story.earlier])
-    counts = {
-        name: count for name, count in story.name_counts.items() if 3 < len(name) <= 45 and _TOPIC.fullmatch(name)
-    }
+    counts = {name: count for name, count in story.name_counts.items() if 3 < len(name) <= 45 and _is_topic(name)}
     best = max(counts, key=lambda name: (counts[name] + 2 * (name in earlier), -len(name)), default="")
-    if not best or best in _COMMON:
+    if not best:
         return ""
     return best if counts[best] >= 4 or (counts[best] >= 2 and best in earlier) else ""
 

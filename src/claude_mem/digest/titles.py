@@ -41,9 +41,9 @@ _CHAT_WORDS = frozenset(
 # A line that ends with one of these words is incomplete.
 _INCOMPLETE_ENDINGS = frozenset(
     """
-    a about against although among an and are as at because been between but by covering during for from has have if
-    including into is like nor of onto or our per so than that the their these through to toward towards unless until
-    upon using via was were when where which while who whose will with within without your
+    a about against although among an and are as at because been between but by covering during for from had has have if
+    including into is like needs nor of onto or our per so than that the their these through to toward towards unless until
+    upon using versus via vs was were when where whether which while who whose will with within without your
     """.split()  # noqa: SIM905
 )
 _BEFORE_IN = ("log", "sign", "opt", "plug", "buil", "check", "step")  # "log in" is complete, "the basket is in" is not

@@ -91,7 +91,8 @@ def compose_digest(turn: Turn) -> Digest:
     else:
         own = build_story(turn, evidence)
         drafts = write_records(turn, own)
-    drafts = [*stated, *_without_repeats(drafts, turn.known_titles)]
+    only_records = bool(evidence.commits) and all(map(classify.is_document, evidence.edited_paths))
+    drafts = [*stated, *_without_repeats(drafts, turn.known_titles, only_records=only_records)]
     summary = replace(summarize(turn, own), closing=clip_closing(evidence.message), closing_trust=closing_trust)
     weighed = provenance.weigh_all(drafts, turn)
     return Digest(provenance.weigh_summary(summary, turn, weighed), tuple(weighed))
@@ -191,13 +192,25 @@ def _tells_enough(own: Story, evidence: Evidence, drafts: Sequence[Draft]) -> bo
     return bool(drafts) and remaining >= LEAST_LEFT * len(evidence.message.split()) > 0
 
 
-def _without_repeats(drafts: Iterable[Draft], known_titles: frozenset[str]) -> Iterator[Draft]:
-    """Drop drafts whose title an earlier turn of the session already has."""
+def _without_repeats(drafts: Iterable[Draft], known_titles: frozenset[str], *, only_records: bool) -> Iterator[Draft]:
+    """Drop drafts whose title an earlier turn of the session already has. If the turn only recorded earlier work, as a
+    commit and a line of the changelog do, other words for the same count, too."""
     seen_titles = set(known_titles)
     for draft in drafts:
-        if (title := normalize_title(draft.title)) not in seen_titles:
-            seen_titles.add(title)
-            yield draft
+        title = normalize_title(draft.title)
+        if title in seen_titles or (only_records and _is_told(title, seen_titles)):
+            continue
+        seen_titles.add(title)
+        yield draft
+
+
+SAME_WORK = 0.75  # share of the words of the shorter title
+
+
+def _is_told(title: str, others: Iterable[str]) -> bool:
+    words = content_words(title)
+    sizes = ((len(words & other), min(len(words), len(other))) for other in map(content_words, others))
+    return any(smaller >= 3 and shared >= SAME_WORK * smaller for shared, smaller in sizes)
 
 
 # --- the record ------------------------------------------------------------------------------------------------------
@@ -211,6 +224,9 @@ def write_records(turn: Turn, story: Story, *, always: bool = False) -> list[Dra
     best = _best(ranked)
     if best is None or not (always or classify.is_worth_keeping(story, best[1].title, best[0])):
         return []
+    documents = all(map(classify.is_document, story.evidence.edited_paths))
+    if best[1].source == "edited" and documents and story.evidence.commits and not always:
+        return []  # the changelog of earlier work, of which nothing new is known
     return [_record(turn, story, _with_second(_finished(best[1], story), best[0], ranked))]
 
 
@@ -309,16 +325,31 @@ def _finished(candidate: TitleCandidate, story: Story) -> TitleCandidate:
         and len(content_words(own)) >= 4
     ):
         return replace(candidate, title=own, with_request=False)
+    if candidate.with_request and own != title and _stands_without_question(own, story.subject):
+        return replace(candidate, title=own, with_request=False)
+    if story.worked and (cause := _CAUSE_ONLY.match(title)) and open_steps.unsolved_check(story) is None:
+        return replace(candidate, title=f"Fixed bug: {lowered(title[cause.end() :])}")
     return _told_plainly(candidate, story)
+
+
+def _stands_without_question(answer: str, question: str) -> bool:
+    """Return whether an answer names its own subject and repeats what was asked about, so that its question adds little."""
+    has_name = bool(names(answer[:25])) and len(content_words(answer)) >= 6 and not answer.startswith(("No: ", "#"))
+    proposes = prose.to_past_tense(answer) != answer
+    repeats = bool(content_words(answer) & content_words(question))
+    return has_name and repeats and not proposes and not prose.is_pointing(answer) and not prose.lacks_subject(answer)
+
+
+_CAUSE_ONLY = re.compile(r"(?:Problem|Root [Cc]ause|Issue|Bug|Cause): (?=\S)(?!.* now )")
 
 
 def _told_plainly(candidate: TitleCandidate, story: Story) -> TitleCandidate:
     """Return the request instead of "Edited `a.py`" if nothing states what was done."""
-    wish = prose.to_past_tense(prose.as_wish(story.request.text))
     if candidate.source != "edited" or not story.request.is_wish or len(story.asked_words) < 2:
         return candidate
-    if wish == prose.as_wish(story.request.text):
-        return candidate  # no verb says what was done
+    wish = subjects.done_wish(prose.as_wish(story.request.text), story)
+    if not wish:
+        return candidate
     if prose.is_fragment(wish) or prose.is_pointing(wish) or prose.is_chat(wish) or _SPOKEN.search(wish):
         return candidate
     return replace(candidate, title=f"{wish} ({story.place})" if story.place else wish)
@@ -350,6 +381,13 @@ _PRONOUN = re.compile(r"(?i)\W*(?:it|its|this|that|these|those|they|he|she|there
 _SPOKEN = re.compile(r"\b(?:I|I'm|I've|I'd|I'll|[Yy]ou|[Yy]our|[Yy]ou're|[Ll]et's)\b")
 
 
+# These point to the conversation, which the reader of a title does not have.
+_TO_THE_CHAT = re.compile(
+    r"(?i)\b(?:as )?we (?:discussed|said|mentioned|talked)\b|\b(?:discussed|mentioned) (?:earlier|above|before)\b|\b(?:our|your|the|my) earlier (?:discussion|question|message|analysis|conversation)\b"
+    r"|\bmy (?:timeline|analysis|mistake|understanding|assumption|suggestion|changes?|fix|earlier)\b|\b(?:is|are|see|per) #\d{1,2}(?=\W|$)|(?<!\? )\b(?:yes|yeah|nope): |^(?:yes|no|correct|right|exactly)\b(?=[\s,]{0,2}[-–—,:!])"
+)
+
+
 _ADDRESS = re.compile(r"https?://\S+")
 
 
@@ -370,6 +408,7 @@ def is_presentable(candidate: TitleCandidate) -> bool:
         or prose.is_offer(title)
         or _PRONOUN.match(title)
         or _SPOKEN.search(title)
+        or _TO_THE_CHAT.search(title)
         or injection_rules.injection_rule(title)
         or _is_address(title)
     )

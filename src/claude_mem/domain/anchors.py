@@ -53,6 +53,7 @@ class Freshness(StrEnum):
     REWORKED = "reworked"  # most of the lines were reworded; most of what they say is still there
     OUTDATED = "outdated"  # most of the lines are gone
     GONE = "gone"  # the files are gone
+    ELSEWHERE = "elsewhere"  # the work is in commits of a branch, and not in this work tree
     UNKNOWN = ""  # the memory cites no code, or it was not looked at
 
 
@@ -71,7 +72,8 @@ class Outcome(StrEnum):
 # What the lines of an anchor are. A command that was said to fail has one line, its error; one that works has none.
 EDIT, READ, REMOVAL, COMMAND = "edit", "read", "removal", "command"
 STALE = (Freshness.OUTDATED, Freshness.GONE)
-REWRITTEN = (*STALE, Freshness.REWORKED)  # most of the lines are gone: not in a start brief
+ABSENT = (*STALE, Freshness.ELSEWHERE)  # the code is not in the work tree
+REWRITTEN = (*ABSENT, Freshness.REWORKED)  # most of the lines are gone: not in a start brief
 UNDONE = (Outcome.DROPPED, Outcome.REVERTED)
 NOT_DONE = (*UNDONE, Outcome.FAILED)
 

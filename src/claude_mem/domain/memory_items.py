@@ -29,7 +29,7 @@ class MemoryState:
     @property
     def holds(self) -> bool:
         """Whether the observation may be shown as something that is true now."""
-        return self.is_confirmed or (self.freshness not in anchors.STALE and self.outcome not in anchors.NOT_DONE)
+        return self.is_confirmed or (self.freshness not in anchors.ABSENT and self.outcome not in anchors.NOT_DONE)
 
     @property
     def validity(self) -> Validity:

@@ -247,7 +247,7 @@ class Author:
 LOCAL = Author()
 # Version of the local writer. Raise it when the writer improves: turns that an earlier version processed
 # (`turns.writer`) are then reprocessed in the background.
-WRITER_VERSION = 5
+WRITER_VERSION = 6
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ class Validity(StrEnum):
     MOVED = "moved"
     OUTDATED = "outdated"
     GONE = "gone"
+    ELSEWHERE = "elsewhere"
     SUPERSEDED = "superseded"
     DROPPED = "dropped"
     REVERTED = "reverted"
@@ -26,7 +27,7 @@ class Validity(StrEnum):
 
 TO_REVIEW = (Validity.SUPERSEDED, Validity.OUTDATED, Validity.GONE)  # they were said to be true, and may not be
 CHANGED = (*TO_REVIEW, Validity.PARTLY, Validity.REWORKED, Validity.MOVED, Validity.DROPPED, Validity.REVERTED)
-_MARKED = (*TO_REVIEW, Validity.DROPPED, Validity.REVERTED, Validity.FAILED)
+_MARKED = (*TO_REVIEW, Validity.ELSEWHERE, Validity.DROPPED, Validity.REVERTED, Validity.FAILED)
 _FRESHNESS = {
     Freshness.PARTLY: Validity.PARTLY,
     Freshness.REWORKED: Validity.REWORKED,
@@ -45,6 +46,7 @@ def judge_validity(
         (outcome == Outcome.DROPPED, Validity.DROPPED),
         (freshness == Freshness.GONE, Validity.GONE),
         (freshness == Freshness.OUTDATED, Validity.OUTDATED),
+        (freshness == Freshness.ELSEWHERE, Validity.ELSEWHERE),
         (outcome == Outcome.FAILED, Validity.FAILED),
     )
     against = next((validity for applies, validity in reasons if applies), None)
@@ -57,4 +59,6 @@ def mark(validity: str, superseded_by: int | None = None) -> str:
     """Return the mark behind the title of a memory that does not hold: ` ⟨outdated⟩`; "" for others."""
     if superseded_by:
         return f" ⟨superseded by {superseded_by}⟩"
+    if validity == Validity.ELSEWHERE:
+        return " ⟨not on this branch⟩"
     return f" ⟨{validity}⟩" if validity in _MARKED else ""

@@ -20,26 +20,20 @@ from itertools import takewhile
 from pathlib import Path
 
 from claude_mem.domain import anchors, ids
-from claude_mem.domain.anchors import Outcome
 from claude_mem.domain.errors import NotFound, OperationFailed
+from claude_mem.inject.outcomes import Verdict, judge_outcomes
 from claude_mem.storage.base import Database, Transaction
-from claude_mem.storage.records import NOT_LOOKED_FOR, Look, StoredAnchor, StoredOutcome, apply_looks, is_committed
+from claude_mem.storage.records import NOT_LOOKED_FOR, Look, StoredAnchor, StoredOutcome, apply_looks
 from claude_mem.system import git_files, untrusted_files
-from claude_mem.system.git_objects import CommitInfo, GitObjects
+from claude_mem.system.git_objects import GitObjects
 
 MAX_FILE_BYTES = 2 << 20
 START_RECORDS, START_SECONDS = 400, 0.015
 MAX_RECORDS, MAX_SECONDS = 5_000, 20.0
-MAX_HISTORY_CHECKS, MAX_COMMITS = 60, 400  # of observations whose lines are nowhere; commits searched for each
-MAX_WALK = 20_000  # commits that are listed
 MAX_RENAME_CANDIDATES = 40
 MAX_NAME_CHARS = 250
 COMMIT_FILES = 100  # of a commit that are read at once
-DAY_MS = 86_400_000
 RECENT_MS = 10 * 60_000  # work since then was done on the branch that is checked out now
-COMMIT_MS = 14 * DAY_MS  # work that is in no commit after this time was dropped
-_ENDED = (Outcome.DROPPED, Outcome.REVERTED)
-_IN_COMMIT = (Outcome.COMMITTED, Outcome.LANDED)
 
 
 # --- files of a work tree --------------------------------------------------------------------------------------------
@@ -310,235 +304,6 @@ def _look_at_blobs(item: StoredAnchor, paths: Sequence[str], hashes: Mapping[str
     if best is None or best.present.bit_count() * 2 < len(item.lines):
         return Look(item.id, "", 0)
     return best
-
-
-# --- outcomes --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What became of an observation's work, the commit that shows it, and the anchors of which commits had more
-    lines."""
-
-    observation_id: int
-    outcome: Outcome
-    commit: str = ""
-    anchors: tuple[StoredAnchor, ...] = ()
-
-
-def judge_outcomes(
-    git: GitObjects, items: Sequence[StoredAnchor], outcomes: Sequence[StoredOutcome], *, head: str, now: int
-) -> list[Verdict]:
-    """Return what changed, by comparing the lines with HEAD, the default branch and recent history.
-
-    Work that ended is only looked for in the newest commits: it may have been taken up again. The newest work of which
-    no commit is known comes first, because only some of all work is looked for in history.
-    """
-    by_observation: defaultdict[int, list[StoredAnchor]] = defaultdict(list)
-    for item in items:
-        if item.kind == anchors.EDIT:
-            by_observation[item.observation_id].append(item)
-    default = git.default_branch() or head
-    hashes = _tip_hashes(git, [item for group in by_observation.values() for item in group], (default, head))
-    past = PastCommits(git, default)
-    verdicts: list[Verdict] = []
-    checks = 0
-    for outcome in sorted(outcomes, key=lambda one: (one.outcome in _IN_COMMIT, -one.created_at)):
-        group = by_observation.get(outcome.observation_id, [])
-        state, commit, updated = _present_outcome(group, hashes, default=default, head=head)
-        if _needs_history(group, outcome, state, now=now):
-            if checks >= MAX_HISTORY_CHECKS:
-                continue
-            checks += 1
-            past_state, past_commit, updated = _past_outcome(past, updated, outcome, now=now)
-            state, commit = (state, commit) if state else (past_state, past_commit)
-        news = tuple(item for item, before in zip(updated, group, strict=True) if item != before)
-        if state and (state != outcome.outcome or news):
-            verdicts.append(Verdict(outcome.observation_id, state, commit, news))
-    return verdicts
-
-
-def _tip_hashes(git: GitObjects, items: Sequence[StoredAnchor], commits: Sequence[str]) -> dict[str, frozenset[bytes]]:
-    """Return the line hashes of the anchored files at these commits, by `COMMIT:PATH`."""
-    paths = sorted({item.moved_to or item.path for item in items})
-    blobs = git.read_blobs([f"{commit}:{path}" for commit in dict.fromkeys(commits) for path in paths])
-    line_hashes = _anchored_lines(items)
-    return {spec: anchors.hash_content(content) & line_hashes for spec, content in blobs.items()}
-
-
-def _anchored_lines(items: Iterable[StoredAnchor]) -> frozenset[bytes]:
-    """Return the hashes that matter: those of all lines of many versions of a file would fill the memory."""
-    return frozenset(line for item in items for line in item.lines)
-
-
-def _needs_history(group: Sequence[StoredAnchor], outcome: StoredOutcome, state: Outcome, *, now: int) -> bool:
-    """Return whether history must be searched: for lines that are nowhere now, and once for old work of which only
-    commits of its time tell how much was committed."""
-    if not group or outcome.outcome in _ENDED:
-        return False
-    is_old = outcome.outcome not in _IN_COMMIT and now - outcome.created_at > DAY_MS
-    return is_old or not (state or _is_in_work_tree(group))
-
-
-def mark_committed(
-    group: Sequence[StoredAnchor], committed: Mapping[str, Collection[bytes]], *, is_default: bool = False
-) -> list[StoredAnchor]:
-    """Return the anchors of an observation, with the lines marked that a commit has. `committed`: its lines by path;
-    `is_default`: it belongs to the default branch."""
-    matches = [anchors.match_lines(item.lines, committed.get(item.path, ())) for item in group]
-    return [
-        replace(item, committed=item.committed | lines, landed=item.landed | (lines if is_default else 0))
-        for item, lines in zip(group, matches, strict=True)
-    ]
-
-
-def has_committed(group: Sequence[StoredAnchor], committed: Mapping[str, Collection[bytes]]) -> bool:
-    """Return whether one commit has enough lines of an observation for its work to count as committed."""
-    bare = [replace(item, committed=0) for item in group]
-    return is_committed(mark_committed(bare, committed))
-
-
-def _present_outcome(
-    group: Sequence[StoredAnchor], hashes: dict[str, frozenset[bytes]], *, default: str, head: str
-) -> tuple[Outcome, str, list[StoredAnchor]]:
-    """Return the outcome that the newest commits show, with the commit, and the anchors with their lines marked."""
-    state, commit, updated = Outcome.UNKNOWN, "", list(group)
-    for tip, outcome in ((default, Outcome.LANDED), (head, Outcome.COMMITTED)):
-        lines = {item.path: hashes.get(f"{tip}:{item.moved_to or item.path}", frozenset()) for item in group}
-        if not state and has_committed(group, lines):
-            state, commit = outcome, tip
-        updated = mark_committed(updated, lines, is_default=tip == default)
-    return state, commit, updated
-
-
-def _is_in_work_tree(group: Sequence[StoredAnchor]) -> bool:
-    return sum(item.present.bit_count() for item in group) * 2 >= sum(len(item.lines) for item in group)
-
-
-class PastCommits:
-    """The newest commits of all branches, listed once when they are first needed. Of a shallow or partial clone they
-    are never all.
-
-    Clocks of authors may be wrong, so a commit may belong to any time from its own to that of its newest ancestor.
-    """
-
-    def __init__(self, git: GitObjects, default: str) -> None:
-        self.git, self.default = git, default
-        self._commits: list[CommitInfo] | None = None
-        self._is_incomplete = False
-        self._latest: dict[str, int] = {}
-        self._landed: frozenset[str] = frozenset()
-
-    def within(self, since: int, until: int) -> tuple[list[CommitInfo], bool]:
-        """Return the commits of a time, the newest first, and whether these are all."""
-        commits = self._list()
-        inside = [commit for commit in commits if commit.at <= until and self._latest[commit.id] >= since]
-        is_listed = len(commits) < MAX_WALK or self._latest[commits[-1].id] < since
-        is_complete = is_listed and len(inside) <= MAX_COMMITS and not self._is_incomplete
-        return inside[:MAX_COMMITS], is_complete
-
-    def is_on_default(self, commit: CommitInfo) -> bool:
-        """Return whether a commit is reachable from the default branch."""
-        return commit.id in self._landed
-
-    def _list(self) -> list[CommitInfo]:
-        if self._commits is None:
-            self._commits = self.git.list_commits("--all", "--topo-order", most=MAX_WALK)
-            for commit in reversed(self._commits):
-                newest = max((self._latest.get(parent, 0) for parent in commit.parents), default=0)
-                self._latest[commit.id] = max(commit.at, newest)
-            self._landed = self._ancestors()
-            self._is_incomplete = self.git.is_incomplete()
-        return self._commits
-
-    def _ancestors(self) -> frozenset[str]:
-        parents = {commit.id: commit.parents for commit in self._commits or ()}
-        ancestors, waiting = set[str](), [self.default]
-        while waiting:
-            commit = waiting.pop()
-            if commit in parents and commit not in ancestors:
-                ancestors.add(commit)
-                waiting += parents[commit]
-        return frozenset(ancestors)
-
-
-def _past_outcome(
-    past: PastCommits, group: Sequence[StoredAnchor], outcome: StoredOutcome, *, now: int
-) -> tuple[Outcome, str, list[StoredAnchor]]:
-    """Return the outcome of lines that are neither in the work tree nor in the newest commits, with the commit that
-    shows it, and the anchors with all lines marked that a commit of the time had.
-
-    If some commit had them, they were replaced later, or taken back if that happened soon. If none had them, the work
-    was dropped.
-    """
-    commits, is_complete = past.within(outcome.created_at - DAY_MS, outcome.created_at + COMMIT_MS)
-    by_commit = _lines_at(past.git, group, commits)
-    holders = [commit for commit in commits if has_committed(group, by_commit[commit.id])]
-    if not holders:
-        is_known = is_complete and (bool(commits) or now - outcome.created_at < COMMIT_MS)
-        is_dropped = is_known and outcome.outcome not in _IN_COMMIT
-        return Outcome.DROPPED if is_dropped else Outcome.UNKNOWN, "", list(group)
-    updated = list(group)
-    for commit in commits:
-        updated = mark_committed(updated, by_commit[commit.id], is_default=past.is_on_default(commit))
-    is_landed = outcome.outcome == Outcome.LANDED
-    end = _reverting_commit(commits, holders, is_landed=is_landed) or _restoring_commit(past, group, holders)
-    if end:
-        return Outcome.REVERTED, end.id, updated
-    was_landed = is_landed or any(map(past.is_on_default, holders))
-    return Outcome.LANDED if was_landed else Outcome.COMMITTED, holders[0].id, updated
-
-
-def _reverting_commit(
-    commits: Sequence[CommitInfo], holders: Sequence[CommitInfo], *, is_landed: bool
-) -> CommitInfo | None:
-    """Return the commit that took work back: it says so, or comes within a day of the work that had landed."""
-    first, last = holders[-1], holders[0]
-    later = commits[: commits.index(last)]
-    children = [commit for commit in later if last.id in commit.parents]
-    soon = [commit for commit in children if commit.at - first.at <= DAY_MS] if is_landed else []
-    return next((commit for commit in later if _reverts(commit, holders)), soon[-1] if soon else None)
-
-
-def _restoring_commit(
-    past: PastCommits, group: Sequence[StoredAnchor], holders: Sequence[CommitInfo]
-) -> CommitInfo | None:
-    """Return the commit that restored exactly what the files were before the work landed, however much later.
-
-    A file that the work had created and that was deleted later does not show that: it may just not be needed any more.
-    """
-    landed = next((commit for commit in reversed(holders) if past.is_on_default(commit)), None)
-    if landed is None or not landed.parents:
-        return None
-    paths = list(dict.fromkeys(item.path for item in group))
-    moments = (landed.parents[0], landed.id, past.default)
-    contents = past.git.read_blobs([f"{commit}:{path}" for commit in moments for path in paths])
-    versions = {path: [contents.get(f"{commit}:{path}") for commit in moments] for path in paths}
-    changed = {path: (before, now) for path, (before, during, now) in versions.items() if before != during}
-    if any(before != now for before, now in changed.values()) or all(before is None for before, _ in changed.values()):
-        return None
-    return next(iter(past.git.list_changes(past.default, next(iter(changed)), most=1)), None)
-
-
-def _lines_at(
-    git: GitObjects, group: Sequence[StoredAnchor], commits: Sequence[CommitInfo]
-) -> dict[str, dict[str, frozenset[bytes]]]:
-    """Return the line hashes of an observation's files at each commit, by path."""
-    paths = [item.path for item in group]
-    blobs = git.read_blobs([f"{commit.id}:{path}" for commit in commits for path in paths])
-    line_hashes = _anchored_lines(group)
-    hashed = {content: anchors.hash_content(content) & line_hashes for content in set(blobs.values())}
-    return {
-        commit.id: {path: hashed[blobs[spec]] for path in paths if (spec := f"{commit.id}:{path}") in blobs}
-        for commit in commits
-    }
-
-
-def _reverts(commit: CommitInfo, holders: Sequence[CommitInfo]) -> bool:
-    subject = commit.subject
-    return subject.lower().startswith("revert") and any(
-        holder.subject and holder.subject in subject for holder in holders
-    )
 
 
 # --- the two moments -------------------------------------------------------------------------------------------------

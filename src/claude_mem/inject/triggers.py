@@ -20,7 +20,7 @@ from claude_mem.agents.payload import Trigger
 from claude_mem.digest.evidence import error_line, is_specific
 from claude_mem.digest.modes import Icons
 from claude_mem.domain import words
-from claude_mem.domain.anchors import NOT_DONE, STALE, hash_line
+from claude_mem.domain.anchors import ABSENT, NOT_DONE, hash_line
 from claude_mem.domain.memory_items import UNKNOWN_STATE, MemoryItem, MemoryState
 from claude_mem.domain.project_reports import Project
 from claude_mem.domain.text import estimate_tokens, local_time, shorten
@@ -128,7 +128,7 @@ def _rank_files(
         return []
     branch = git_files.current_branch(Path(os.path.realpath(root))) if root else ""
     files = likely_files.predict(likely_files.signs_of(prompt, ranked, branch), history, limit=3 * PROMPT_FILES)
-    if not Path(root).is_dir():  # a worktree that was removed, or another machine's
+    if not root or not Path(root).is_dir():  # a worktree that was removed, or another machine's
         return files
     return [path for path in files if os.path.lexists(f"{root}/{path}")]
 
@@ -245,7 +245,7 @@ def _rows_about(
     return [
         row
         for row in with_states(new_rows, states)
-        if state_of(row).is_confirmed or state_of(row).freshness not in STALE
+        if state_of(row).is_confirmed or state_of(row).freshness not in ABSENT
     ]
 
 
@@ -334,7 +334,7 @@ def inject_at_failure(
         row
         for row in with_states(solved, states)
         if item_name("observation", row["id"]) not in injected_names
-        and state_of(row).freshness not in STALE
+        and state_of(row).freshness not in ABSENT
         and not row["superseded_by"]
     ][:FAILURE_ITEMS]
     lines = [(_row_line(row, icons), [item_name("observation", row["id"])], is_user_approved(row)) for row in fresh]

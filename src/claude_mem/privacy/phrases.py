@@ -415,10 +415,14 @@ def split_sentences(line: str) -> list[str]:
 
 
 def _without_repeats_in_line(line: str, source: ReadTexts) -> str:
-    line_sentences = split_sentences(line)
-    return (
-        "".join(sentence for sentence in line_sentences if not source.is_repeated(sentence)) if line.strip() else line
-    )
+    if not line.strip() or _BARE_MARKER.match(line):
+        return line
+    rest = "".join(sentence for sentence in split_sentences(line) if not source.is_repeated(sentence))
+    return "" if _BARE_MARKER.match(rest) else rest
+
+
+# A list item without its text: "2." or "-".
+_BARE_MARKER = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)])\s*$")
 
 
 # --- text pasted into a prompt ---------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ _FRESHNESS = {
     "moved": "its code has moved to another file",
     "outdated": "its code was replaced since",
     "gone": "its files are gone",
+    "elsewhere": "its code is not on this branch",
 }
 MATCHES = {
     "line": "Written by:",
@@ -40,6 +41,7 @@ class LineExplanation(TypedDict):
     line: int
     text: str
     match: str
+    total: int  # of which `items` has the first
     items: list[MemoryItem]
 
 
@@ -59,8 +61,10 @@ async def explain_line(db: Database, project: ResolvedProject, file: str, line: 
         raise InvalidRequest(f"{path} has {len(lines)} lines")
     authors = await db.read(lambda tx: tx.memory.find_line_authors(project_id, path))
     match, observation_ids = _choose(authors, lines, line)
-    items = await db.read(lambda tx: tx.memory.load_explained(list(dict.fromkeys(observation_ids))[:MAX_ITEMS]))
-    return {"file": path, "line": line, "text": lines[line - 1].strip() if line else "", "match": match, "items": items}
+    unique_ids = list(dict.fromkeys(observation_ids))
+    items = await db.read(lambda tx: tx.memory.load_explained(unique_ids[:MAX_ITEMS]))
+    text = lines[line - 1].strip() if line else ""
+    return {"file": path, "line": line, "text": text, "match": match, "total": len(unique_ids), "items": items}
 
 
 def _choose(authors: list[tuple[int, frozenset[bytes]]], lines: list[str], line: int) -> tuple[str, list[int]]:

@@ -271,7 +271,8 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class StoredOutcome:
-    """What became of the work that an observation describes."""
+    """What became of the work that an observation describes. `own_commit` and `own_subject`: the commit that the turn
+    itself reported; "" if it reported none."""
 
     observation_id: int
     outcome: str
@@ -279,14 +280,17 @@ class StoredOutcome:
     created_at: int
     commit_id: str = ""
     branch: str = ""
+    own_commit: str = ""
+    own_subject: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """An observation whose code a later turn replaced, and its text."""
+    """An observation whose code a later turn replaced, its text, and the phrases of its lines."""
 
     id: int
     text: str
+    phrases: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,3 +449,8 @@ def apply_looks(items: Sequence[StoredAnchor], looks: Iterable[Look]) -> list[St
 def is_committed(items: Sequence[StoredAnchor]) -> bool:
     """Return whether commits have had enough of the lines of an observation's anchors."""
     return anchors.is_committed((len(item.lines), item.committed.bit_count()) for item in items)
+
+
+def is_in_work_tree(items: Sequence[StoredAnchor]) -> bool:
+    """Return whether the last look found at least half of the lines of an observation's anchors."""
+    return sum(item.present.bit_count() for item in items) * 2 >= sum(len(item.lines) for item in items)

@@ -14,7 +14,7 @@ import os
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,7 @@ MAX_GIT_BYTES = 192 << 20  # memory that git may allocate; files that it maps do
 _LIMITED = ("/bin/sh", "-c", f'ulimit -d {MAX_GIT_BYTES >> 10}; exec "$@"', "sh")
 MAX_BLOB_BYTES = 1 << 20
 MAX_PATHS = 300_000
+PORTION_BYTES = 8 << 20  # of blobs that are read at once
 _SWITCHED_OFF = (
     "core.fsmonitor=false",
     "core.hooksPath=/dev/null",
@@ -92,25 +93,41 @@ class GitObjects:
         return next((commit for commit in self.resolve(*DEFAULT_BRANCHES) if commit), "")
 
     def read_blobs(self, specs: Sequence[str]) -> dict[str, bytes]:
-        """Return the content of each blob (`COMMIT:PATH`) that exists and is not too large."""
+        """Return the content of each blob (`COMMIT:PATH`) that exists and is not too large; those of an answer that is
+        too large are left out."""
+        blobs = self.find_blobs(specs)
+        sizes, total = dict[str, int](), 0
+        for blob_id, size in blobs.values():
+            total += size if blob_id not in sizes else 0
+            if total > MAX_OUTPUT_BYTES // 2:
+                break
+            sizes[blob_id] = size
+        contents = self._contents(list(sizes))
+        return {spec: contents[blob_id] for spec, (blob_id, _) in blobs.items() if blob_id in contents}
+
+    def find_blobs(self, specs: Sequence[str]) -> dict[str, tuple[str, int]]:
+        """Return the id and size of each blob (`COMMIT:PATH`) that exists and is not too large."""
         specs = [spec for spec in dict.fromkeys(specs) if "\n" not in spec]
         lines = self._batch("--batch-check=%(objectname) %(objecttype) %(objectsize)", specs).splitlines()
         if len(lines) != len(specs):
             return {}
-        blob_ids: dict[str, str] = {}
-        counted_ids, total = set[str](), 0
-        for spec, line in zip(specs, lines, strict=True):
-            parts = line.decode("utf-8", "replace").rsplit(" ", 2)
-            is_blob = len(parts) == 3 and parts[1] == "blob" and parts[2].isdigit()  # else: `NAME missing`
-            if not is_blob or int(parts[2]) > MAX_BLOB_BYTES:
-                continue
-            total += int(parts[2]) if parts[0] not in counted_ids else 0
-            if total > MAX_OUTPUT_BYTES // 2:
-                break
-            counted_ids.add(parts[0])
-            blob_ids[spec] = parts[0]
-        blobs = self._contents(list(dict.fromkeys(blob_ids.values())))
-        return {spec: blobs[name] for spec, name in blob_ids.items() if name in blobs}
+        answers = zip(specs, (line.decode("utf-8", "replace").rsplit(" ", 2) for line in lines), strict=True)
+        return {
+            spec: (parts[0], int(parts[2]))
+            for spec, parts in answers  # of what is missing: `NAME missing`
+            if len(parts) == 3 and parts[1] == "blob" and parts[2].isdigit() and int(parts[2]) <= MAX_BLOB_BYTES
+        }
+
+    def read_contents(self, sizes: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
+        """Yield the contents of blobs, given with their sizes, in portions: one answer of git is limited in size."""
+        portion, total = list[str](), 0
+        for blob_id, size in sizes.items():
+            if portion and total + size > PORTION_BYTES:
+                yield from self._contents(portion).items()
+                portion, total = [], 0
+            portion.append(blob_id)
+            total += size
+        yield from self._contents(portion).items()
 
     def _contents(self, names: Sequence[str]) -> dict[str, bytes]:
         data = self._batch("--batch", names)

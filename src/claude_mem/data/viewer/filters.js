@@ -18,6 +18,7 @@ const VALIDITIES = [
   "moved",
   "outdated",
   "gone",
+  "elsewhere",
   "superseded",
   "dropped",
   "reverted",

@@ -99,6 +99,7 @@ const VALIDITIES = Object.assign(Object.create(null), {
   moved: ["good", "The code it speaks of is in another file now"],
   outdated: ["bad", "Most of the code it speaks of was replaced: sessions are not shown it"],
   gone: ["bad", "The files it speaks of are gone: sessions are not shown it"],
+  elsewhere: ["warn", "The work is on another branch, not in this work tree: sessions here are not shown it"],
   superseded: ["warn", "A later one replaced it: sessions are shown that one"],
   dropped: ["bad", "The work was discarded without a commit: sessions are shown it as a warning only"],
   reverted: ["bad", "The work was taken back after it was committed: sessions are shown it as a warning only"],

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from claude_mem.domain import anchors
 from claude_mem.domain.anchors import Anchor, Freshness, Outcome
 from claude_mem.domain.memory_items import UNKNOWN_STATE, MemoryItem, MemoryState
-from claude_mem.storage.records import NOT_LOOKED_FOR, Look, Replaced, StoredAnchor, StoredOutcome, apply_looks
+from claude_mem.storage.records import (
+    NOT_LOOKED_FOR,
+    Look,
+    Replaced,
+    StoredAnchor,
+    StoredOutcome,
+    apply_looks,
+    is_in_work_tree,
+)
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
 from claude_mem.storage.sqlite.memory.observations import INJECTABLE, decode_item, encode_json, load_observations
+
+_FILE_COUNT = re.compile(r" \(\d+ files? changed\b[^)]*(?:\([^)]*\)[^)]*)*\)$")  # behind a commit's subject in a fact
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
@@ -87,7 +98,7 @@ def find_replaced(
     rows = fetch_all(
         conn,
         """
-        select a.observation_id, a.path, a.lines
+        select a.observation_id, a.path, a.lines, a.phrases
           from anchors a join observations o on o.id = a.observation_id
           join observations n on n.id = :successor
          where a.kind = 'edit' and o.project_id = :project and o.superseded_by is null and not o.forgotten
@@ -98,10 +109,12 @@ def find_replaced(
         {"project": project_id, "successor": successor, "paths": encode_json(sorted(dropped))},
     )
     counts: dict[int, list[tuple[int, int]]] = {}
+    phrases: dict[int, set[int]] = {}
     for row in rows:
         lines = anchors.unpack_lines(bytes(row["lines"]))
         count = sum(line in dropped.get(row["path"], ()) for line in lines)
         counts.setdefault(row["observation_id"], []).append((len(lines), count))
+        phrases.setdefault(row["observation_id"], set()).update(anchors.unpack_phrases(bytes(row["phrases"])))
     replaced = [row_id for row_id, files in counts.items() if anchors.is_replaced(files)]
     texts = fetch_all(
         conn,
@@ -109,7 +122,7 @@ def find_replaced(
         " where id in (select value from json_each(?)) order by id",
         (encode_json(replaced),),
     )
-    return [Replaced(row["id"], row["text"]) for row in texts]
+    return [Replaced(row["id"], row["text"], frozenset(phrases[row["id"]] - {anchors.NO_PHRASE})) for row in texts]
 
 
 def supersede(conn: Connection, observation_ids: Sequence[int], successor: int) -> None:
@@ -137,8 +150,9 @@ def record_looks(conn: Connection, root: str, looks: Iterable[Look], *, commit: 
 def record_outcome(conn: Connection, observation_id: int, outcome: Outcome, *, commit: str, now: int) -> None:
     """Store what became of an observation's work. Work that did not last has replaced nothing."""
     conn.execute(
-        "update outcomes set outcome = ?, commit_id = ?, judged_at = ? where observation_id = ? and outcome != ?",
-        (outcome, commit, now, observation_id, outcome),
+        "update outcomes set outcome = ?1, commit_id = ?2, judged_at = iif(outcome = ?1, judged_at, ?3)"
+        " where observation_id = ?4 and (outcome != ?1 or commit_id = '')",
+        (outcome, commit, now, observation_id),
     )
     if outcome in anchors.UNDONE:
         conn.execute(
@@ -202,17 +216,29 @@ def list_anchored_ids(conn: Connection, project_id: int, *, limit: int) -> list[
 
 
 def list_outcomes(conn: Connection, observation_ids: Sequence[int]) -> list[StoredOutcome]:
-    """Return the outcomes of these observations."""
+    """Return the outcomes of these observations, with the commit that their turn reported."""
     rows = fetch_all(
         conn,
         """
-        select u.observation_id, u.outcome, u.head, o.created_at, u.commit_id, u.branch
+        select u.observation_id, u.outcome, u.head, o.created_at, u.commit_id, u.branch,
+               coalesce(c.commit_id, '') as own_commit,
+               coalesce((select value from json_each(c.facts) where value like 'Commit ' || c.commit_id || ': %'), '')
+               as own_fact
           from outcomes u join observations o on o.id = u.observation_id
+          left join observations c on c.id = (
+               select id from observations where commit_id is not null and (id = o.id or turn_id = o.turn_id)
+                order by id != o.id, id limit 1)
          where u.observation_id in (select value from json_each(?))
         """,
         (encode_json(list(observation_ids)),),
     )
-    return [StoredOutcome(**row) for row in rows]
+    return [
+        StoredOutcome(
+            row["observation_id"], row["outcome"], row["head"], row["created_at"], row["commit_id"], row["branch"],
+            row["own_commit"], _FILE_COUNT.sub("", row["own_fact"].partition(": ")[2]),
+        )
+        for row in rows
+    ]  # fmt: skip
 
 
 def load_states(
@@ -243,9 +269,11 @@ def load_states(
 
 
 def _state(conn: Connection, items: Sequence[StoredAnchor], outcome: StoredOutcome | None, link: Row) -> MemoryState:
-    result = Outcome(outcome.outcome) if outcome else Outcome.UNKNOWN
+    result = _judge_outcome(items, outcome)
     is_command = bool(items) and items[0].kind == anchors.COMMAND
     freshness = _judge_command(conn, items[0]) if is_command else judge_freshness(items)
+    if result == Outcome.COMMITTED and freshness in anchors.STALE:
+        freshness = Freshness.ELSEWHERE
     return MemoryState(
         freshness,
         result,
@@ -255,6 +283,14 @@ def _state(conn: Connection, items: Sequence[StoredAnchor], outcome: StoredOutco
         link["superseded_by"],
         link["fingerprint"] is not None and link["fingerprint"] == _fingerprint(items, result, freshness),
     )
+
+
+def _judge_outcome(items: Sequence[StoredAnchor], outcome: StoredOutcome | None) -> Outcome:
+    """Return what became of the work. It was tried if a look has found it in the work tree: before the first look, and
+    once the lines are gone and nothing tells where, the outcome is unknown."""
+    result = Outcome(outcome.outcome) if outcome else Outcome.UNKNOWN
+    was_seen = bool(items) and all(item.stamp is not None for item in items) and is_in_work_tree(items)
+    return Outcome.UNKNOWN if result == Outcome.TRIED and not was_seen else result
 
 
 def fingerprint_code(conn: Connection, observation_id: int, root: str) -> str:

@@ -153,8 +153,10 @@ async def _record_quietly(record: Callable[[], Awaitable[None]]) -> None:
 
 
 async def preview_prompt_injection(service: Service, request: PromptQuery) -> PromptContext:
-    """Preview the injection for a prompt: `{q, project, limit?}` → `{context, count, items}`."""
-    project_ids = await service.db.read(_project_ids, request.project, 0)
+    """Preview the injection for a prompt: `{q, project or cwd, limit?}` → `{context, count, items}`. It is checked
+    against the work tree that `cwd` is in, or that of the project."""
+    roots = await _work_trees(service, request)
+    project_ids = tuple(roots)
     question = rank.SearchQuery(
         text=request.query,
         where=SearchFilter(project_ids=project_ids),
@@ -166,10 +168,24 @@ async def preview_prompt_injection(service: Service, request: PromptQuery) -> Pr
     trigger = payload.Trigger(host="", content_session_id="", cwd="", event="UserPromptSubmit", text=question.text)
     # A second ranking: it differs for prompts over `rank.MAX_PROMPT_CHARS` and for names of several projects.
     injections = [
-        await service.context_service.at_prompt(trigger, project_id) for project_id in question.where.project_ids or ()
+        await service.context_service.at_prompt(trigger, project_id, root=root) for project_id, root in roots.items()
     ]
     text = "\n".join(injection.text for injection in injections if injection.text)
     return PromptContext(context=text, count=len(hits), items=[hit.as_item() for hit in hits])
+
+
+async def _work_trees(service: Service, request: PromptQuery) -> dict[int, str]:
+    """Return the work tree of each project that a prompt is given in, as an agent that runs there would name it."""
+    if request.cwd:
+        here = await project_folders.identify_project_in_thread(request.cwd, excluded=service.config.excluded_projects)
+        project_id = await service.db.read(lambda tx: tx.memory.find_project_id(here)) if here.enabled else None
+        return {project_id: here.root} if project_id else {}
+    project_ids = await service.db.read(_project_ids, request.project, 0)
+    projects = [
+        await service.db.read(lambda tx, project_id: tx.memory.get_project(project_id), project_id)
+        for project_id in project_ids or ()
+    ]
+    return {project.id: project.root or "" for project in projects}
 
 
 async def search(service: Service, request: SearchQuery) -> Page[MemoryItem] | Response:

@@ -59,11 +59,12 @@ class ContextAt(msgspec.Struct, frozen=True):
 
 
 class PromptQuery(msgspec.Struct, frozen=True):
-    """A prompt, and the project in which it is given."""
+    """A prompt, and the project or the folder in which it is given."""
 
     query: Annotated[str, Wire(also=("query", "prompt"), limit=20_000)] = msgspec.field(name="q")
     project: Annotated[str, Wire(limit=200)] = ""
     limit: Annotated[int, Meta(ge=1, le=50)] = 5
+    cwd: Annotated[str, Wire(limit=4_096)] = ""
 
 
 class PromptContext(msgspec.Struct, frozen=True):

@@ -64,12 +64,14 @@ class LineQuery(msgspec.Struct, frozen=True):
 
 
 class LineHistory(msgspec.Struct, frozen=True):
-    """The work that wrote a line. `match`: whether it wrote the `line`, lines `near` it, or only the `file`."""
+    """The work that wrote a line. `match`: whether it wrote the `line`, lines `near` it, or only the `file`; `total`:
+    how many memories there are, of which `items` has the first."""
 
     file: str
     line: int
     text: str
     match: str
+    total: int
     items: list[MemoryItem]
 
 
