@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from claude_mem.domain.errors import InvalidRequest, OperationFailed
-from claude_mem.sync import git_remote
+from claude_mem.sync import git_remote, keys
 from claude_mem.sync.errors import Conflict, SpaceUnavailable
 from claude_mem.sync.segments import SegmentLog, decode_frames, encode_frame, segment_name
 from claude_mem.sync.transports import git as git_transport
@@ -428,6 +428,21 @@ def test_the_server_enrols_with_a_code_and_takes_tokens_away(server: SpaceServer
         own.revoke_device(DESKTOP)
     assert server.revoked == [DESKTOP]
     transport.close()
+
+
+def test_a_token_that_is_kept_until_the_phrase_fits_goes_to_no_other_server(tmp_path: Path) -> None:
+    kept = keys.create_keys(SPACE, "", "laptop")
+    kept.token = TOKEN
+    keys.save_enrolment(tmp_path, "https://one.example.org", kept)
+    (path,) = (tmp_path / keys.FOLDER).iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert keys.load_enrolment(tmp_path, "https://one.example.org", SPACE) == kept
+    assert keys.load_enrolment(tmp_path, "https://two.example.org", SPACE) is None
+    assert keys.load_enrolment(tmp_path, "https://one.example.org", SPACE[::-1]) is None
+    path.write_bytes(b"damaged")
+    assert keys.load_enrolment(tmp_path, "https://one.example.org", SPACE) is None
+    keys.forget_enrolment(tmp_path, SPACE)
+    assert list((tmp_path / keys.FOLDER).iterdir()) == []
 
 
 @pytest.mark.parametrize(
