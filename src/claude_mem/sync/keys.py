@@ -174,8 +174,8 @@ def load_enrolment(data_dir: Path, server: str, space: str) -> SpaceKeys | None:
     """Return what was kept for this space at this server, or None. A token is never sent to another server."""
     raw = read_plain_file(_enrolment_path(data_dir, space), MAX_KEY_FILE_BYTES)
     with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-        found = _DECODE_ENROLMENT.decode(raw or b"")
-        return found.keys if (found.server, found.keys.space) == (server, space) else None
+        enrolment = _DECODE_ENROLMENT.decode(raw or b"")
+        return enrolment.keys if (enrolment.server, enrolment.keys.space) == (server, space) else None
     return None
 
 

@@ -226,7 +226,7 @@ class GitTransport:
         """Do nothing: who may reach it is decided elsewhere."""
 
     def change_device(self, device: str, name: str) -> str:  # noqa: ARG002 - of all transports
-        """Nothing to do: whoever reaches the place can write."""
+        """Do nothing: there are no tokens here."""
         return ""
 
     def close(self) -> None:
