@@ -99,12 +99,13 @@ def test_every_point_is_named_in_one_place_and_killed_at_in_a_test() -> None:
     source = Path(hook.__file__).parent
     text = {path: path.read_text("utf-8") for path in source.rglob("*.py")}
     passed = [name for found in text.values() for name in re.findall(r'failpoint\("([a-z_.]+)"\)', found)]
-    assert sorted(passed) == sorted(failpoints.FAILPOINTS)  # each at one place in the code
+    assert sorted(passed) == sorted((*failpoints.FAILPOINTS, *failpoints.SERVER_FAILPOINTS))  # each at one place
     hooked = re.findall(r'_failpoint\(b"([a-z_.]+)"\)', text[Path(hook.__file__)])
     assert sorted(hooked) == sorted(hook.FAILPOINTS)
     suites = {path.name: path.read_text("utf-8") for path in Path(__file__).parents[1].rglob("test_*.py")}
     unkilled = [point for point, suite in ELSEWHERE.items() if point not in suites[suite]]
     assert unkilled == []
+    assert '@pytest.mark.parametrize("place", SERVER_FAILPOINTS)' in suites["test_logs.py"]
 
 
 @pytest.fixture(scope="session")
