@@ -21,7 +21,7 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
-from figures import Figure, as_text, at_least, at_most, note, percentile, setting, write
+from figures import Figure, as_text, at_least, at_most, percentile, setting, write
 from psycopg_pool import ConnectionPool
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -198,7 +198,7 @@ def measure_isolation(postgres: Postgres, tenants: list[Tenant], queries: int) -
     took = time.monotonic() - began
     assert seen
     return [
-        Figure("foreign rows in queries without a condition", foreign, "", queries, at_most(0), of="TS1"),
+        Figure("foreign rows in queries without a condition", foreign, "", queries, at_most(0)),
         Figure("… queries", queries / took, "/s", queries),
     ]
 
@@ -265,7 +265,6 @@ def main() -> int:
     figures, about = measure(options.entries, options.seconds, options.queries)
     print(as_text(figures))
     write(RESULTS / "server", "The team server", figures, about)
-    note("server", figures, of="TS2")
     return 0
 
 

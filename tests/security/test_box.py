@@ -420,6 +420,7 @@ KILLS = {
     "digest/models/claude_child.py": 1,  # its own group
     "storage/sqlite/backup.py": 1,  # 0
     "capture/timeouts.py": 1,  # 0
+    "sync/git_remote.py": 1,  # the group of our own git
 }
 
 

@@ -54,6 +54,7 @@ EXCEPTIONS = {
     "curate.redaction": OWN,
     "recall.embed": "models, whose checksums are pinned; a model's vocabulary, checked before",
     "digest.ranking": "weights that come with the package",
+    "privacy.secret_score": "weights that come with the package",
     "storage.sqlite.damage": OWN,
     "storage.sqlite.integrity": f"{OWN}; {IMPORTED}",
     "storage.external_db": IMPORTED,
@@ -69,6 +70,12 @@ EXCEPTIONS = {
     "curate.erasure": OWN,
     "worker.http.routes.viewer": "files that come with the package",
     "recall.models": "a file that comes with the package",
+    "server.cli": f"{WRITTEN}; opens the pool of connections",
+    "server.serve": "opens the pool of connections, no file",
+    "storage.postgres.engine": "opens the pool of connections, no file",
+    "storage.postgres.migrate": "migrations that come with the package",
+    "sync.keys": OWN,
+    "sync.segments": f"a space's folder, which others write: regular files only, their size limited; {WRITTEN}",
 }  # fmt: skip
 
 

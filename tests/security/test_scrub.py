@@ -41,12 +41,15 @@ NOT_TEXT = {
         " audit_head.hash deletions.counts deleted_rows.kind tombstones.keyed_hash trusted_sources.source repositories.creation_id repositories.root_commit"
         " calls.kind anchors.kind anchors.blob_id outcomes.outcome outcomes.head outcomes.branch outcomes.commit_id sightings.stamp sightings.commit_id"
         " confirmations.fingerprint validity_changes.validity validity_changes.head validity_changes.commit_id validity_queue.head"
-        " uses.use"
+        " uses.use spaces.id spaces.kind spaces.device spaces.held_back space_devices.space_id space_devices.device space_changes.kind"
+        " space_log.space_id space_log.device space_log.hash space_log.item_hash space_log.content space_log.state space_log.reason"
+        " space_replaced.space_id space_replaced.hash space_items.space_id space_items.item_hash space_items.kind space_items.state"
+        " space_items.device space_items.marks space_items.session_mark"
     ),
     "folders and files that a person named, by which things are found again": (
         "projects.name projects.root project_aliases.identity project_dirs.dir sdk_sessions.cwd sdk_sessions.transcript_path"
         " imports.path imports.project backfill_files.path known_files.path repositories.git_dir repositories.remote"
-        " anchors.path sightings.root sightings.moved_to"
+        " anchors.path sightings.root sightings.moved_to spaces.name spaces.transport spaces.projects"
     ),
 }
 

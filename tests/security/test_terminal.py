@@ -179,6 +179,7 @@ def invocations(lab: Lab) -> dict[str, list[list[str]]]:
         "audit": [[], ["log"], ["log", "--verify"]], "scrub": [["--dry-run"]], "doctor": [[]], "reindex": [[]],
         "review": [[], ["--all"], ["--project", name]], "model": [["list"], ["pull", HOSTILE]],
         "worth": [[], ["--project", name]],
+        "space": [[], ["list"], ["devices"], ["create", IN_NAMES, "--at", missing], ["join", missing], ["leave", "--yes"]],
     }  # fmt: skip
 
 

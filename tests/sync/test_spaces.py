@@ -192,8 +192,11 @@ def test_the_worker_exchanges_after_a_turn_by_itself(tmp_path: Path, folder: Pat
         laptop.hook("Stop", last_assistant_message=f"The {SECRET_WORD} rattles because a screw is missing.")
         device = status(laptop)["device"]
         before = status(desktop)["machines"][0]["here"]
-        (log,) = folder.glob(f"claude-mem-*/logs/{device}")
-        wait_for(lambda: SegmentLog(log).head() > before, lambda: status(laptop))
+
+        def head() -> int:
+            return max((SegmentLog(log).head() for log in folder.glob(f"claude-mem-*/logs/{device}")), default=0)
+
+        wait_for(lambda: head() > before, lambda: status(laptop))
         sync(desktop)
         assert status(desktop)["machines"][0]["here"] > before
 

@@ -200,6 +200,15 @@ def read_answer(question: str) -> str | None:
     return typed.strip() if typed.strip() or typed.endswith("\n") else None
 
 
+def read_secret(question: str) -> str:
+    """Return a typed line, without showing it on a terminal; from a pipe, the first line."""
+    import getpass
+
+    if can_show_questions():
+        return getpass.getpass(f"{question} ").strip()
+    return sys.stdin.readline().strip() if sys.stdin is not None else ""
+
+
 def ask(question: str, *, default: bool = False) -> bool:
     """Return whether the answer is yes. `default` is the meaning of an empty line. The end of input and a stdin that is
     not a terminal always mean no."""

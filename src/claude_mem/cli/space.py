@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -157,16 +156,7 @@ def _show_phrase(phrase: str) -> None:
 def _ask_for_code(url: str) -> str:
     if not url.startswith(("http://", "https://")):
         return ""
-    return _read_secret("one-time code of the server:")
-
-
-def _read_secret(question: str) -> str:
-    """Return a typed line, without showing it on a terminal; from a pipe, the first line."""
-    import getpass
-
-    if output.can_show_questions():
-        return getpass.getpass(f"{question} ").strip()
-    return sys.stdin.readline().strip() if sys.stdin is not None else ""
+    return output.read_secret("one-time code of the server:")
 
 
 def _join(client: Client, options: argparse.Namespace) -> int:
@@ -180,7 +170,7 @@ def _join(client: Client, options: argparse.Namespace) -> int:
     url = normalize(place, base=Path.cwd()) + mark + reference
     is_enrolled = membership.is_server(url) and membership.find_enrolment(options.data_dir, url)
     code = "" if is_enrolled else _ask_for_code(url)
-    key = key_of_phrase(_read_secret("recovery phrase (24 words):"))
+    key = key_of_phrase(output.read_secret("recovery phrase (24 words):"))
     joined = membership.join_space(
         options.data_dir, url, key, machine=options.machine or membership.default_machine_name(), code=code
     )

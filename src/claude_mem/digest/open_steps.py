@@ -424,7 +424,7 @@ def turn_outcome(story: Story, steps: Sequence[str]) -> str:
 _FAILS_ON_PURPOSE = re.compile(
     r"(?i)\bfailing (?:unit |integration |e2e )?tests?\b|\btests? (?:that|which|should|must|to) (?:\w+ )?fails?\b|\b(?:fail|red) first\b|\btests? first\b|\btdd\b"
 )
-_FAILED_AT = re.compile(r"(?i)^\W*(?:\S+ ){0,6}?(?:failed|fails|still failing)\b(?! (?:test|if|when|before|first))")
+_FAILED_AT = re.compile(r"(?i)^\W*+(?:\S++ ){0,6}?(?:failed|fails|still failing)\b(?! (?:test|if|when|before|first))")
 _MISSING = re.compile(
     r"(?i)\b(?:missing|(?:not|aren't|isn't|weren't) (?:yet )?(?:set|configured|added|there|available)|need(?:s|ed)? to (?:be )?(?:add|set|configur|creat)\w*)\b"
 )

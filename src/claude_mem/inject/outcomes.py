@@ -342,7 +342,7 @@ def _claimed_commits(
 
 def _plain_subject(subject: str) -> str:
     """Return a commit's subject without the number that a squash adds; "" if it is too short to tell commits apart."""
-    plain = re.sub(r"\s*\(#\d+\)$", "", subject.strip()).lower()
+    plain = re.sub(r"\(#\d+\)$", "", subject.strip()).strip().lower()
     return plain if len(plain.split()) >= 3 else ""
 
 

@@ -22,7 +22,7 @@ from claude_mem.storage.records import (
 from claude_mem.storage.sqlite.engine import Connection, Row, fetch_all, fetch_one, fetch_value
 from claude_mem.storage.sqlite.memory.observations import INJECTABLE, decode_item, encode_json, load_observations
 
-_FILE_COUNT = re.compile(r" \(\d+ files? changed\b[^)]*(?:\([^)]*\)[^)]*)*\)$")  # behind a commit's subject in a fact
+_FILE_COUNT = re.compile(r" \(\d+ files? changed\b")  # behind a commit's subject in a fact
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
@@ -235,10 +235,17 @@ def list_outcomes(conn: Connection, observation_ids: Sequence[int]) -> list[Stor
     return [
         StoredOutcome(
             row["observation_id"], row["outcome"], row["head"], row["created_at"], row["commit_id"], row["branch"],
-            row["own_commit"], _FILE_COUNT.sub("", row["own_fact"].partition(": ")[2]),
+            row["own_commit"], _commit_subject(row["own_fact"]),
         )
         for row in rows
     ]  # fmt: skip
+
+
+def _commit_subject(fact: str) -> str:
+    """Return the subject from a fact such as "Commit 1a2b3c4: Add tax (2 files changed, 3 insertions(+))"."""
+    subject = fact.partition(": ")[2]
+    counts = list(_FILE_COUNT.finditer(subject)) if subject.endswith(")") else []
+    return subject[: counts[-1].start()] if counts else subject
 
 
 def load_states(
