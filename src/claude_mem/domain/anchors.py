@@ -36,7 +36,7 @@ NO_PHRASE = 0  # in the place of a phrase of a line that has fewer than others
 CURRENT_SHARE, OUTDATED_SHARE = 0.8, 0.5
 COMMITTED_SHARE = 1 / 3  # work with fewer of its lines in commits is not in any commit
 REPLACED_SHARE = 2 / 3
-REMOVAL_RATIO = 2  # an edit that removed so many times more than it added is recognized by what is absent
+REMOVAL_RATIO = 2  # an edit that removed this many times more than it added is recognized by what is absent
 _WORD = re.compile(r"[A-Za-z]\w{2,}")
 _PHRASE_WORD = re.compile(rb"[a-z_\x80-\xff][\w\x80-\xff]+")
 _PLAIN = re.compile(r"(?:import|from|using|package|#include|use|require)\b|[-=*#/_\s]+$|[\"']use ")

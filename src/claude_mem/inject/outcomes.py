@@ -28,7 +28,7 @@ DAY_MS = 86_400_000
 TURN_MS = DAY_MS // 8  # a turn may commit so long before its end; what was in a commit before is not its work
 COMMIT_MS = 14 * DAY_MS  # work that is in no commit after this time was dropped
 TRACE_SHARE = 0.1  # of the lines of work: a commit that brought as many took some of the work
-REPLACED_RATIO = 10  # a commit that removed so many times more lines than it added replaced nothing
+REPLACED_RATIO = 10  # a commit that removed this many times more lines than it added replaced nothing
 _ENDED = (Outcome.DROPPED, Outcome.REVERTED)
 _IN_COMMIT = (Outcome.COMMITTED, Outcome.LANDED)
 _COMMIT_ID = re.compile(r"[0-9a-f]{7,40}")
@@ -240,7 +240,7 @@ def _past_outcome(
     """Return the outcome that the commits of the time of the work show, with the commit that brought the work or took
     it back, and the anchors with all lines marked that one of these commits had. `state`: what the newest commits show.
 
-    If some commit had the work, the work was replaced later, or taken back. If none had a trace of it, it was dropped.
+    If some commit had the work, the work was replaced later, or taken back. If none had a trace, it was dropped.
     """
     commits, is_complete = past.within(outcome.created_at - DAY_MS, outcome.created_at + COMMIT_MS)
     paths = {item.path for item in group}
@@ -279,7 +279,7 @@ def _find_bringers(
     by_commit: Mapping[str, Lines],
 ) -> list[CommitInfo]:
     """Return the commits that brought the work, the oldest first: none of their parents had it. If there is none, the
-    one that brought most of it, because enough of its lines were there before, or those that brought a part of it."""
+    one that brought most of it, because enough of its lines were there before, or those that brought a part."""
     whole = [
         commit
         for commit in reversed(holders)
@@ -347,7 +347,7 @@ def _plain_subject(subject: str) -> str:
 
 
 def _is_gone(group: Sequence[StoredAnchor]) -> bool:
-    """Return whether the work tree has neither the lines nor what they say. Of one or two lines nobody can tell."""
+    """Return whether the work tree has neither the lines nor what they say. One or two lines prove nothing."""
     was_seen = all(item.stamp is not None for item in group)
     return was_seen and anchors.judge([item.sight(item.all_lines) for item in group]) in anchors.STALE
 

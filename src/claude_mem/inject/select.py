@@ -267,7 +267,7 @@ def is_informative(line: str, *, finding: bool = False) -> bool:
     if finding and _PASSING.search(masked):
         return False
     least = FINDING_WORDS if finding else 0
-    is_open = line.startswith(WORKED_ON)  # the fault is named, but not what became of it
+    is_open = line.startswith(WORKED_ON)  # the fault is named, but not its end
     return is_faultless(line) and not is_open and _says_enough(line) and len(line.split()) >= least
 
 

@@ -1,4 +1,4 @@
-"""The framing of entries in requests and answers: a length of four bytes, big-endian, then so many bytes."""
+"""The framing of entries in requests and answers: a length of four bytes, big-endian, then that number of bytes."""
 
 from __future__ import annotations
 

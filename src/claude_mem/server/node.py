@@ -250,7 +250,7 @@ def _failure(node: Node, error: Exception, request_id: str) -> Response:
             response.headers.update(error.headers)
             return response
         case ClientDisconnect():
-            return Response(status_code=400)  # nobody reads it
+            return Response(status_code=400)  # it is not read
         case ClaudeMemError():
             return _refusal(node, error)
     log.error("request failed", exc_info=error, extra={FIELDS: {"request": request_id}})

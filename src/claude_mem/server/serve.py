@@ -19,13 +19,13 @@ from claude_mem.storage.postgres.engine import TeamDatabase
 
 log = logging.getLogger(__name__)
 
-GRACE_SECONDS = 20  # for requests in hand when the node is told to stop
+GRACE_SECONDS = 20  # for requests in hand when the node is asked to stop
 KEEP_ALIVE_SECONDS = 75  # longer than the 60 s of most load balancers, so that they close idle connections
 DATABASE_CHECK_SECONDS = 2.0
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn's server, which also logs its address: with port 0 nobody knows it in advance."""
+    """uvicorn's server, which also logs its address: with port 0 it is not known in advance."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and log where."""

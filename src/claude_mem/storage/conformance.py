@@ -772,7 +772,7 @@ def a_log_has_no_gaps_and_no_second_version(open_database: OpenDatabase) -> None
 
 
 def an_older_database_continues_as_another_device(open_database: OpenDatabase) -> None:
-    """Its entries that nobody has move to a log of their own; those that others have stay under the old id."""
+    """Its unpublished entries move to a log of their own; those that others have stay under the old id."""
     db = open_database()
     db.write_now(lambda tx: tx.spaces.create_space(MINE))
     db.write_now(lambda tx: tx.spaces.append_own(MINE.id, [b"1", b"mine"]))

@@ -290,7 +290,7 @@ class _Page:
         return True
 
     def _announce_deletion(self, tx: Transaction, record: ContentRecord, entry: LogEntry) -> None:
-        """Tell the other machines that the person deleted the item here, before anything was known of it: before the
+        """Tell the other machines that the person deleted the item here, before it was known there: before the
         space, or after a backup that was restored since."""
         deleted, erased = tx.spaces.find_deletion(record)
         item = tx.spaces.get_item(self.space_id, entry.item)

@@ -1,4 +1,4 @@
-"""Runs the person's own git on a bare repository of ours, to fetch and push one branch of a remote.
+"""Runs the person's own git on our bare repository, to fetch and push one branch of a remote.
 
 Unlike `system.git_objects`, which reads repositories that others made, this needs the person's settings and keys to
 reach the remote: `~/.gitconfig` is read, the system's settings are not. What the remote sends is not trusted: there is

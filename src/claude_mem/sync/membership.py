@@ -63,7 +63,7 @@ def create_space(data_dir: Path, space_id: str, name: str, url: str, *, machine:
     try:
         manifest = manifests.create(keys, now=ids.now_ms())
         raw = manifests.encode(manifest, machine)
-        save_keys(data_dir, keys)  # first: without the key, nobody could use the space again
+        save_keys(data_dir, keys)  # first: without the key, the space could not be used again
         try:
             transport.write_manifest(raw, expected=None)
         except Conflict:

@@ -1,4 +1,4 @@
-"""A git remote as transport: a branch of its own, without a work tree and without a server of ours.
+"""A git remote as transport: a branch of its own, without a work tree and without a server.
 
 The branch `claude-mem/SPACE` contains the manifest and, per device, segments as in a folder. Each upload is one commit
 on top of what was fetched; if another machine pushed in between, git refuses ours, and it is made again on top of

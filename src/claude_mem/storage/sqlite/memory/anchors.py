@@ -351,7 +351,7 @@ def judge_freshness(items: Sequence[StoredAnchor]) -> Freshness:
     """Return the freshness of an observation from its anchors.
 
     Of committed work, only the lines that were committed count: what was rewritten before says nothing later. Of work
-    that landed, likewise only those that landed: a review may have changed the rest.
+    that landed, only those that landed: a review may have changed the rest.
     """
     if not items or any(item.stamp is None for item in items):
         return Freshness.UNKNOWN

@@ -138,7 +138,7 @@ async def inject_at_trigger(service: Service, request: Request) -> Response:
         if is_delivered
         else None
     )
-    is_for_user = trigger.kind == "permission"  # who decides; the model is not told
+    is_for_user = trigger.kind == "permission"  # who decides; the model does not see it
     context, notice = ("", injection.text) if is_for_user else (injection.said, "")
     answer = answers.compose_answer(trigger.host, trigger.event, context, notice=notice)
     return Response(answer, media_type="application/json", background=background)
