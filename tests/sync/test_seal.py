@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -159,13 +160,19 @@ def test_a_damaged_or_missing_key_file_says_how_to_get_it_back(tmp_path: Path, c
     assert "space join" in damaged.value.hint
 
 
-def test_without_the_extra_the_error_has_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("claude_mem.sync")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "mnemonic", None)
-    with pytest.raises(OperationFailed) as caught:
-        import claude_mem.sync.keys  # noqa: F401
-    assert "pip install 'claude-mem-py[sync]'" in caught.value.hint
+def test_without_the_extra_the_error_has_the_install_command() -> None:
+    """In a process of its own: modules that are imported a second time here would be others than the first."""
+    probe = """
+import sys
+from claude_mem.domain.errors import OperationFailed
+sys.modules["mnemonic"] = None
+try:
+    import claude_mem.sync.keys
+except OperationFailed as problem:
+    print(problem.hint)
+"""
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert "pip install 'claude-mem-py[sync]'" in done.stdout
 
 
 # --- the list of machines --------------------------------------------------------------------------------------------

@@ -309,9 +309,12 @@ def read_envelope(raw: bytes) -> Envelope:
                 f"the space has format {version}; this version supports up to {FORMAT}",
                 hint="upgrade claude-mem on this machine",
             )
-        return _DECODE_ENVELOPE.decode(raw)
+        envelope = _DECODE_ENVELOPE.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Forged(f"the manifest can't be read: {error}", hint=_CHANGED) from error
+    if msgspec.json.encode(envelope) != raw:  # the last character of a base64 text has bits that decoding ignores
+        raise Forged("the manifest is not as a machine of the space writes it", hint=_CHANGED)
+    return envelope
 
 
 class _Version(msgspec.Struct):
