@@ -259,13 +259,23 @@ def test_an_organisation_that_asks_too_much_does_not_keep_another_waiting(postgr
     ):
         with psycopg.connect(postgres.dsn("postgres")) as blocker:
             blocker.execute("select * from claude_mem.log_heads where device = %s for update", (noisy.device,))
-            waiting_ones = [pool.submit(noisy.append, space, 1, [b"2"], url=node.url) for _ in range(2)]
+            waiting_ones = [pool.submit(_append_when_allowed, noisy, space, node) for _ in range(2)]
             refused = waiting.wait_for(lambda: _refused(noisy, node))
             assert refused.headers["Retry-After"]
             assert quiet.call("GET", "/spaces", url=node.url).status_code == 200
-        assert [each.result().status_code for each in waiting_ones] == [204, 204]
+        assert [each.result() for each in waiting_ones] == [204, 204]
         assert noisy.call("GET", "/spaces", url=node.url).status_code == 200
         assert 'refused_total{reason="organisation"}' in httpx2.get(f"{node.url}/metrics").text
+
+
+def _append_when_allowed(machine: Machine, space: str, node: NodeProcess) -> int:
+    """The status of an append that is repeated while it is refused: a probe of `_refused` may have its place."""
+
+    def appended() -> int:
+        status = machine.append(space, 1, [b"2"], url=node.url).status_code
+        return 0 if status == 429 else status
+
+    return waiting.wait_for(appended)
 
 
 def _refused(machine: Machine, node: NodeProcess) -> httpx2.Response | None:
