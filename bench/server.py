@@ -26,7 +26,7 @@ from psycopg_pool import ConnectionPool
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from claude_mem.server import frames
+from claude_mem.domain import frames
 from tests.support.postgres import NodeProcess, Postgres, find_binaries, running_node, running_postgres
 from tests.support.team import Machine, Team
 

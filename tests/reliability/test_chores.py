@@ -21,10 +21,10 @@ from claude_mem.client import Client
 from claude_mem.domain.errors import ClaudeMemError
 from claude_mem.storage.sqlite import backup
 from claude_mem.system import process
+from tests.support.embedder import FakeEmbedder
 from tests.support.history import check, send, state
 from tests.support.lab import Lab
 from tests.support.waiting import SECONDS, wait_for
-from tests.unit.test_recall import FakeEmbedder
 
 pytestmark = pytest.mark.kills
 
@@ -192,7 +192,7 @@ VECTORS = """
 import asyncio
 from claude_mem.config import load
 from claude_mem.worker.app import Service
-from tests.unit.test_recall import FakeEmbedder
+from tests.support.embedder import FakeEmbedder
 async def work():
     service = Service(load(), embedder=FakeEmbedder())
     await service.run_until_idle()

@@ -26,12 +26,12 @@ from claude_mem.privacy.secrets import redact
 from tests.models.server import Mirror, Server
 from tests.storage.test_portable import observation
 from tests.support import proof, secret_corpus
+from tests.support.embedder import FakeEmbedder
 from tests.support.growth import LIMIT, growth
 from tests.support.lab import Lab
 from tests.support.moving import write
 from tests.support.refining import place
 from tests.support.secret_corpus import Maker
-from tests.unit.test_recall import FakeEmbedder
 from tests.worker.test_mcp import ask as ask_tool
 from tests.worker.test_reconcile import Transcript
 

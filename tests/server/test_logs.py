@@ -11,7 +11,7 @@ from functools import partial
 import httpx2
 import pytest
 
-from claude_mem.server import frames
+from claude_mem.domain import frames
 from claude_mem.system.failpoints import SERVER_FAILPOINTS
 from tests.support import waiting
 from tests.support.postgres import NodeProcess, Postgres, running_node

@@ -16,9 +16,9 @@ import pytest
 from claude_mem.storage.postgres import export
 from claude_mem.sync.keys import phrase_of
 from tests.support.lab import Lab
+from tests.support.machines import SECRET_WORD, found, machine, mem, save, status, sync
 from tests.support.postgres import NodeProcess, Postgres, running_node
 from tests.support.team import Team
-from tests.sync.test_spaces import SECRET_WORD, found, machine, mem, save, status, sync
 
 
 @dataclass

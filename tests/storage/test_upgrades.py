@@ -24,10 +24,10 @@ from claude_mem.storage.sqlite.deletion.scopes import find_affected_rows
 from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_value, open_writer
 from tests.reliability.test_io_errors import TROUBLE, failing
 from tests.support import proof, upgrading
+from tests.support.embedder import FakeEmbedder
 from tests.support.lab import Lab
 from tests.support.moving import Home
 from tests.support.upgrading import NEWEST, VERSIONS, Place, columns, earlier, said, tables
-from tests.unit.test_recall import FakeEmbedder
 
 pytestmark = [
     # What fails while SQLite closes a file it can tell no one; apsw reports it on the side.

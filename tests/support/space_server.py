@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
-from claude_mem.sync.transports.base import frame, split_frames, take_page
+from claude_mem.domain import frames
+from claude_mem.sync.transports.base import take_page
 
 TOKEN = "token-of-this-device"
 
@@ -102,8 +103,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _log(self, key: tuple[str, str], query: dict[str, int], body: bytes) -> tuple[int, dict[str, str], bytes]:
         log = self.server.logs.setdefault(key, [])
         if self.command == "GET":
-            return 200, {}, frame(take_page(log[query["after"] :], query["limit"]))
-        entries, after = list(split_frames(body)), query["after"]
+            return 200, {}, frames.encode(take_page(log[query["after"] :], query["limit"]))
+        entries, after = frames.decode(body), query["after"]
         present = log[after : after + len(entries)]
         if after > len(log) or present != entries[: len(present)]:
             return 409, {}, json.dumps({"head": len(log)}).encode()

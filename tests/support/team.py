@@ -12,7 +12,8 @@ from uuid import UUID
 
 import httpx2
 
-from claude_mem.server import frames, tokens
+from claude_mem.domain import frames
+from claude_mem.server import tokens
 from claude_mem.storage.postgres import people
 from claude_mem.storage.postgres.engine import TeamDatabase, TeamTransaction
 from tests.support import waiting

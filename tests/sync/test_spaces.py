@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,20 +16,9 @@ from claude_mem.client import Client
 from claude_mem.domain.errors import ClaudeMemError, OperationFailed
 from claude_mem.sync.segments import SegmentLog, decode_frames, encode_frame, segment_name
 from tests.support.lab import MEM, Lab
+from tests.support.machines import SECRET_WORD, found, machine, mem, save, status, sync
 from tests.support.space_server import space_server
 from tests.support.waiting import wait_for
-
-REMOTE = "git@example.org:shop/shop.git"
-SECRET_WORD = "zanzibar-cassette"
-
-
-def machine(folder: Path, name: str) -> Lab:
-    """A machine with its own clone of the same repository."""
-    (folder / name).mkdir()
-    lab = Lab(folder / name)
-    subprocess.run(["git", "init", "--quiet", str(lab.project)], check=True)
-    subprocess.run(["git", "-C", str(lab.project), "remote", "add", "origin", REMOTE], check=True)
-    return lab
 
 
 @pytest.fixture
@@ -67,37 +55,6 @@ def create(lab: Lab, place: Path) -> str:
 
 def join(lab: Lab, place: Path, phrase: str, name: str = "desktop", ok: bool = True) -> Any:
     return mem(lab, "space", "join", str(place), "--machine", name, stdin=phrase + "\n", ok=ok)
-
-
-def mem(lab: Lab, *arguments: str, stdin: str, ok: bool = True) -> subprocess.CompletedProcess[str]:
-    """A command with something typed into it."""
-    done = subprocess.run(
-        [sys.executable, "-m", "claude_mem", *arguments],
-        input=stdin, env=lab.env(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert not ok or done.returncode == 0, done.stderr + done.stdout
-    return done
-
-
-def sync(lab: Lab, ok: bool = True) -> dict[str, Any]:
-    done = lab.mem("space", "sync", "--json", ok=False)
-    assert not ok or done.returncode == 0, done.stderr + done.stdout
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
-
-
-def status(lab: Lab) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(lab.mem("space", "status", "--json").stdout)
-    return found
-
-
-def save(lab: Lab, title: str, text: str) -> None:
-    lab.client().post("/api/memory/save", {"text": text, "title": title, "cwd": str(lab.project)})
-
-
-def found(lab: Lab, words: str) -> list[str]:
-    lines = lab.mem("search", words, "--json").stdout.splitlines()
-    return [json.loads(line)["title"] for line in lines]
 
 
 def test_what_one_machine_remembered_the_other_finds(laptop: Lab, desktop: Lab, place: Path) -> None:

@@ -14,13 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from claude_mem.domain import frames
 from claude_mem.domain.errors import InvalidRequest, OperationFailed
 from claude_mem.sync import git_remote, keys
 from claude_mem.sync.errors import Conflict, SpaceUnavailable
 from claude_mem.sync.segments import SegmentLog, decode_frames, encode_frame, segment_name
 from claude_mem.sync.transports import git as git_transport
 from claude_mem.sync.transports.address import normalize, open_for
-from claude_mem.sync.transports.base import Transport, frame, split_frames
+from claude_mem.sync.transports.base import Transport
 from claude_mem.sync.transports.folder import FolderTransport
 from claude_mem.sync.transports.git import GitTransport
 from claude_mem.sync.transports.server import ServerTransport
@@ -150,11 +151,13 @@ def test_only_ids_become_paths_and_addresses(open_transport: Open, device: str) 
             call()
 
 
-@pytest.mark.parametrize("data", [b"\0", b"\0\0\0\0", b"\0\0\0\5abc", b"\xff\xff\xff\xffx", frame(entries(1))[:-1]])
+@pytest.mark.parametrize(
+    "data", [b"\0", b"\0\0\0\0", b"\0\0\0\5abc", b"\xff\xff\xff\xffx", frames.encode(entries(1))[:-1]]
+)
 def test_frames_that_are_not_complete_are_refused(data: bytes) -> None:
-    assert list(split_frames(frame(entries(1, 2)))) == entries(1, 2)
-    with pytest.raises(ValueError, match="incomplete"):
-        list(split_frames(frame(entries(1)) + data))
+    assert frames.decode(frames.encode(entries(1, 2))) == entries(1, 2)
+    with pytest.raises(InvalidRequest):
+        frames.decode(frames.encode(entries(1)) + data)
 
 
 # --- the folder, and what copies it ----------------------------------------------------------------------------------

@@ -221,7 +221,7 @@ def test_another_version_of_the_vectors_replaces_the_former_one(
 
 def test_vectors_of_an_encoder_stay_when_the_built_in_one_is_used(config: Config) -> None:
     pytest.importorskip("numpy", reason="the extra `vectors` is not installed")
-    from tests.unit.test_recall import FakeEmbedder
+    from tests.support.embedder import FakeEmbedder
 
     service = Service(config, embedder=FakeEmbedder())
     service.db.write_now(save, "The automobile needs new tyres")

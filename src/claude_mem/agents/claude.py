@@ -17,6 +17,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from claude_mem.agents import transcript_lines
 from claude_mem.agents.base import Agent, LauncherCommands, Transcripts, agent_dir, is_installed
 from claude_mem.agents.canonical import (
@@ -113,6 +115,9 @@ class _ClaudeMark(transcript_lines.Mark):
     at: int = 0
 
 
+_DECODE_MARK = msgspec.json.Decoder(_ClaudeMark)
+
+
 def read(
     path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "", over: bool = False
 ) -> TranscriptContent:
@@ -133,7 +138,7 @@ def read_part(
     over: bool = True,
 ) -> tuple[TranscriptContent, str]:
     """Read one part of a transcript; see `canonical.PartReader`."""
-    start = transcript_lines.decode_mark(_ClaudeMark, mark, offset=offset, session=content_session_id)
+    start = transcript_lines.decode_mark(_DECODE_MARK, mark, offset=offset, session=content_session_id)
     reader = _ClaudeReader(host, start.session, agent_id, own=content_session_id)
     return transcript_lines.read_part(path, reader, start, session=content_session_id, most=most, over=over)
 

@@ -263,6 +263,9 @@ class _CodexMark(transcript_lines.Mark):
     failed: list[str] = msgspec.field(default_factory=list)
 
 
+_DECODE_MARK = msgspec.json.Decoder(_CodexMark)
+
+
 def read(
     path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "", over: bool = False
 ) -> TranscriptContent:
@@ -285,7 +288,7 @@ def read_part(
     over: bool = True,
 ) -> tuple[TranscriptContent, str]:
     """Read one part of a transcript; see `canonical.PartReader`."""
-    start = transcript_lines.decode_mark(_CodexMark, mark, offset=offset, session=content_session_id)
+    start = transcript_lines.decode_mark(_DECODE_MARK, mark, offset=offset, session=content_session_id)
     reader = _CodexReader(host, start.session, agent_id)
     if start.offset:
         reader.begin(_meta(path))

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from claude_mem.agents import transcript_lines
 from claude_mem.agents.base import Agent, LauncherCommands, Transcripts, agent_dir, is_installed
 from claude_mem.agents.canonical import (
@@ -177,6 +179,9 @@ class _CopilotMark(transcript_lines.Mark):
     announced: bool = False
 
 
+_DECODE_MARK = msgspec.json.Decoder(_CopilotMark)
+
+
 def read(
     path: Path, *, host: str, content_session_id: str = "", offset: int = 0, agent_id: str = "", over: bool = False
 ) -> TranscriptContent:
@@ -199,7 +204,7 @@ def read_part(
     over: bool = True,
 ) -> tuple[TranscriptContent, str]:
     """Read one part of a transcript; see `canonical.PartReader`."""
-    start = transcript_lines.decode_mark(_CopilotMark, mark, offset=offset, session=content_session_id)
+    start = transcript_lines.decode_mark(_DECODE_MARK, mark, offset=offset, session=content_session_id)
     reader = _CopilotReader(host, start.session)
     if agent_id:
         return reader.transcript, ""

@@ -114,9 +114,13 @@ def read_from(path: Path, reader: RecordReader[M], *, offset: int, over: bool) -
     return transcript
 
 
-def decode_mark(kind: type[M], mark: str, *, offset: int, session: str) -> M:
-    """Return the mark as a record, or the start of a file if there is none yet."""
-    return msgspec.json.decode(mark, type=kind) if mark else kind(offset=offset, session=session)
+def decode_mark(decoder: msgspec.json.Decoder[M], mark: str, *, offset: int, session: str) -> M:
+    """Return the mark as a record, or the start of a file if there is none yet.
+
+    The decoder is made at import: msgspec crashes if two threads are the first to decode a type at the same time.
+    """
+    start: M = decoder.type(offset=offset, session=session)
+    return decoder.decode(mark) if mark else start
 
 
 def read_part(

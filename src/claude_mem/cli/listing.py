@@ -33,6 +33,12 @@ KINDS = ("observations", "summaries", "prompts", "sessions", "projects")
 
 def add_commands(commands: Any) -> None:
     """Add `list`, `show`, `why`, `cost` and `compress`."""
+    _add_list(commands)
+    _add_show_and_why(commands)
+    _add_cost_and_compress(commands)
+
+
+def _add_list(commands: Any) -> None:
     listing = commands.add_parser("list", help="list memories, sessions or projects, newest first")
     listing.add_argument("kind", nargs="?", choices=KINDS, default="observations", help="default: observations")
     listing.add_argument("--project", default="", metavar="P", help="only this project")
@@ -41,15 +47,14 @@ def add_commands(commands: Any) -> None:
         "--validity", choices=VALIDITIES, default="", help="only observations of this validity (docs/living.md)"
     )
     listing.add_argument(
-        "-n",
-        "--limit",
-        type=whole_number(1, 100),
-        default=20,
-        metavar="N",
+        "-n", "--limit", type=whole_number(1, 100), default=20, metavar="N",
         help="number of rows (default: 20, maximum: 100)",
-    )
+    )  # fmt: skip
     listing.add_argument("--json", action="store_true", help="print one JSON object per line")
     listing.set_defaults(run=list_)
+
+
+def _add_show_and_why(commands: Any) -> None:
     show_ = commands.add_parser(
         "show",
         help="print observations, summaries and prompts in full",
@@ -69,6 +74,9 @@ def add_commands(commands: Any) -> None:
     why_.add_argument("place", metavar="FILE[:LINE]", help="a file of the current project, such as src/app.py:12")
     why_.add_argument("--json", action="store_true", help="print one JSON object")
     why_.set_defaults(run=why)
+
+
+def _add_cost_and_compress(commands: Any) -> None:
     cost_ = commands.add_parser("cost", help="show the requests to models, their tokens and their cost")
     cost_.add_argument("--by", choices=GROUPS, default="day", help="group by (default: day)")
     cost_.add_argument(

@@ -17,8 +17,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from claude_mem.domain import frames
 from claude_mem.domain.errors import InvalidRequest, NotFound, NotPermitted
-from claude_mem.server import frames, tokens
+from claude_mem.server import tokens
 from claude_mem.server.node import (
     UNAUTHORIZED,
     Call,

@@ -1,20 +1,17 @@
-"""What every transport does, and the frames in which several entries travel or are stored."""
+"""What every transport does."""
 
 from __future__ import annotations
 
 import re
-import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from claude_mem.domain.errors import OperationFailed
-from claude_mem.sync.seal import MAX_SEALED_BYTES
 
 DEVICE = re.compile(r"[0-9a-f]{16}")
 MAX_PAGE_BYTES = 4 << 20
 MAX_PAGE_ENTRIES = 500
 MAX_DEVICES = 1_000
-_LENGTH = struct.Struct(">I")
 
 
 class Transport(Protocol):
@@ -49,25 +46,6 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Release what the transport holds open."""
-
-
-def frame(entries: Sequence[bytes]) -> bytes:
-    """Return the entries, each after its length."""
-    return b"".join(_LENGTH.pack(len(entry)) + entry for entry in entries)
-
-
-def split_frames(data: bytes, *, allow_empty: bool = False) -> Iterator[bytes]:
-    """Yield the entries of `frame`; raise ValueError at one that is incomplete, too large or empty."""
-    at = 0
-    while at < len(data):
-        if at + _LENGTH.size > len(data):
-            raise ValueError("incomplete length")
-        (length,) = _LENGTH.unpack_from(data, at)
-        at += _LENGTH.size
-        if not (length or allow_empty) or length > MAX_SEALED_BYTES or at + length > len(data):
-            raise ValueError("incomplete entry")
-        yield data[at : at + length]
-        at += length
 
 
 def check_device(device: str) -> str:

@@ -8,23 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
 from typing import Annotated, Any, TypeVar
 
 import httpx2 as httpx
 import msgspec
 
-from claude_mem.domain.errors import OperationFailed
+from claude_mem.domain import frames
+from claude_mem.domain.errors import InvalidRequest, OperationFailed
 from claude_mem.sync.errors import Conflict, Revoked, SpaceUnavailable
 from claude_mem.sync.manifest import MAX_MANIFEST_BYTES, DeviceId
-from claude_mem.sync.transports.base import (
-    MAX_DEVICES,
-    MAX_PAGE_BYTES,
-    MAX_PAGE_ENTRIES,
-    check_device,
-    frame,
-    split_frames,
-)
+from claude_mem.sync.transports.base import MAX_DEVICES, MAX_PAGE_BYTES, MAX_PAGE_ENTRIES, check_device
 
 CONNECT_SECONDS, SILENCE_SECONDS, CALL_SECONDS = 10.0, 30.0, 120.0
 MAX_ANSWER_BYTES = MAX_PAGE_BYTES + (2 << 20)
@@ -94,10 +87,8 @@ class ServerTransport:
         """Return the entries after an index; an empty one was erased with its member."""
         path = f"{self._path}/logs/{check_device(device)}?after={after}&limit={min(limit, MAX_PAGE_ENTRIES)}"
         try:
-            return list(
-                islice(split_frames(self._send("GET", path).body, allow_empty=True), min(limit, MAX_PAGE_ENTRIES))
-            )
-        except ValueError as error:
+            return frames.decode(self._send("GET", path).body, allow_empty=True)[: min(limit, MAX_PAGE_ENTRIES)]
+        except InvalidRequest as error:
             raise SpaceUnavailable(f"{self.name} sent entries that are not complete: {error}") from error
 
     def append_entries(self, device: str, *, after: int, entries: Sequence[bytes]) -> None:
@@ -105,7 +96,7 @@ class ServerTransport:
         for part in _in_parts(entries):
             path = f"{self._path}/logs/{check_device(device)}?after={after}"
             answer = self._send(
-                "POST", path, allowed=(200, 204, 409), content=frame(part), headers={"Content-Type": FRAMES}
+                "POST", path, allowed=(200, 204, 409), content=frames.encode(part), headers={"Content-Type": FRAMES}
             )
             if answer.status == 409:
                 head = self._decode(answer, _Head).head

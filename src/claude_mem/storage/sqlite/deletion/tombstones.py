@@ -24,6 +24,8 @@ from claude_mem.storage.sqlite.engine import Connection, fetch_all, fetch_value
 from claude_mem.system import data_directory
 from claude_mem.system.spool import append_private
 
+# Made at import: msgspec crashes if two threads are the first to decode a type at the same time.
+_DECODE = msgspec.json.Decoder(Tombstone)
 TOMBSTONE_FILE = damage.TOMBSTONE_FILE
 MATCH_ALL = "*"  # in place of a hash: this tombstone matches everything that is not reported live by a hook
 LOST_KEY_DELETION_ID = 0  # id of the deletion that stands for all deletions whose key was lost
@@ -103,7 +105,7 @@ def _read_file(folder: Path) -> tuple[list[Tombstone], int]:
         return [], 0
     for line in content.splitlines():
         try:
-            tombstone = msgspec.json.decode(line, type=Tombstone)
+            tombstone = _DECODE.decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             broken_lines += 1
             continue

@@ -1,4 +1,5 @@
-"""The framing of entries in requests and answers: a length of four bytes, big-endian, then that number of bytes."""
+"""The frames in which several sealed entries travel between a machine and a server: a length of four bytes, big-endian,
+then that number of bytes."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ def encode(bodies: Iterable[bytes]) -> bytes:
     return b"".join(part for body in bodies for part in (LENGTH.pack(len(body)), body))
 
 
-def decode(raw: bytes) -> list[bytes]:
-    """Return the entries of a request. Raises an error for truncated, empty, oversized and too many frames."""
+def decode(raw: bytes, *, allow_empty: bool = False) -> list[bytes]:
+    """Return the entries. Raises an error for truncated, empty, oversized and too many frames."""
     bodies: list[bytes] = []
     at = 0
     while at < len(raw):
@@ -28,7 +29,7 @@ def decode(raw: bytes) -> list[bytes]:
         at += LENGTH.size
         if size > MAX_ENTRY_BYTES:
             raise RequestTooLarge(f"an entry may have {MAX_ENTRY_BYTES} bytes at most")
-        if not size:
+        if not size and not allow_empty:
             raise InvalidRequest("an entry may not be empty")
         if size > len(raw) - at:
             raise InvalidRequest("the last frame is truncated")
